@@ -1,0 +1,40 @@
+# Everything a developer or CI does. Needs Python 3.11 or newer and nothing else.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test test-fast check format bench clean
+
+demo: .venv/demo.done  ## fit and show the embedded sample
+	$(BIN)/coldhash demo
+
+test: .venv/dev.done  ## run all tests
+	$(BIN)/python -m pytest
+
+test-fast: .venv/dev.done  ## run the tests that take no more than a few seconds
+	$(BIN)/python -m pytest -m "not slow"
+
+check: .venv/dev.done  ## lint, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: .venv/dev.done
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: .venv/bench.done  ## measure beside the peers
+	for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache build dist
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/demo.done: .venv/bin/python pyproject.toml constraints.txt
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+.venv/dev.done .venv/bench.done: .venv/%.done: .venv/bin/python pyproject.toml constraints.txt
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[$*]"
+	touch $@

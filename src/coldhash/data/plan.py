@@ -1,0 +1,216 @@
+"""FeaturePlan: which column of which table becomes what.
+
+A plan says nothing about values; `features/` learns those. In TOML:
+
+    [users.demographics]
+    gender = "category"
+    age = {kind = "number", n_knots = 6}
+
+    [items.content]
+    genres = "multi-label"
+    title = {kind = "text", max_words = 1000}
+
+    [preference]
+    max_width = 128
+
+`users` holds named groups of columns of the user table: a group is what a user has or lacks.
+`items` does the same for the item table, and `preference` turns the content of the items that a
+user rated into one more group of that user, named "preference".
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from coldhash.errors import SettingError
+
+PREFERENCE = "preference"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Category(_Part):
+    """One value of a set: one-hot. Values seen less than `min_count` times share one column."""
+
+    kind: Literal["category"] = "category"
+    min_count: Annotated[int, Field(ge=1)] = 5
+
+
+class MultiLabel(_Part):
+    """Several values of a set, in a list or in one text with a separator."""
+
+    kind: Literal["multi-label"] = "multi-label"
+    separator: Annotated[str, Field(min_length=1)] = "|"
+    min_count: Annotated[int, Field(ge=1)] = 2
+
+
+class Number(_Part):
+    """A quantity: soft buckets between quantiles (`buckets`), or one `standard` score."""
+
+    kind: Literal["number"] = "number"
+    method: Literal["buckets", "standard"] = "buckets"
+    n_knots: Annotated[int, Field(ge=2, le=256)] = 8
+
+
+class Text(_Part):
+    """Words, weighted by how rare they are."""
+
+    kind: Literal["text"] = "text"
+    min_count: Annotated[int, Field(ge=1)] = 5
+    max_words: Annotated[int, Field(ge=1)] = 1000
+
+
+class Vector(_Part):
+    """Numbers that somebody else computed: an embedding, all of one length."""
+
+    kind: Literal["vector"] = "vector"
+
+
+class Preference(_Part):
+    """The content of the items that a user rated, reduced to `max_width` where wider."""
+
+    max_width: Annotated[int, Field(ge=1)] = 128
+
+
+def _spelled_out(column: Any) -> Any:
+    return {"kind": column} if isinstance(column, str) else column
+
+
+Column = Annotated[
+    Category | MultiLabel | Number | Text | Vector,
+    Field(discriminator="kind"),
+    BeforeValidator(_spelled_out),
+]
+Groups = dict[str, dict[str, Column]]
+
+
+class FeaturePlan(_Part):
+    """Named groups of columns of the two tables; see the module for how to write one."""
+
+    users: Groups = {}
+    items: Groups = {}
+    preference: Preference | None = None
+
+    def __init__(self, **parts: Any) -> None:
+        try:
+            super().__init__(**parts)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in first["loc"]) or "plan"
+            raise SettingError(
+                f"feature plan, {place}: {first['msg']}",
+                hint="kinds of column: category, multi-label, number, text, vector",
+            ) from None
+
+    @model_validator(mode="after")
+    def _check_groups(self) -> FeaturePlan:
+        if PREFERENCE in self.users:
+            raise ValueError("the group name 'preference' is taken: use the [preference] table")
+        for side in (self.users, self.items):
+            for group, columns in side.items():
+                if not columns:
+                    raise ValueError(f"group {group!r} has no columns")
+        if self.preference is not None and not self.items:
+            raise ValueError("a preference needs item columns to be made from")
+        return self
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> FeaturePlan:
+        """Read a plan from a TOML file."""
+        try:
+            parts = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise SettingError(f"{path}: {error.strerror}") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise SettingError(f"{path}: not TOML: {error}") from None
+        return cls(**parts)
+
+    def to_toml(self) -> str:
+        """Write the plan as TOML, defaults left out."""
+        lines = []
+        for side, groups in (("users", self.users), ("items", self.items)):
+            for group, columns in groups.items():
+                lines.append(f"[{side}.{_toml(group)}]")
+                for name, column in columns.items():
+                    options = {"kind": column.kind} | column.model_dump(exclude_defaults=True)
+                    body = ", ".join(f"{key} = {_toml_value(v)}" for key, v in options.items())
+                    simple = len(options) == 1
+                    value = _toml_value(column.kind) if simple else f"{{{body}}}"
+                    lines.append(f"{_toml(name)} = {value}")
+                lines.append("")
+        if self.preference is not None:
+            lines += [f"[{PREFERENCE}]", f"max_width = {self.preference.max_width}", ""]
+        return "\n".join(lines)
+
+
+def guess_plan(users: pa.Table, items: pa.Table) -> FeaturePlan:
+    """Guess a good plan from the columns: one group for users, one for items, and preference."""
+    user_columns, item_columns = _guess_columns(users), _guess_columns(items)
+    return FeaturePlan(
+        users={"profile": user_columns} if user_columns else {},
+        items={"content": item_columns} if item_columns else {},
+        preference=Preference() if item_columns else None,
+    )
+
+
+def _guess_columns(table: pa.Table) -> dict[str, _Part]:
+    guesses = {name: _guess(table.column(name)) for name in table.column_names}
+    return {name: guess for name, guess in guesses.items() if guess is not None}
+
+
+def _guess(column: pa.ChunkedArray) -> _Part | None:
+    """Guess the kind of one column; None for one that tells nothing (constant, or an id)."""
+    known = column.drop_null()
+    n_known, n_distinct = len(known), pc.count_distinct(known).as_py() if _plain(column) else 0
+    if n_known == 0:
+        return None
+    if pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type):
+        numbers = pa.types.is_floating(column.type.value_type)
+        return Vector() if numbers else MultiLabel()
+    if n_distinct < 2:
+        return None
+    if pa.types.is_boolean(column.type) or n_distinct <= 24:
+        return _labels(known) or Category()
+    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+        return Number()
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return None
+    words = pc.mean(pc.add(pc.count_substring(known, " "), 1)).as_py()
+    if labels := _labels(known):
+        return labels
+    if words >= 2 and n_distinct > n_known / 2:
+        return Text()
+    return Category() if n_distinct <= n_known / 2 else None
+
+
+def _plain(column: pa.ChunkedArray) -> bool:
+    return not pa.types.is_nested(column.type)
+
+
+def _labels(known: pa.ChunkedArray) -> MultiLabel | None:
+    """Texts of which at least one in ten holds a bar are lists of labels."""
+    if not (pa.types.is_string(known.type) or pa.types.is_large_string(known.type)):
+        return None
+    share = pc.mean(pc.match_substring(known, "|").cast(pa.int8())).as_py()
+    return MultiLabel() if share >= 0.1 else None
+
+
+def _toml(key: str) -> str:
+    return key if key.isascii() and key.replace("_", "").replace("-", "").isalnum() else _quote(key)
+
+
+def _toml_value(value: Any) -> str:
+    return _quote(value) if isinstance(value, str) else str(value)
+
+
+def _quote(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in escaped) + '"'

@@ -1,0 +1,291 @@
+"""Ratings: a frozen users x items matrix with ids on both sides.
+
+Every check of ratings lives here, once: what can be built is right, and nobody checks again.
+A stored zero is a rating; what is not stored is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pyarrow as pa
+from scipy.sparse import coo_array, csr_array, issparse
+
+from coldhash.data.ids import Ids, as_texts
+from coldhash.errors import DataError, SettingError
+
+Duplicates = Literal["error", "last", "mean", "max"]
+
+HUGE = 1e6  # no rating scale reaches this; times and ids do
+
+
+@dataclass(frozen=True, eq=False)
+class Ratings:
+    """Who rated what, how: `matrix` is users x items, rows sorted by item, float32."""
+
+    matrix: csr_array
+    users: Ids
+    items: Ids
+    times: np.ndarray | None = None  # beside matrix.data
+    declared_scale: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        _check_shape(self.matrix, self.users, self.items)
+        bad = _first_bad(self.matrix.data, self.declared_scale)
+        if bad is not None:
+            at, why, hint = bad
+            user = int(np.searchsorted(self.matrix.indptr, at, side="right") - 1)
+            item = int(self.matrix.indices[at])
+            raise DataError(
+                f"the rating of item {self.items[item]!r} by user {self.users[user]!r} {why}",
+                hint=hint,
+            )
+        if self.times is not None and len(self.times) != self.matrix.nnz:
+            raise DataError(f"{len(self.times):,} times for {self.matrix.nnz:,} ratings")
+        for array in (self.matrix.data, self.matrix.indices, self.matrix.indptr, self.times):
+            if array is not None:
+                array.flags.writeable = False
+
+    @classmethod
+    def from_columns(
+        cls,
+        user_ids: Iterable[Any],
+        item_ids: Iterable[Any],
+        values: Any,
+        *,
+        times: np.ndarray | None = None,
+        users: Ids | None = None,
+        items: Ids | None = None,
+        scale: tuple[float, float] | None = None,
+        duplicates: Duplicates = "error",
+        where: Callable[[int], str] | None = None,
+    ) -> Ratings:
+        """Build from three columns. Ids not in `users` or `items` come after those.
+
+        `where` names a row in errors, e.g. "ratings.csv, line 17".
+        """
+        if duplicates not in get_args(Duplicates):
+            raise SettingError(
+                f"duplicates={duplicates!r} is not a rule",
+                hint=f"one of {', '.join(get_args(Duplicates))}",
+            )
+        where = where or "row {}".format
+        users, user_rows = _number(user_ids, users, "user", where)
+        items, item_rows = _number(item_ids, items, "item", where)
+        values = np.asarray(values, dtype=np.float32)
+        bad = _first_bad(values, scale)
+        if bad is not None:
+            row, why, hint = bad
+            raise DataError(f"{where(row)}: the rating {why}", hint=hint)
+        shape = (len(users), len(items))
+        matrix = _csr_of_positions(user_rows, item_rows, shape)
+        if matrix.nnz < len(values):
+            keep, values = _merge(user_rows, item_rows, values, shape, duplicates, users, items)
+            user_rows, item_rows = user_rows[keep], item_rows[keep]
+            times = None if times is None else times[keep]
+            matrix = _csr_of_positions(user_rows, item_rows, shape)
+        order = matrix.data
+        matrix = csr_array((values[order], matrix.indices, matrix.indptr), shape=shape)
+        return cls(matrix, users, items, None if times is None else times[order], scale)
+
+    @classmethod
+    def from_matrix(
+        cls,
+        matrix: Any,
+        users: Iterable[Any] | None = None,
+        items: Iterable[Any] | None = None,
+        *,
+        scale: tuple[float, float] | None = None,
+    ) -> Ratings:
+        """Build from a scipy sparse users x items matrix; ids default to row and column numbers."""
+        if not issparse(matrix):
+            raise DataError(
+                f"a {type(matrix).__name__} is not a sparse matrix",
+                hint="scipy.sparse.csr_array(matrix): what is not stored is unknown",
+            )
+        triples = matrix.tocoo()
+        users = Ids.of(np.arange(matrix.shape[0]) if users is None else users, "user")
+        items = Ids.of(np.arange(matrix.shape[1]) if items is None else items, "item")
+        _check_shape(matrix, users, items)
+        # keep the positions as they are: the rows of the matrix are the rows of the ids
+        positions = _csr_of_positions(triples.row, triples.col, matrix.shape)
+        if positions.nnz < triples.nnz:
+            raise DataError("the matrix stores an entry twice", hint="matrix.sum_duplicates()")
+        values = np.asarray(triples.data, dtype=np.float32)[positions.data]
+        body = csr_array((values, positions.indices, positions.indptr), shape=matrix.shape)
+        return cls(body, users, items, None, scale)
+
+    def __len__(self) -> int:
+        return int(self.matrix.nnz)
+
+    @cached_property
+    def scale(self) -> tuple[float, float]:
+        """Lowest and highest rating: as declared, or else as seen in these very ratings."""
+        if self.declared_scale is not None:
+            return self.declared_scale
+        if not len(self):
+            return (0.0, 1.0)
+        return float(self.matrix.data.min()), float(self.matrix.data.max())
+
+    @property
+    def sparsity(self) -> float:
+        """The share of unknown entries."""
+        cells = len(self.users) * len(self.items)
+        return 1.0 - len(self) / cells if cells else 1.0
+
+    @cached_property
+    def per_user(self) -> np.ndarray:
+        """How many ratings each user gave."""
+        return np.diff(self.matrix.indptr)
+
+    @cached_property
+    def per_item(self) -> np.ndarray:
+        """How many ratings each item got."""
+        return np.bincount(self.matrix.indices, minlength=len(self.items))
+
+    def of_users(self, rows: np.ndarray) -> Ratings:
+        """Only these users, in this order; the items stay."""
+        entries = entries_of_rows(self.matrix.indptr, rows)
+        indptr = np.concatenate([[0], np.cumsum(self.per_user[rows])])
+        return self._part(entries, self.matrix.indices[entries], indptr, self.users.take(rows))
+
+    def of_items(self, rows: np.ndarray) -> Ratings:
+        """Only these items, in this order; the users stay."""
+        new_row = np.full(len(self.items), -1, dtype=self.matrix.indices.dtype)
+        new_row[rows] = np.arange(len(rows))
+        entries = np.flatnonzero(new_row[self.matrix.indices] >= 0)
+        user_rows = np.repeat(np.arange(len(self.users)), self.per_user)[entries]
+        item_rows = new_row[self.matrix.indices[entries]]
+        order = np.lexsort((item_rows, user_rows))
+        indptr = np.concatenate([[0], np.cumsum(np.bincount(user_rows, minlength=len(self.users)))])
+        items = self.items.take(rows)
+        return self._part(entries[order], item_rows[order], indptr, self.users, items)
+
+    def where(self, keep: np.ndarray) -> Ratings:
+        """Only the entries marked in `keep` (beside matrix.data); users and items stay."""
+        entries = np.flatnonzero(keep)
+        indptr = np.concatenate([[0], np.cumsum(keep)])[self.matrix.indptr]
+        return self._part(entries, self.matrix.indices[entries], indptr, self.users)
+
+    def _part(
+        self,
+        entries: np.ndarray,
+        indices: np.ndarray,
+        indptr: np.ndarray,
+        users: Ids,
+        items: Ids | None = None,
+    ) -> Ratings:
+        items = self.items if items is None else items
+        matrix = csr_array(
+            (self.matrix.data[entries], indices, indptr), shape=(len(users), len(items))
+        )
+        times = None if self.times is None else self.times[entries]
+        return Ratings(matrix, users, items, times, self.declared_scale)
+
+
+def entries_of_rows(indptr: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Give the positions of all stored entries of some rows of a CSR matrix, row by row."""
+    counts = np.diff(indptr)[rows]
+    ends = np.cumsum(counts)
+    within = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts, counts)
+    return np.repeat(indptr[rows], counts) + within  # type: ignore[no-any-return]
+
+
+def _number(
+    values: Any, known: Ids | None, kind: str, where: Callable[[int], str]
+) -> tuple[Ids, np.ndarray]:
+    """Give each id its row: the known ones first, new ones in order of appearance."""
+    if isinstance(values, pa.ChunkedArray) and pa.types.is_dictionary(values.type):
+        values = values.unify_dictionaries().combine_chunks()  # one dictionary for all chunks
+    if not (isinstance(values, pa.DictionaryArray) and not values.null_count):
+        values = as_texts(values, kind, where).dictionary_encode()
+    seen = as_texts(values.dictionary, kind, lambda code: where(_first(values, code)))
+    codes = values.indices.to_numpy()
+    if known is None:
+        return Ids.of(seen, kind), codes
+    rows = known.find(seen)
+    new = rows < 0
+    rows[new] = len(known) + np.arange(new.sum())
+    if new.any():
+        known = Ids.of(pa.concat_arrays([known.values, seen.filter(pa.array(new))]), kind)
+    return known, rows[codes]
+
+
+def _first(column: pa.DictionaryArray, code: int) -> int:
+    return int(np.argmax(column.indices.to_numpy() == code))
+
+
+def _csr_of_positions(
+    user_rows: np.ndarray, item_rows: np.ndarray, shape: tuple[int, int]
+) -> csr_array:
+    """Sort entries into CSR, carrying each one's position; repeats are summed (fewer entries)."""
+    positions = np.arange(len(user_rows), dtype=np.int64)
+    matrix = coo_array((positions, (user_rows, item_rows)), shape=shape).tocsr()
+    matrix.sort_indices()
+    return matrix
+
+
+def _merge(
+    user_rows: np.ndarray,
+    item_rows: np.ndarray,
+    values: np.ndarray,
+    shape: tuple[int, int],
+    rule: Duplicates,
+    users: Ids,
+    items: Ids,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Apply the rule to repeated pairs; gives the entry to keep for each pair, and its value."""
+    pair = user_rows.astype(np.int64) * shape[1] + item_rows
+    order = np.argsort(pair, kind="stable")
+    starts = np.flatnonzero(np.diff(pair[order], prepend=-1))
+    ends = np.append(starts[1:], len(order))
+    if rule == "error":
+        first = order[starts[np.argmax(ends - starts > 1)]]
+        raise DataError(
+            f"user {users[user_rows[first]]!r} rated item {items[item_rows[first]]!r} "
+            f"{int((ends - starts).max())} times; {int((ends - starts > 1).sum()):,} such pairs",
+            hint="choose a rule: duplicates='last', 'mean' or 'max'",
+        )
+    last = order[ends - 1]
+    if rule == "last":
+        return last, values[last]
+    if rule == "max":
+        return last, np.maximum.reduceat(values[order], starts)
+    sums = np.add.reduceat(values[order].astype(np.float64), starts)
+    return last, (sums / (ends - starts)).astype(np.float32)
+
+
+def _check_shape(matrix: csr_array, users: Ids, items: Ids) -> None:
+    expected = (len(users), len(items))
+    if matrix.shape == expected:
+        return
+    hint = "rows are users, columns are items"
+    if matrix.shape == expected[::-1]:
+        hint = f"it looks transposed: {hint}, so pass matrix.T"
+    raise DataError(
+        f"a matrix of {matrix.shape[0]:,} x {matrix.shape[1]:,} does not fit "
+        f"{expected[0]:,} users x {expected[1]:,} items",
+        hint=hint,
+    )
+
+
+def _first_bad(
+    values: np.ndarray, scale: tuple[float, float] | None
+) -> tuple[int, str, str | None] | None:
+    """Find the first impossible rating: its position, what is wrong, and a hint."""
+    low, high = scale if scale is not None else (0.0, HUGE)
+    if not len(values) or (values.min() >= low and values.max() <= high):  # false for NaN
+        return None
+    at = int(np.argmax(~((values >= low) & (values <= high))))
+    value = float(values[at])
+    if not np.isfinite(value):
+        return at, f"is {value}, not a number", "leave out unknown ratings"
+    if scale is not None:
+        return at, f"is {value:g}, outside the scale {low:g} to {high:g}", "correct the scale"
+    if value < 0:
+        return at, f"is {value:g}, below zero", "shift the scale so that it starts at zero"
+    return at, f"is {value:g}, above {HUGE:g}", "is this column a time or an id?"

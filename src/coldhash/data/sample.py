@@ -1,0 +1,221 @@
+"""The sample: a small honest world, made up on the spot from a seed.
+
+What is true in it:
+
+- 1,000 items have one to three of twelve genres, a year, a title of made-up words, and a Zipf
+  popularity: the most popular items are worth recommending to nearly anybody.
+- 2,000 users have an age, a gender, an occupation and a city; some of these are unknown.
+- A user's taste over genres is the sum of what the age, the gender and the occupation say, and of
+  a part of their own; cities say nothing. An item has a quality, and hidden traits that users like
+  or not for reasons that no column tells.
+- Whether a user picks an item depends on its popularity and on taste; the rating, 1 to 5, on
+  quality, taste and luck.
+
+So demographics carry a part of the truth, a few ratings carry more, and popularity is a serious
+rival. Nothing here imitates real people.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from coldhash.data.dataset import Dataset
+from coldhash.data.plan import Category, FeaturePlan, MultiLabel, Number, Preference, Text
+from coldhash.errors import SettingError
+
+GENRES = tuple(
+    "adventure biography comedy crime documentary drama family fantasy history music mystery "
+    "romance".split()
+)
+OCCUPATIONS = tuple(
+    "artist carpenter clerk cook doctor driver engineer farmer lawyer manager musician nurse "
+    "programmer retired sailor scientist student teacher".split()
+)
+CITIES = tuple("Aren Boldt Corvo Dunmere Elsk Farrow Gant Holm Ister Jorvik Kells Lund".split())
+GENDERS = ("female", "male", "other")
+WORDS = tuple(
+    "amber arrow autumn bridge candle cedar cloud copper crow daughter dawn desert door dream dust "
+    "echo ember empty falcon feather field fire forest garden ghost glass golden harbour heart "
+    "hidden hollow house iron island key king lantern last letter light little long lost marble "
+    "meadow midnight mirror moon mountain night northern ocean old orchard paper quiet rain red "
+    "river road rose salt sea secret shadow silent silver sky sleeping snow song southern star "
+    "stone storm stranger summer sun thread tide time tower train tree valley velvet violet voice "
+    "water white wild wind winter witness wolf wooden".split()
+)
+N_TRAITS = 6
+BLOCK = 256  # users drawn at a time, so that memory does not grow with their number
+
+
+def read_sample(
+    seed: int = 0, n_users: int = 2000, n_items: int = 1000, ratings_per_user: float = 60.0
+) -> Dataset:
+    """Make the sample; the same seed gives the same world."""
+    for name, value in (("n_users", n_users), ("n_items", n_items)):
+        if value < 2:
+            raise SettingError(f"sample: {name}={value}", hint="at least 2")
+    if not 1 <= ratings_per_user <= n_items / 2:
+        raise SettingError(
+            f"sample: ratings_per_user={ratings_per_user:g}",
+            hint=f"from 1 to half the items ({n_items / 2:g})",
+        )
+    rng = np.random.default_rng(seed)
+    genre_share = _genres(rng, n_items)
+    traits = np.hstack([genre_share, rng.normal(size=(n_items, N_TRAITS))], dtype=np.float32)
+    quality = rng.normal(scale=0.5, size=n_items)
+    popularity = rng.permutation(1.0 / np.arange(1, n_items + 1) ** 0.8) * np.exp(0.5 * quality)
+    items = _item_table(rng, genre_share)
+    facts = _facts(rng, n_users)
+    users = _user_table(rng, facts)
+    tables = _taste_tables(rng)
+    ladder = np.cumsum(popularity / popularity.sum())
+
+    picked, rated, owners = [], [], []
+    counts = np.clip(rng.lognormal(np.log(ratings_per_user) - 0.32, 0.8, n_users), 5, n_items / 2)
+    for start in range(0, n_users, BLOCK):
+        rows = np.arange(start, min(start + BLOCK, n_users))
+        liking = _liking(rng, facts, tables, rows)
+        user_rows, item_rows = _picks(rng, ladder, counts[rows].astype(int), liking, traits)
+        taste = _taste(liking, traits, user_rows, item_rows)
+        score = 3.4 + quality[item_rows] + 0.6 * taste + rng.normal(scale=0.8, size=len(taste))
+        picked.append(item_rows)
+        rated.append(np.clip(np.rint(score), 1, 5))
+        owners.append(rows[user_rows])
+    return Dataset.from_tables(
+        {
+            "user_id": np.concatenate(owners) + 1,
+            "item_id": np.concatenate(picked) + 1,
+            "rating": np.concatenate(rated),
+        },
+        users,
+        items,
+        plan=FeaturePlan(
+            users={
+                "demographics": {
+                    "age": Number(),
+                    "gender": Category(),
+                    "occupation": Category(),
+                    "city": Category(),
+                }
+            },
+            items={"content": {"genres": MultiLabel(), "title": Text(), "year": Number()}},
+            preference=Preference(),
+        ),
+        scale=(1.0, 5.0),
+        name="sample",
+    )
+
+
+def _genres(rng: np.random.Generator, n_items: int) -> np.ndarray:
+    """Give each item one to three genres, with shares that add up to 1."""
+    order = np.argsort(rng.gumbel(size=(n_items, len(GENRES))), axis=1)
+    how_many = rng.integers(1, 4, size=n_items)
+    share = np.zeros((n_items, len(GENRES)))
+    for place in range(3):
+        has = how_many > place
+        share[has, order[has, place]] = 1.0 / how_many[has]
+    return share
+
+
+def _item_table(rng: np.random.Generator, genre_share: np.ndarray) -> pa.Table:
+    n_items = len(genre_share)
+    years = 2025 - rng.geometric(0.06, size=n_items).clip(1, 90)
+    words = np.array(WORDS)[rng.integers(len(WORDS), size=(n_items, 3))]
+    how_many = rng.integers(1, 4, size=n_items)
+    titles = [
+        "The " + " ".join(words[i, : how_many[i]]).title()
+        if how_many[i] > 1
+        else words[i, 0].title()
+        for i in range(n_items)
+    ]
+    genres = ["|".join(g for g, s in zip(GENRES, row, strict=True) if s) for row in genre_share]
+    return pa.table(
+        {"item_id": np.arange(1, n_items + 1), "title": titles, "genres": genres, "year": years}
+    )
+
+
+def _facts(rng: np.random.Generator, n_users: int) -> dict[str, np.ndarray]:
+    """Draw what is true of each user, known or not."""
+    return {
+        "age": np.clip(rng.gamma(6.0, 6.0, n_users) + 8, 10, 90).astype(int),
+        "gender": rng.choice(len(GENDERS), n_users, p=(0.48, 0.49, 0.03)),
+        "occupation": rng.integers(len(OCCUPATIONS), size=n_users),
+        "city": rng.choice(len(CITIES), n_users, p=_zipf(len(CITIES))),
+    }
+
+
+def _zipf(n: int) -> np.ndarray:
+    weights = 1.0 / np.arange(1, n + 1)
+    return weights / weights.sum()  # type: ignore[no-any-return]
+
+
+def _user_table(rng: np.random.Generator, facts: dict[str, np.ndarray]) -> pa.Table:
+    """Write the facts down, each unknown for some users."""
+    n_users = len(facts["age"])
+    labels = {"gender": GENDERS, "occupation": OCCUPATIONS, "city": CITIES}
+    columns: dict[str, pa.Array] = {"user_id": pa.array(np.arange(1, n_users + 1))}
+    for name, share in (("age", 0.1), ("gender", 0.05), ("occupation", 0.15), ("city", 0.3)):
+        unknown = rng.random(n_users) < share
+        values = facts[name]
+        if name in labels:
+            values = np.array(labels[name], dtype=object)[values]
+        columns[name] = pa.array(values, mask=unknown)
+    return pa.table(columns)
+
+
+def _taste_tables(rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Draw what each gender, occupation and stage of life likes, genre by genre."""
+    return {
+        "gender": rng.normal(scale=0.7, size=(len(GENDERS), len(GENRES))),
+        "occupation": rng.normal(scale=0.6, size=(len(OCCUPATIONS), len(GENRES))),
+        "peak_age": rng.uniform(12, 70, size=len(GENRES)),
+    }
+
+
+def _liking(
+    rng: np.random.Generator,
+    facts: dict[str, np.ndarray],
+    tables: dict[str, np.ndarray],
+    rows: np.ndarray,
+) -> np.ndarray:
+    """Say what users like, genre by genre and then trait by trait."""
+    years_off = np.abs(facts["age"][rows, None] - tables["peak_age"])
+    liking = (
+        tables["gender"][facts["gender"][rows]] + tables["occupation"][facts["occupation"][rows]]
+    )
+    liking += 1.2 * np.exp(-((years_off / 15) ** 2)) - 0.4
+    liking += rng.normal(scale=0.7, size=liking.shape)
+    leaning = rng.normal(scale=0.45, size=(len(rows), N_TRAITS))
+    return np.hstack([liking, leaning], dtype=np.float32)
+
+
+def _taste(
+    liking: np.ndarray, traits: np.ndarray, user_rows: np.ndarray, item_rows: np.ndarray
+) -> np.ndarray:
+    """Say how much each user likes each item drawn for them."""
+    taste: np.ndarray = np.einsum("nt,nt->n", liking[user_rows], traits[item_rows])
+    return taste
+
+
+def _picks(
+    rng: np.random.Generator,
+    ladder: np.ndarray,
+    counts: np.ndarray,
+    liking: np.ndarray,
+    traits: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw items by popularity and keep those that taste accepts, each once, up to the count."""
+    n_items = len(ladder)
+    user_rows = np.repeat(np.arange(len(counts)), counts * 6)
+    item_rows = np.searchsorted(ladder, rng.random(len(user_rows)) * ladder[-1], side="right")
+    item_rows = np.minimum(item_rows, n_items - 1)
+    taste = _taste(liking, traits, user_rows, item_rows)
+    accepted = rng.random(len(taste)) < 1 / (1 + np.exp(1.0 - 1.6 * taste))
+    user_rows, item_rows = user_rows[accepted], item_rows[accepted]
+    _, first = np.unique(user_rows * n_items + item_rows, return_index=True)
+    first.sort()  # back to the order drawn, so that the count cuts fairly
+    user_rows, item_rows = user_rows[first], item_rows[first]
+    starts = np.searchsorted(user_rows, np.arange(len(counts)))
+    place = np.arange(len(user_rows)) - starts[user_rows]
+    keep = place < counts[user_rows]
+    return user_rows[keep], item_rows[keep]

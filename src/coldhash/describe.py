@@ -1,0 +1,57 @@
+"""What is in a data set: counts, sparsity, columns, groups and what is missing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from coldhash.data.dataset import Dataset, described
+from coldhash.features.groups import fit_features
+
+
+def describe(data: Dataset) -> dict[str, Any]:
+    """Describe a data set in plain values, ready for JSON."""
+    ratings = data.ratings
+    n_users, n_items = ratings.matrix.shape
+    encoder = fit_features(data)
+    features = encoder.apply(data.users, ratings.matrix)
+    values, counts = np.unique(ratings.matrix.data, return_counts=True)
+    return {
+        "name": data.name,
+        "users": n_users,
+        "users_described": int(described(data.users, n_users).sum()),
+        "users_with_ratings": int((ratings.per_user > 0).sum()),
+        "items": n_items,
+        "items_described": int(described(data.items, n_items).sum()),
+        "items_rated": int((ratings.per_item > 0).sum()),
+        "ratings": len(ratings),
+        "sparsity": round(100 * ratings.sparsity, 2),
+        "scale": list(ratings.scale),
+        "times": ratings.times is not None,
+        "rating_counts": dict(
+            zip(map("{:g}".format, values[:20]), counts[:20].tolist(), strict=True)
+        ),
+        "user_columns": _columns(data.users),
+        "item_columns": _columns(data.items),
+        "groups": {
+            name: {"width": width, "users": int(features.has[name].sum())}
+            for name, width in encoder.widths.items()
+        },
+        "plan": data.plan.to_toml(),
+    }
+
+
+def _columns(table: pa.Table) -> dict[str, dict[str, Any]]:
+    return {
+        name: {
+            "type": str(column.type),
+            "missing": column.null_count,
+            "distinct": None
+            if pa.types.is_nested(column.type)
+            else pc.count_distinct(column).as_py(),
+        }
+        for name, column in zip(table.column_names, table.columns, strict=True)
+    }

@@ -1,0 +1,1 @@
+"""Side tables -> named groups of content matrices."""

@@ -1,0 +1,236 @@
+"""Groups: the plan's columns together, with a mask that says who has which group.
+
+A group is a matrix, one row per user: the blocks of its columns, then a constant 1, so that a group
+that says nothing falls back to the average user. A user has a group if at least one of its columns
+is known; a column unknown to a user who has the group is filled with its average. A user without
+the group has a row of zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from scipy.sparse import csr_array, hstack
+
+from coldhash.data.dataset import Dataset
+from coldhash.data.ids import Ids
+from coldhash.data.plan import PREFERENCE
+from coldhash.features.columns import (
+    FORMS,
+    FittedColumn,
+    dense_block,
+    distinct_values,
+    fit_column,
+    sparse_block,
+)
+from coldhash.features.people import HISTORY, as_columns, histories
+from coldhash.features.preference import PreferenceMap, fit_preference
+
+NARROW = 256  # a group up to this width is kept dense
+
+Matrix: TypeAlias = Any  # np.ndarray where narrow, csr_array where wide: both know @ and .T
+State = tuple[dict[str, Any], dict[str, np.ndarray]]
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """Content matrices by group, and who has each group."""
+
+    matrices: dict[str, Matrix]
+    has: dict[str, np.ndarray]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.has.values()))) if self.has else 0
+
+
+@dataclass(frozen=True, eq=False)
+class GroupEncoder:
+    """The fitted columns of one group."""
+
+    columns: dict[str, FittedColumn]
+
+    @property
+    def width(self) -> int:
+        """How many numbers the group has, the constant included."""
+        return sum(column.width for column in self.columns.values()) + 1
+
+    def apply(self, values: Mapping[str, Any], n_rows: int) -> tuple[Matrix, np.ndarray]:
+        """Encode columns of values, absent ones as missing."""
+        assemble = _dense if self.width <= NARROW else _sparse
+        nothing = [None] * n_rows
+        columns = [
+            (name, column, *distinct_values(values.get(name, nothing)))
+            for name, column in self.columns.items()
+        ]
+        return assemble(columns, n_rows)
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureEncoder:
+    """What was learned about the columns: turns people into `Features`.
+
+    `apply` takes one dict, a list of dicts or a table. A dict may hold a `history` of item ids and
+    ratings, from which the preference group is made.
+    """
+
+    groups: dict[str, GroupEncoder]
+    preference: PreferenceMap | None
+    items: Ids
+
+    @property
+    def widths(self) -> dict[str, int]:
+        """How many numbers each group has, its constant included."""
+        widths = {name: group.width for name, group in self.groups.items()}
+        if self.preference is not None:
+            widths[PREFERENCE] = self.preference.width + 1
+        return widths
+
+    def apply(self, people: Any, ratings: csr_array | None = None) -> Features:
+        """Encode people; `ratings` (people x items) stands for their histories, if given."""
+        columns, n_rows = as_columns(people)
+        if ratings is None:
+            ratings = histories(columns.get(HISTORY), n_rows, self.items)
+        matrices: dict[str, Matrix] = {}
+        has: dict[str, np.ndarray] = {}
+        for name, group in self.groups.items():
+            matrices[name], has[name] = group.apply(columns, n_rows)
+        if self.preference is not None:
+            matrices[PREFERENCE], has[PREFERENCE] = self._preferences(ratings, n_rows)
+        return Features(matrices, has)
+
+    def _preferences(self, ratings: csr_array | None, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
+        assert self.preference is not None
+        matrix = np.zeros((n_rows, self.preference.width + 1), dtype=np.float32)
+        if ratings is None:
+            return matrix, np.zeros(n_rows, dtype=bool)
+        matrix[:, :-1], has = self.preference.apply(ratings)
+        matrix[:, -1] = has
+        return matrix, has
+
+    def state(self) -> State:
+        """Give everything learned, as JSON and arrays, for a model file."""
+        json: dict[str, Any] = {"groups": {}, "preference": None}
+        arrays: dict[str, np.ndarray] = {}
+        for group_name, group in self.groups.items():
+            json["groups"][group_name] = {}
+            for name, column in group.columns.items():
+                part, more = column.state()
+                json["groups"][group_name][name] = {"form": type(column).__name__, **part}
+                arrays |= {f"{group_name}/{name}/{key}": array for key, array in more.items()}
+        if self.preference is not None:
+            json["preference"] = {"highest": self.preference.highest}
+            arrays["preference/item_vectors"] = self.preference.item_vectors
+            arrays["preference/has_content"] = self.preference.has_content
+        return json, arrays
+
+    @classmethod
+    def from_state(
+        cls, json: dict[str, Any], arrays: Mapping[str, np.ndarray], items: Ids
+    ) -> FeatureEncoder:
+        """Rebuild an encoder from what `state` gave."""
+        groups = {}
+        for group_name, columns in json["groups"].items():
+            fitted: dict[str, FittedColumn] = {}
+            for name, part in columns.items():
+                prefix = f"{group_name}/{name}/"
+                own = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+                rest = {key: value for key, value in part.items() if key != "form"}
+                form: Any = FORMS[part["form"]]
+                fitted[name] = form(**rest, **own)
+            groups[group_name] = GroupEncoder(fitted)
+        preference = None
+        if json["preference"] is not None:
+            preference = PreferenceMap(
+                arrays["preference/item_vectors"],
+                arrays["preference/has_content"],
+                json["preference"]["highest"],
+            )
+        return cls(groups, preference, items)
+
+
+def fit_features(data: Dataset, seed: int = 0) -> FeatureEncoder:
+    """Learn a feature encoder from the training part.
+
+    Examples
+    --------
+    >>> from coldhash.data.sources import read
+    >>> encoder = fit_features(read("sample", n_users=100, n_items=50))
+    >>> one = encoder.apply({"age": 30, "city": "Atlantis"})
+    >>> bool(one.has["demographics"][0]), bool(one.has["preference"][0])
+    (True, False)
+    """
+    groups = fit_groups(data.plan.users, data.users)
+    preference = None
+    if data.plan.preference is not None:
+        preference = fit_preference(
+            item_content(data),
+            data.ratings.matrix,
+            data.ratings.scale[1],
+            data.plan.preference.max_width,
+            np.random.default_rng(seed),
+        )
+    return FeatureEncoder(groups, preference, data.ratings.items)
+
+
+def fit_groups(groups: Mapping[str, Mapping[str, Any]], table: pa.Table) -> dict[str, GroupEncoder]:
+    """Learn the columns of each group of one table."""
+    return {
+        group: GroupEncoder(
+            {name: fit_column(spec, table.column(name), name) for name, spec in columns.items()}
+        )
+        for group, columns in groups.items()
+    }
+
+
+def item_content(data: Dataset) -> csr_array:
+    """Encode the item table without constants: what an item is made of; unknown is empty."""
+    groups = fit_groups(data.plan.items, data.items)
+    columns = [pair for group in groups.values() for pair in group.columns.items()]
+    return csr_array(hstack([_gathered(name, column, data.items) for name, column in columns]))
+
+
+def _gathered(name: str, column: FittedColumn, table: pa.Table) -> csr_array:
+    values, codes = distinct_values(table.column(name))
+    block = sparse_block(column, values, name)
+    return block if codes is None else block[codes]
+
+
+Part = tuple[str, FittedColumn, Sequence[Any], np.ndarray | None]
+
+
+def _dense(parts: list[Part], n_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    width = sum(column.width for _, column, _, _ in parts) + 1
+    matrix = np.zeros((n_rows, width), dtype=np.float32)
+    has = np.zeros(n_rows, dtype=bool)
+    unknown = []
+    end = 0
+    for name, column, values, codes in parts:
+        start, end = end, end + column.width
+        block, known = dense_block(column, values, name)
+        matrix[:, start:end] = block if codes is None else block[codes]
+        known = known if codes is None else known[codes]
+        has |= known
+        unknown.append((start, end, ~known, column.mean))
+    for start, end, missing, mean in unknown:
+        if missing.any():
+            matrix[has & missing, start:end] = mean
+    matrix[:, -1] = has
+    return matrix, has
+
+
+def _sparse(parts: list[Part], n_rows: int) -> tuple[csr_array, np.ndarray]:
+    blocks, known = [], []
+    for name, column, values, codes in parts:
+        block = sparse_block(column, values, name)
+        blocks.append(block if codes is None else block[codes])
+        known.append(np.diff(blocks[-1].indptr) > 0)
+    has = np.logical_or.reduce(known, initial=False) & np.ones(n_rows, dtype=bool)
+    filled = []
+    for block, column_known, (_, column, _, _) in zip(blocks, known, parts, strict=True):
+        fill = csr_array((has & ~column_known).astype(np.float32)[:, None])
+        filled.append(block + fill @ csr_array(column.mean[None, :]))
+    return csr_array(hstack([*filled, csr_array(has.astype(np.float32)[:, None])])), has

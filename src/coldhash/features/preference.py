@@ -1,0 +1,84 @@
+"""Preference: what a user rated -> the average content of it.
+
+    p_u = Σ_i w_ui c_i / Σ_i w_ui,   w_ui = (rating + 1) / (highest + 1)
+
+with c_i the content of item i. Every rating counts for something, a better one for more. Where the
+content is wider than `max_width`, it is projected on the main directions in which the training
+users' averages differ (PCA, by a seeded randomised range finder).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import csr_array
+from threadpoolctl import threadpool_limits
+
+EXTRA = 16  # directions drawn beyond the ones wanted
+ROUNDS = 3  # subspace iterations: the spectrum of word counts decays slowly
+ENOUGH = 1 << 25  # numbers (users x width) that a projection is learned from
+
+
+@dataclass(frozen=True, eq=False)
+class PreferenceMap:
+    """From ratings to preference: the item side, and how it was centred and projected."""
+
+    item_vectors: np.ndarray  # items x width: content, projected, centred
+    has_content: np.ndarray  # which items are described at all
+    highest: float
+
+    @property
+    def width(self) -> int:
+        """How many numbers a preference has."""
+        return int(self.item_vectors.shape[1])
+
+    def apply(self, ratings: csr_array) -> tuple[np.ndarray, np.ndarray]:
+        """Give preferences and who has one: users who rated at least one described item."""
+        weights = _weights(ratings, self.has_content, self.highest)
+        has = np.diff(weights.indptr) > 0
+        return (weights @ self.item_vectors).astype(np.float32), has
+
+
+def fit_preference(
+    content: csr_array, ratings: csr_array, highest: float, max_width: int, rng: np.random.Generator
+) -> PreferenceMap:
+    """Learn the projection from the training users."""
+    has_content = np.diff(content.indptr) > 0
+    weights = _weights(ratings, has_content, highest)
+    has = np.diff(weights.indptr) > 0
+    width = content.shape[1]
+    centre = (has / max(has.sum(), 1)) @ (weights @ content)
+    if width <= max_width:
+        return PreferenceMap((content.toarray() - centre).astype(np.float32), has_content, highest)
+    some = rng.permutation(np.flatnonzero(has))[: max(ENOUGH // width, max_width)]
+    averages = (weights[np.sort(some)] @ content).astype(np.float32).toarray()
+    directions = main_directions(averages - averages.mean(axis=0), max_width, rng)
+    vectors = content @ directions - centre @ directions
+    return PreferenceMap(vectors.astype(np.float32), has_content, highest)
+
+
+def main_directions(rows: np.ndarray, width: int, rng: np.random.Generator) -> np.ndarray:
+    """Find the `width` directions along which centred rows vary most (columns x width)."""
+    n_columns = rows.shape[1]
+    width = min(width, *rows.shape)
+    with threadpool_limits(1, "blas"):  # the same sums in the same order on every machine
+        basis = rng.standard_normal((n_columns, min(width + EXTRA, n_columns)), dtype=np.float32)
+        for _ in range(ROUNDS):
+            basis, _ = np.linalg.qr(rows.T @ (rows @ basis))
+        image = rows @ basis
+        _, rotation = np.linalg.eigh(image.T @ image)
+        directions: np.ndarray = basis @ rotation[:, ::-1][:, :width]
+    # an eigenvector has no sign of its own: make the largest entry positive
+    peaks = directions[np.abs(directions).argmax(axis=0), np.arange(width)]
+    return directions * np.where(peaks < 0, -1.0, 1.0)
+
+
+def _weights(ratings: csr_array, has_content: np.ndarray, highest: float) -> csr_array:
+    """Give each user's weights over the described items they rated; they add up to 1."""
+    keep = has_content[ratings.indices]
+    values = (ratings.data[keep].astype(np.float64) + 1.0) / (highest + 1.0)
+    indptr = np.concatenate([[0], np.cumsum(keep)])[ratings.indptr]
+    owners = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    totals = np.bincount(owners, values, minlength=len(indptr) - 1)
+    return csr_array((values / totals[owners], ratings.indices[keep], indptr), shape=ratings.shape)

@@ -1,0 +1,654 @@
+"""The downloads run against a real server on the loopback that misbehaves on request."""
+
+import hashlib
+import io
+import random
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from coldhash.data.fetch import ARCHIVES, LONGEST_PAUSE, Archive, _wait, fetch, import_archive
+from coldhash.errors import ChecksumError, SettingError, SourceError
+
+
+def zipped(seed: int, size: int = 300_000) -> bytes:
+    """A zip file of incompressible bytes: larger than one block and than a socket's first gulp."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as zip_file:
+        zip_file.writestr("ratings.dat", random.Random(seed).randbytes(size))
+    return file.getvalue()
+
+
+BODY = zipped(0)
+CUT = 100_001  # in the middle of a block
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: "Site"
+    protocol_version = "HTTP/1.1"  # urllib asks for `Connection: close`, so one request each
+
+    def do_GET(self) -> None:
+        self.server.ranges.append(self.headers["Range"])
+        answer = self.server.answers.pop(0) if self.server.answers else serve
+        answer(self)
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+    @property
+    def start(self) -> int:
+        """Where the client wants to begin."""
+        asked = re.fullmatch(r"bytes=(\d+)-", self.headers["Range"] or "bytes=0-")
+        assert asked is not None
+        return int(asked[1])
+
+    def open(self, status: int, **headers: object) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), str(value))
+        self.end_headers()
+
+    def open_rest(self) -> bytes:
+        """Promise all that the client lacks, and give it to the caller to send."""
+        rest = BODY[self.start :]
+        if self.start:
+            extent = f"bytes {self.start}-{len(BODY) - 1}/{len(BODY)}"
+            self.open(206, Content_Length=len(rest), Content_Range=extent)
+        else:
+            self.open(200, Content_Length=len(rest))
+        return rest
+
+
+Answer = Callable[[Handler], None]
+
+
+class Site(HTTPServer):
+    """Gives one answer after the other, then serves well; notes the Range of each request."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answers: list[Answer] = []
+        self.ranges: list[str | None] = []
+
+    def handle_error(self, *args: object) -> None:
+        if not isinstance(sys.exc_info()[1], ConnectionError):  # clients here do hang up
+            super().handle_error(*args)  # type: ignore[arg-type]
+
+    @property
+    def archive(self) -> Archive:
+        url = f"http://127.0.0.1:{self.server_port}/tiny.zip"
+        checksum = f"sha256:{hashlib.sha256(BODY).hexdigest()}"
+        return Archive("tiny", "tiny.zip", url, checksum, "made up")
+
+
+def serve(handler: Handler) -> None:
+    handler.wfile.write(handler.open_rest())
+
+
+def ignore_range(handler: Handler) -> None:
+    handler.open(200, Content_Length=len(BODY))
+    handler.wfile.write(BODY)
+
+
+def cut(handler: Handler) -> None:
+    handler.wfile.write(handler.open_rest()[:CUT])
+
+
+def cut_ignoring_range(end: int) -> Answer:
+    def answer(handler: Handler) -> None:
+        handler.open(200, Content_Length=len(BODY))
+        handler.wfile.write(BODY[:end])
+
+    return answer
+
+
+def cut_at_once(handler: Handler) -> None:
+    handler.open_rest()
+
+
+def stall(handler: Handler) -> None:
+    handler.wfile.write(handler.open_rest()[:CUT])
+    handler.rfile.read(1)  # until the client gives up
+
+
+def hang_up(handler: Handler) -> None:
+    handler.close_connection = True
+
+
+def cut_chunk(handler: Handler) -> None:
+    handler.open(200, Transfer_Encoding="chunked")
+    handler.wfile.write(b"%x\r\n" % len(BODY) + BODY[:CUT])
+
+
+def small_slice(handler: Handler) -> None:
+    """Less than was asked for, and honest about it."""
+    start, end = handler.start, min(handler.start + CUT, len(BODY))
+    extent = f"bytes {start}-{end - 1}/{len(BODY)}"
+    handler.open(206, Content_Length=end - start, Content_Range=extent)
+    handler.wfile.write(BODY[start:end])
+
+
+def wrong_bytes(handler: Handler) -> None:
+    rest = handler.open_rest()
+    handler.wfile.write(bytes([rest[0] ^ 1]) + rest[1:])
+
+
+def promise_less(handler: Handler) -> None:
+    handler.open(200, Content_Length=len(BODY) - 10)
+    handler.wfile.write(BODY)
+
+
+def run_over(handler: Handler) -> None:
+    """Send far more than Content-Range told."""
+    extent = f"bytes {handler.start}-{len(BODY) - 1}/{len(BODY)}"
+    handler.open(206, Content_Range=extent, Connection="close")
+    handler.wfile.write(BODY[handler.start :] + bytes(1 << 24))
+
+
+def trail(handler: Handler) -> None:
+    handler.wfile.write(handler.open_rest() + b"what no client should read")
+
+
+def wrong_start(handler: Handler) -> None:
+    handler.open(206, Content_Length=len(BODY), Content_Range=f"bytes 0-9/{len(BODY)}")
+    handler.wfile.write(BODY)
+
+
+def star(handler: Handler) -> None:
+    """Continue without telling the size of the whole, as a server may."""
+    extent = f"bytes {handler.start}-{len(BODY) - 1}/*"
+    handler.open(206, Content_Length=len(BODY) - handler.start, Content_Range=extent)
+    handler.wfile.write(BODY[handler.start :])
+
+
+def unsized(handler: Handler) -> None:
+    handler.open(200, Connection="close")
+    handler.wfile.write(BODY)
+
+
+def status(code: int) -> Answer:
+    return lambda handler: handler.open(code, Content_Length=0)
+
+
+def redirect(place: str) -> Answer:
+    return lambda handler: handler.open(302, Content_Length=0, Location=place)
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with Site() as site:
+        thread = threading.Thread(target=site.serve_forever, args=(0.01,))
+        thread.start()
+        yield site
+        site.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def part(tmp_path: Path) -> Path:
+    return tmp_path / "tiny.zip.part"
+
+
+def assert_fetched(path: Path, folder: Path) -> None:
+    """The archive is there, whole, and nothing else is."""
+    assert path == folder / "tiny.zip"
+    assert path.read_bytes() == BODY
+    assert list(folder.iterdir()) == [path]
+
+
+# --- What goes well ------------------------------------------------------------------------------
+
+
+def test_a_download_makes_its_folder_and_leaves_only_the_archive(
+    site: Site, tmp_path: Path
+) -> None:
+    folder = tmp_path / "new" / "folder"
+    assert_fetched(fetch(site.archive, folder), folder)
+    assert site.ranges == [None]
+
+
+def test_a_good_file_costs_no_request(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "tiny.zip").write_bytes(BODY)
+    assert_fetched(fetch(site.archive, tmp_path), tmp_path)
+    assert site.ranges == []
+
+
+def test_an_md5_will_do(site: Site, tmp_path: Path) -> None:
+    archive = replace(site.archive, checksum=f"md5:{hashlib.md5(BODY).hexdigest()}")
+    assert_fetched(fetch(archive, tmp_path), tmp_path)
+
+
+def test_a_size_may_be_unknown(site: Site, tmp_path: Path) -> None:
+    site.answers = [unsized]
+    told: list[tuple[int, int | None]] = []
+    path = fetch(site.archive, tmp_path, progress=lambda *at: told.append(at))
+    assert_fetched(path, tmp_path)
+    assert told[-1] == (len(BODY), None)
+
+
+def test_a_redirect_is_followed(site: Site, tmp_path: Path) -> None:
+    site.answers = [redirect("/elsewhere.zip")]
+    assert_fetched(fetch(site.archive, tmp_path), tmp_path)
+
+
+def test_progress_rises_to_the_total_through_a_cut(site: Site, tmp_path: Path) -> None:
+    site.answers = [cut]
+    told: list[tuple[int, int | None]] = []
+    fetch(site.archive, tmp_path, progress=lambda *at: told.append(at), pause=0)
+    counts = [count for count, _ in told]
+    assert counts == sorted(counts)
+    assert counts[0] == 0
+    assert CUT in counts
+    assert counts[-1] == len(BODY)
+    assert {total for _, total in told} == {len(BODY)}
+
+
+# --- What is resumed -----------------------------------------------------------------------------
+
+
+def test_a_part_is_resumed(site: Site, tmp_path: Path, part: Path) -> None:
+    part.write_bytes(BODY[:CUT])
+    counts: list[int] = []
+    path = fetch(site.archive, tmp_path, progress=lambda count, _: counts.append(count))
+    assert_fetched(path, tmp_path)
+    assert site.ranges == [f"bytes={CUT}-"]
+    assert counts[0] == CUT
+
+
+def test_the_size_is_worked_out_when_only_the_rest_is_told(
+    site: Site, tmp_path: Path, part: Path
+) -> None:
+    part.write_bytes(BODY[:CUT])
+    site.answers = [star]
+    totals: set[int | None] = set()
+    path = fetch(site.archive, tmp_path, progress=lambda _, total: totals.add(total))
+    assert_fetched(path, tmp_path)
+    assert totals == {len(BODY)}
+
+
+def test_a_complete_part_costs_no_request(site: Site, tmp_path: Path, part: Path) -> None:
+    part.write_bytes(BODY)
+    assert_fetched(fetch(site.archive, tmp_path), tmp_path)
+    assert site.ranges == []
+
+
+def test_a_server_without_ranges_makes_it_start_over(
+    site: Site, tmp_path: Path, part: Path
+) -> None:
+    part.write_bytes(BODY[:CUT])
+    site.answers = [ignore_range]
+    assert_fetched(fetch(site.archive, tmp_path), tmp_path)
+    assert site.ranges == [f"bytes={CUT}-"]
+
+
+@pytest.mark.parametrize("refuse", [status(416), wrong_start], ids=["416", "wrong-start"])
+def test_a_part_that_does_not_fit_is_thrown_away(
+    site: Site, tmp_path: Path, part: Path, refuse: Answer
+) -> None:
+    part.write_bytes(b"x" * (len(BODY) + 1))
+    site.answers = [refuse, cut, cut]  # the cuts: the stale part must not count as progress
+    assert_fetched(fetch(site.archive, tmp_path, attempts=1, pause=0), tmp_path)
+    assert site.ranges == [
+        f"bytes={len(BODY) + 1}-",
+        None,
+        f"bytes={CUT}-",
+        f"bytes={2 * CUT}-",
+    ]
+
+
+def test_starting_over_happens_once(site: Site, tmp_path: Path) -> None:
+    site.answers = [cut, status(416), cut, status(416), cut]
+    with pytest.raises(SourceError, match="416"):
+        fetch(site.archive, tmp_path, pause=0)
+    assert len(site.ranges) == 4
+
+
+@pytest.mark.parametrize("short", [cut, cut_chunk, small_slice, stall])
+def test_a_short_body_is_resumed_where_it_stopped(
+    site: Site, tmp_path: Path, short: Answer
+) -> None:
+    site.answers = [short]
+    assert_fetched(fetch(site.archive, tmp_path, timeout=0.2, pause=0), tmp_path)
+    assert site.ranges == [None, f"bytes={CUT}-"]
+
+
+def test_progress_renews_the_attempts(site: Site, tmp_path: Path) -> None:
+    site.answers = [cut_at_once, cut, cut_at_once, cut, cut_at_once]
+    assert_fetched(fetch(site.archive, tmp_path, attempts=2, pause=0), tmp_path)
+    assert len(site.ranges) == 6
+
+
+@pytest.mark.parametrize(
+    "passing", [status(500), status(503), hang_up], ids=["500", "503", "hang-up"]
+)
+def test_a_passing_failure_is_tried_again(site: Site, tmp_path: Path, passing: Answer) -> None:
+    site.answers = [passing]
+    assert_fetched(fetch(site.archive, tmp_path, pause=0), tmp_path)
+    assert site.ranges == [None, None]
+
+
+# --- What is given up ----------------------------------------------------------------------------
+
+
+def test_a_server_that_never_delivers_is_given_up(site: Site, tmp_path: Path, part: Path) -> None:
+    site.answers = [cut, *[cut_at_once] * 9]
+    with pytest.raises(SourceError, match=f"3 tries without progress.*{CUT:,} bytes") as caught:
+        fetch(site.archive, tmp_path, attempts=3, pause=0)
+    assert site.archive.url in str(caught.value)
+    assert f"{CUT:,} of {len(BODY):,}" in str(caught.value)
+    assert len(site.ranges) == 4
+    assert list(tmp_path.iterdir()) == [part]
+    assert part.read_bytes() == BODY[:CUT]
+
+
+def test_the_same_beginning_again_is_no_progress(site: Site, tmp_path: Path) -> None:
+    site.answers = [cut_ignoring_range(CUT), cut_ignoring_range(CUT // 2)] * 4
+    with pytest.raises(SourceError, match="2 tries without progress"):
+        fetch(site.archive, tmp_path, attempts=2, pause=0)
+    assert len(site.ranges) == 3
+
+
+def test_a_lasting_500_names_the_status(site: Site, tmp_path: Path) -> None:
+    site.answers = [status(500)] * 9
+    with pytest.raises(SourceError, match=r"HTTP 500 .*2 tries"):
+        fetch(site.archive, tmp_path, attempts=2, pause=0)
+    assert len(site.ranges) == 2
+
+
+@pytest.mark.parametrize("code", [403, 404, 410])
+def test_a_missing_page_is_not_asked_for_twice(site: Site, tmp_path: Path, code: int) -> None:
+    site.answers = [status(code)]
+    with pytest.raises(SourceError, match=f"HTTP {code}") as caught:
+        fetch(site.archive, tmp_path, pause=0)
+    assert caught.value.message.startswith(site.archive.url)
+    assert "coldhash fetch tiny --from" in str(caught.value.hint)
+    assert site.ranges == [None]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_redirect_to_another_protocol_is_refused(site: Site, tmp_path: Path) -> None:
+    site.answers = [redirect("ftp://127.0.0.1/tiny.zip")]
+    with pytest.raises(SourceError, match="unknown url type: ftp"):
+        fetch(site.archive, tmp_path, pause=0)
+    assert site.ranges == [None]
+
+
+def test_a_dead_host_is_named_with_the_way_around(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with socket.socket() as taken:  # bound but not listening: a port that refuses for sure
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/BX-CSV-Dump.zip"
+        archive = replace(ARCHIVES["book-crossing"], url=url)
+        with pytest.raises(SourceError, match=r"refused.*2 tries") as caught:
+            fetch(archive, tmp_path, attempts=2, pause=0)
+    assert url in caught.value.message
+    assert "coldhash fetch book-crossing --from" in str(caught.value.hint)
+
+
+def test_pauses_double_up_to_a_bound(site: Site, tmp_path: Path) -> None:
+    assert [_wait(1.0, idle) for idle in (0, 1, 2)] == [1, 2, 4]
+    assert _wait(1.0, 5000) == LONGEST_PAUSE
+    site.answers = [status(503), status(503)]
+    began = time.monotonic()
+    fetch(site.archive, tmp_path, pause=0.02)
+    assert time.monotonic() - began >= 0.04 + 0.08
+
+
+# --- What is not what was promised ---------------------------------------------------------------
+
+
+def test_wrong_bytes_are_named_and_removed(site: Site, tmp_path: Path) -> None:
+    wrong = f"sha256:{hashlib.sha256(bytes([BODY[0] ^ 1]) + BODY[1:]).hexdigest()}"
+    site.answers = [wrong_bytes]
+    with pytest.raises(ChecksumError) as caught:
+        fetch(site.archive, tmp_path)
+    assert "tiny.zip" in caught.value.message
+    assert f"expected {site.archive.checksum}, got {wrong}" in caught.value.message
+    assert list(tmp_path.iterdir()) == []
+    assert_fetched(fetch(site.archive, tmp_path), tmp_path)
+    assert site.ranges == [None, None]
+
+
+def test_a_part_of_something_else_is_found_out(site: Site, tmp_path: Path, part: Path) -> None:
+    part.write_bytes(b"x" * CUT)
+    with pytest.raises(ChecksumError):
+        fetch(site.archive, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_body_that_was_promised_too_short_is_refused(site: Site, tmp_path: Path) -> None:
+    site.answers = [promise_less]
+    with pytest.raises(ChecksumError, match=r"tiny\.zip.*expected.*got"):
+        fetch(site.archive, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("had", [0, CUT])
+def test_a_body_that_runs_over_is_left_and_refused(
+    site: Site, tmp_path: Path, part: Path, had: int
+) -> None:
+    part.write_bytes(BODY[:had])
+    site.answers = [run_over]
+    counts: list[int] = []
+    with pytest.raises(ChecksumError, match=r"tiny\.zip.*expected.*got"):
+        fetch(site.archive, tmp_path, progress=lambda count, _: counts.append(count))
+    assert max(counts) <= len(BODY)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bytes_after_the_promised_end_are_never_read(site: Site, tmp_path: Path) -> None:
+    site.answers = [trail]
+    assert_fetched(fetch(site.archive, tmp_path), tmp_path)
+
+
+def test_another_file_is_reported_and_left_alone(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "tiny.zip").write_bytes(b"precious")
+    with pytest.raises(ChecksumError, match=re.escape(str(tmp_path / "tiny.zip"))) as caught:
+        fetch(site.archive, tmp_path)
+    assert re.search("remove it .*import", str(caught.value.hint))
+    assert (tmp_path / "tiny.zip").read_bytes() == b"precious"
+    assert site.ranges == []
+
+
+# --- The disk, and the end of the process --------------------------------------------------------
+
+UNLIMITED = -1
+SCRIPT = """
+import resource, signal, sys
+from pathlib import Path
+from coldhash.data import fetch
+from coldhash.errors import SourceError
+
+call, limit, *fields = sys.argv[1:8]
+paths = map(Path, sys.argv[8:])
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # so that the write fails instead of the process
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), int(limit)))
+try:
+    getattr(fetch, call)(fetch.Archive(*fields), *paths)
+except SourceError as error:
+    print(type(error).__name__, error)
+"""
+
+
+def child(call: str, archive: Archive, *paths: Path, limit: int) -> subprocess.Popen[str]:
+    """Call a function of the module in another process, whose files may not outgrow a limit."""
+    fields = [archive.name, archive.file_name, archive.url, archive.checksum, archive.about]
+    command = [sys.executable, "-c", SCRIPT, call, str(limit), *fields, *map(str, paths)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("room", [CUT, len(BODY) - 1])  # the last write may be the short one
+def test_a_full_disk_keeps_the_part(site: Site, tmp_path: Path, part: Path, room: int) -> None:
+    with child("fetch", site.archive, tmp_path, limit=room) as limited:
+        said, _ = limited.communicate(timeout=60)
+    assert said.startswith(f"SourceError cannot write to {tmp_path}: File too large; ")
+    assert f"{room:,} bytes are kept in tiny.zip.part" in said
+    assert list(tmp_path.iterdir()) == [part]
+    assert part.read_bytes() == BODY[:room]
+    assert_fetched(fetch(site.archive, tmp_path), tmp_path)
+    assert site.ranges == [None, f"bytes={room}-"]
+
+
+def test_a_killed_download_is_resumed(site: Site, tmp_path: Path, part: Path) -> None:
+    site.answers = [stall]
+    with child("fetch", site.archive, tmp_path, limit=UNLIMITED) as doomed:
+        try:
+            deadline = time.monotonic() + 60
+            while not part.exists() or part.stat().st_size < CUT:
+                assert doomed.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.005)
+        finally:
+            doomed.kill()
+    assert list(tmp_path.iterdir()) == [part]
+    assert_fetched(fetch(site.archive, tmp_path), tmp_path)
+    assert site.ranges == [None, f"bytes={CUT}-"]
+
+
+def test_a_folder_that_cannot_be_made_is_named(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SourceError, match=f"{tmp_path}/file/folder: Not a directory; nothing"):
+        fetch(site.archive, tmp_path / "file" / "folder")
+    assert site.ranges == []
+
+
+def test_a_folder_in_the_place_of_the_file_is_named(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "tiny.zip").mkdir()
+    with pytest.raises(SourceError, match=r"cannot read .*tiny\.zip: Is a directory"):
+        fetch(site.archive, tmp_path)
+
+
+# --- Importing a local copy ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def archive() -> Archive:
+    checksum = f"sha256:{hashlib.sha256(BODY).hexdigest()}"
+    return Archive("tiny", "tiny.zip", "http://127.0.0.1/tiny.zip", checksum, "made up")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "data" / "archives"
+
+
+def test_an_imported_copy_lands_where_fetch_finds_it(
+    archive: Archive, tmp_path: Path, folder: Path
+) -> None:
+    source = tmp_path / "Downloads.zip"
+    source.write_bytes(BODY)
+    assert_fetched(import_archive(archive, source, folder), folder)
+    assert_fetched(fetch(archive, folder), folder)
+    assert source.read_bytes() == BODY
+
+
+def test_another_edition_is_refused_unless_unchecked(
+    archive: Archive, tmp_path: Path, folder: Path
+) -> None:
+    source = tmp_path / "edition.zip"
+    source.write_bytes(zipped(1))
+    got = f"sha256:{hashlib.sha256(zipped(1)).hexdigest()}"
+    with pytest.raises(ChecksumError) as caught:
+        import_archive(archive, source, folder)
+    assert caught.value.message == f"{source}: expected {archive.checksum}, got {got}"
+    assert re.search("check=False.*--unchecked", str(caught.value.hint))
+    assert list(folder.iterdir()) == []
+
+    path = import_archive(archive, source, folder, check=False)
+    assert path.read_bytes() == zipped(1)
+    assert list(folder.iterdir()) == [path]
+
+
+def test_an_import_replaces_what_fetch_refuses(
+    archive: Archive, tmp_path: Path, folder: Path
+) -> None:
+    folder.mkdir(parents=True)
+    (folder / "tiny.zip").write_bytes(b"broken")
+    (folder / "tiny.zip.import").write_bytes(b"left by a killed import")
+    (tmp_path / "good.zip").write_bytes(BODY)
+    assert_fetched(import_archive(archive, tmp_path / "good.zip", folder), folder)
+
+
+def test_a_failed_import_leaves_the_old_file(
+    archive: Archive, tmp_path: Path, folder: Path
+) -> None:
+    folder.mkdir(parents=True)
+    (folder / "tiny.zip").write_bytes(BODY)
+    (tmp_path / "other.zip").write_bytes(zipped(1))
+    with pytest.raises(ChecksumError):
+        import_archive(archive, tmp_path / "other.zip", folder)
+    assert_fetched(folder / "tiny.zip", folder)
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_what_is_not_a_zip_is_never_imported(
+    archive: Archive, tmp_path: Path, folder: Path, check: bool
+) -> None:
+    source = tmp_path / "page.zip"
+    source.write_text("<html>sorry</html>")
+    with pytest.raises(SourceError, match=r"page\.zip is not a zip file"):
+        import_archive(archive, source, folder, check=check)
+    assert not folder.exists()
+
+
+def test_a_missing_source_is_named(archive: Archive, tmp_path: Path, folder: Path) -> None:
+    with pytest.raises(SourceError, match=r"cannot read .*none\.zip: No such file"):
+        import_archive(archive, tmp_path / "none.zip", folder)
+    assert not folder.exists()
+
+
+def test_an_import_onto_a_full_disk_leaves_nothing(archive: Archive, tmp_path: Path) -> None:
+    source, folder = tmp_path / "good.zip", tmp_path / "data"
+    source.write_bytes(BODY)
+    with child("import_archive", archive, source, folder, limit=CUT) as limited:
+        said, _ = limited.communicate(timeout=60)
+    assert said.startswith(f"SourceError cannot write to {folder}: File too large; nothing")
+    assert list(folder.iterdir()) == []
+
+
+# --- What an archive may be ----------------------------------------------------------------------
+
+
+def test_the_known_archives_are_listed_by_name() -> None:
+    assert list(ARCHIVES) == ["ml-1m", "ml-100k", "book-crossing"]
+    for name, archive in ARCHIVES.items():
+        assert archive.name == name
+        assert archive.url.endswith(f"/{archive.file_name}")
+        assert "research" in archive.about
+
+
+@pytest.mark.parametrize("url", ["ftp://host/a.zip", "file:///etc/passwd", "a.zip", ""])
+def test_only_the_web_is_fetched_from(archive: Archive, url: str) -> None:
+    with pytest.raises(SettingError, match=f"{url!r}.*http or https"):
+        replace(archive, url=url)
+
+
+@pytest.mark.parametrize(
+    "checksum",
+    ["", "a" * 64, "sha256:" + "a" * 32, "md5:" + "a" * 64, "md5:" + "A" * 32, "crc:" + "a" * 32],
+)
+def test_a_checksum_that_cannot_match_is_refused(archive: Archive, checksum: str) -> None:
+    with pytest.raises(SettingError, match="is not a checksum"):
+        replace(archive, checksum=checksum)
+
+
+@pytest.mark.parametrize(("attempts", "timeout", "pause"), [(0, 1, 1), (1, 0, 1), (1, 1, -1)])
+def test_impossible_settings_are_refused(
+    archive: Archive, tmp_path: Path, attempts: int, timeout: float, pause: float
+) -> None:
+    with pytest.raises(SettingError, match=f"{attempts=}, {timeout=}, {pause=}"):
+        fetch(archive, tmp_path / "data", attempts=attempts, timeout=timeout, pause=pause)
+    assert list(tmp_path.iterdir()) == []
