@@ -319,7 +319,7 @@ def test_a_short_body_is_resumed_where_it_stopped(
     site: Site, tmp_path: Path, short: Answer
 ) -> None:
     site.answers = [short]
-    assert_fetched(fetch(site.archive, tmp_path, timeout=0.2, pause=0), tmp_path)
+    assert_fetched(fetch(site.archive, tmp_path, timeout=0.5, pause=0), tmp_path)
     assert site.ranges == [None, f"bytes={CUT}-"]
 
 

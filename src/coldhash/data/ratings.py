@@ -223,7 +223,7 @@ def _csr_of_positions(
     user_rows: np.ndarray, item_rows: np.ndarray, shape: tuple[int, int]
 ) -> csr_array:
     """Sort entries into CSR, carrying each one's position; repeats are summed (fewer entries)."""
-    positions = np.arange(len(user_rows), dtype=np.int64)
+    positions = np.arange(len(user_rows), dtype=np.int32 if len(user_rows) < 2**31 else np.int64)
     matrix = coo_array((positions, (user_rows, item_rows)), shape=shape).tocsr()
     matrix.sort_indices()
     return matrix

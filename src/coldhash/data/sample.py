@@ -48,12 +48,14 @@ BLOCK = 256  # users drawn at a time, so that memory does not grow with their nu
 
 
 def read_sample(
-    seed: int = 0, n_users: int = 2000, n_items: int = 1000, ratings_per_user: float = 60.0
+    seed: int = 0, n_users: int = 2000, n_items: int = 1000, ratings_per_user: float | None = None
 ) -> Dataset:
-    """Make the sample; the same seed gives the same world."""
+    """Make the sample; the same seed gives the same world. About 60 ratings a user, if not told."""
+    if ratings_per_user is None:
+        ratings_per_user = min(60.0, n_items / 4)
     for name, value in (("n_users", n_users), ("n_items", n_items)):
-        if value < 2:
-            raise SettingError(f"sample: {name}={value}", hint="at least 2")
+        if value < 10:
+            raise SettingError(f"sample: {name}={value}", hint="at least 10")
     if not 1 <= ratings_per_user <= n_items / 2:
         raise SettingError(
             f"sample: ratings_per_user={ratings_per_user:g}",
@@ -71,7 +73,7 @@ def read_sample(
     ladder = np.cumsum(popularity / popularity.sum())
 
     picked, rated, owners = [], [], []
-    counts = np.clip(rng.lognormal(np.log(ratings_per_user) - 0.32, 0.8, n_users), 5, n_items / 2)
+    counts = np.clip(rng.lognormal(np.log(ratings_per_user) - 0.32, 0.8, n_users), 2, n_items / 2)
     for start in range(0, n_users, BLOCK):
         rows = np.arange(start, min(start + BLOCK, n_users))
         liking = _liking(rng, facts, tables, rows)

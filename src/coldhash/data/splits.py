@@ -60,8 +60,8 @@ def split_first_ratings(cold: Dataset, n_given: int, seed: int = 0) -> tuple[Dat
 
 def _draw(n: int, share: float, seed: int, what: str) -> tuple[np.ndarray, np.ndarray]:
     """Draw which rows are cold: gives (cold rows, warm rows), each in row order."""
-    n_cold = round(share * n)
-    if not 0 < share < 1 or not 0 < n_cold < n:
+    n_cold = round(share * n) if 0 < share < 1 else 0
+    if not 0 < n_cold < n:
         raise SettingError(
             f"share={share:g} of {n:,} {what} leaves a part empty",
             hint="between 0 and 1, with at least one on each side",

@@ -1,0 +1,5 @@
+"""`python -m coldhash`: the command line."""
+
+from coldhash.cli import main
+
+main()

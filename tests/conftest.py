@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """Random numbers; sweep the seed with COLDHASH_TEST_SEED."""
+    return np.random.default_rng(int(os.environ.get("COLDHASH_TEST_SEED", "0")))
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    """The folder with the real data sets, which are not part of the project."""
+    folder = os.environ.get("COLDHASH_DATA")
+    if not folder:
+        pytest.skip("COLDHASH_DATA does not name a folder with ml-1m.zip and BX-CSV-Dump.zip")
+    return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def ml_1m(data_folder):
+    from coldhash import read
+
+    return read("ml-1m", data_folder / "ml-1m.zip")
+
+
+@pytest.fixture(scope="session")
+def sample():
+    from coldhash import read
+
+    return read("sample")

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import shutil
+import zipfile
+
+import numpy as np
+import pytest
+
+from coldhash import read
+from coldhash.errors import SettingError, SourceError, TableError
+
+
+def test_ml_1m_counts(ml_1m):
+    ratings = ml_1m.ratings
+    assert ratings.matrix.shape == (6040, 3952)
+    assert len(ratings) == 1_000_209
+    assert round(100 * ratings.sparsity, 2) == 95.81
+    assert (ratings.per_item > 0).sum() == 3706
+    assert ml_1m.items.column("title").null_count == 3952 - 3883
+    assert list(ratings.items) == [str(n) for n in range(1, 3953)]
+    assert ml_1m.items.slice(0, 1).to_pylist() == [
+        {"title": "Toy Story", "genres": "Animation|Children's|Comedy", "year": 1995}
+    ]
+    user = ratings.users.rows(["1"])[0]
+    assert ratings.matrix[user, ratings.items.rows(["1193"])[0]] == 5
+    assert ml_1m.users.column("zip").to_pylist()[0] == "48067"
+
+
+def test_book_crossing_filter_gives_the_published_counts(data_folder):
+    data = read("book-crossing", data_folder / "BX-CSV-Dump.zip")
+    assert data.ratings.matrix.shape == (2151, 6830)
+    assert len(data.ratings) == 180_595
+    assert round(100 * data.ratings.sparsity, 2) == 98.77
+    assert (data.ratings.matrix.data == 0).any()  # implicit ones are kept, as zeros
+    assert data.users.column("age").null_count == data.users.column("country").null_count == 0
+    assert data.items.column("title").null_count == 0
+
+
+def test_book_crossing_raw_keeps_everybody(data_folder):
+    data = read("book-crossing", data_folder / "BX-CSV-Dump.zip", raw=True)
+    assert len(data.ratings.users) == 278_858
+    assert len(data.ratings) == 1_149_779
+
+
+def write_ml_1m(folder):
+    (folder / "ratings.dat").write_text("1::1193::5::978300760\n1::661::3::978302109\n2::1::4::0\n")
+    (folder / "users.dat").write_text("1::F::1::10::02139\n2::M::56::16::70072\n")
+    (folder / "movies.dat").write_bytes(
+        "1::Toy Story (1995)::Animation|Comedy\n661::Am\xe9lie: a (fine) film::Drama\n"
+        "1193::x (1975)::Drama\n".encode("latin-1")
+    )
+
+
+@pytest.mark.parametrize("how", ["folder", "parent", "zip", "folder with a zip"])
+def test_a_folder_and_a_zip_are_the_same(tmp_path, how):
+    inner = tmp_path / "ml-1m"
+    inner.mkdir()
+    write_ml_1m(inner)
+    with zipfile.ZipFile(tmp_path / "ml.zip", "w") as archive:
+        for file in inner.iterdir():
+            archive.write(file, f"ml-1m/{file.name}")
+    if how == "folder with a zip":
+        shutil.rmtree(inner)
+    path = {"folder": inner, "zip": tmp_path / "ml.zip"}.get(how, tmp_path)
+    data = read("ml-1m", path)
+    assert len(data.ratings) == 3
+    assert data.items.column("title").to_pylist()[660] == "Amélie: a (fine) film"
+    assert data.items.column("year").to_pylist()[660] is None
+    assert data.ratings.times is not None
+
+
+def test_ml_100k(tmp_path):
+    (tmp_path / "u.data").write_text("196\t242\t3\t881250949\n186\t302\t4\t891717742\n")
+    (tmp_path / "u.user").write_text("186|39|F|executive|00000\n196|49|M|writer|55105\n")
+    flags = "|".join(["0"] * 5 + ["1"] + ["0"] * 2 + ["1"] + ["0"] * 10)
+    none = "|".join(["0"] * 19)
+    (tmp_path / "u.item").write_text(
+        f"242|Kolya (1996)|24-Jan-1997||http://x|{flags}\n302|Odd|01-Jan-1997||http://y|{none}\n"
+    )
+    data = read("ml-100k", tmp_path)
+    assert data.items.to_pylist() == [
+        {"title": "Kolya", "genres": "Comedy|Drama", "year": 1996},
+        {"title": "Odd", "genres": None, "year": None},
+    ]
+    assert list(data.ratings.users) == ["186", "196"]
+    np.testing.assert_array_equal(data.ratings.matrix.toarray(), [[0, 4], [3, 0]])
+
+
+def test_a_bad_row_is_named(tmp_path):
+    write_ml_1m(tmp_path)
+    with (tmp_path / "ratings.dat").open("a") as file:
+        file.write("3::7::nice::1\n")
+    with pytest.raises(TableError, match=r"ratings\.dat, line 4, column 'rating'.*'nice'"):
+        read("ml-1m", tmp_path)
+
+
+def test_what_is_not_there_is_named(tmp_path):
+    with pytest.raises(SettingError, match="movielens"):
+        read("movielens")
+    with pytest.raises(SettingError, match="coldhash fetch ml-1m"):
+        read("ml-1m")
+    with pytest.raises(SourceError, match="does not exist"):
+        read("ml-1m", tmp_path / "nowhere")
+    with pytest.raises(SourceError, match=r"ratings\.dat"):
+        read("ml-1m", tmp_path)
+    (tmp_path / "broken.zip").write_bytes(b"PK\x03\x04 and then nothing")
+    with pytest.raises(SourceError, match=r"broken\.zip"):
+        read("ml-1m", tmp_path / "broken.zip")
+    with pytest.raises(SettingError, match="colour"):
+        read("sample", colour="blue")

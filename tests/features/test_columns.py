@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coldhash.data import plan
+from coldhash.errors import DataError
+from coldhash.features.columns import FORMS, dense_block, fit_column, sparse_block
+
+
+def fitted(spec, values, kind=None):
+    return fit_column(spec, pa.chunked_array([pa.array(values, kind)]), "c")
+
+
+def dense(column, values):
+    return dense_block(column, values, "c")[0]
+
+
+MISSING = [None, float("nan"), ""]
+
+
+def test_category_is_one_hot_and_rare_values_share_a_column():
+    column = fitted(plan.Category(min_count=2), ["a", "b", "a", "b", "rare", "odd", None])
+    block = dense(column, ["a", "b", "rare", "odd"])
+    assert block.shape == (4, 3)
+    assert (block.sum(axis=1) == 1).all()
+    np.testing.assert_array_equal(block[2], block[3])
+    assert not (block[0] * block[1]).any()
+    np.testing.assert_allclose(column.mean, (2 * block[0] + 2 * block[1] + 2 * block[2]) / 6)
+
+
+@pytest.mark.parametrize("value", [*MISSING, "never seen"])
+def test_a_missing_or_unseen_category_is_missing(value):
+    column = fitted(plan.Category(min_count=1), ["a", "b"])
+    block, known = dense_block(column, [value], "c")
+    assert not known[0]
+    assert not block.any()
+
+
+def test_numbers_and_their_spellings_are_one_category():
+    column = fitted(plan.Category(min_count=1), [1, 18, 25])
+    block = dense(column, [25, 25.0, "25", np.int64(25), " 25 "])
+    assert (block == block[0]).all()
+    assert block[0].sum() == 1
+
+
+def test_multi_label_takes_texts_and_lists():
+    column = fitted(plan.MultiLabel(min_count=1), ["a|b", "b", "c|a|b"])
+    block = dense(column, ["a|b", ["a", "b"], ("b", "a", "a"), "a||b", "a|new|b"])
+    assert (block == block[0]).all()
+    np.testing.assert_allclose(np.linalg.norm(block, axis=1), 1, rtol=1e-6)
+    lists = fitted(plan.MultiLabel(min_count=1), [["a", "b"], None, ["c"]])
+    assert lists.width == 3
+
+
+def test_soft_buckets_interpolate_between_knots():
+    column = fitted(plan.Number(n_knots=3), [0, 10, 20])
+    np.testing.assert_array_equal(column.knots, [0, 10, 20])
+    block = dense(column, [0, 5, 10, 17.5, 20, -100, 1e9])
+    np.testing.assert_allclose(
+        block,
+        [[1, 0, 0], [0.5, 0.5, 0], [0, 1, 0], [0, 0.25, 0.75], [0, 0, 1], [1, 0, 0], [0, 0, 1]],
+    )
+    np.testing.assert_allclose(block[:5] @ column.knots, [0, 5, 10, 17.5, 20])
+
+
+def test_standard_score():
+    column = fitted(plan.Number(method="standard"), [2.0, 4.0, 6.0])
+    block = dense(column, [4.0, 6.0, 1e9])
+    np.testing.assert_allclose(block[:, 0], [0, 2 / np.std([2, 4, 6]), 4], rtol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["buckets", "standard"])
+def test_a_word_is_no_number(method):
+    column = fitted(plan.Number(method=method), [1, 2, 3])
+    for value in MISSING:
+        assert not dense_block(column, [value], "age")[1][0]
+    with pytest.raises(DataError, match=r"column 'age', 'old'.*not a number.*hint"):
+        dense_block(column, ["old"], "age")
+    with pytest.raises(DataError, match="finite"):
+        dense_block(column, [math.inf], "age")
+
+
+def test_text_weighs_rare_words_more_and_has_length_one():
+    column = fitted(plan.Text(min_count=1), ["the cat", "the dog", "the The bird"])
+    block = dense(column, ["The cat!"])
+    the, cat = column.columns["the"], column.columns["cat"]
+    assert block[0, cat] > block[0, the] > 0
+    np.testing.assert_allclose(np.linalg.norm(block), 1, rtol=1e-6)
+    expected = (math.log(4 / 2) + 1) / (math.log(4 / 4) + 1)
+    np.testing.assert_allclose(block[0, cat] / block[0, the], expected, rtol=1e-6)
+    assert not dense_block(column, ["unheard of"], "c")[1][0]
+
+
+def test_text_keeps_the_most_frequent_words():
+    column = fitted(plan.Text(min_count=2, max_words=1), ["a b", "a b", "a"])
+    assert list(column.columns) == ["a"]
+
+
+def test_vectors_pass_through():
+    column = fitted(plan.Vector(), [[1.0, 2.0], None, [3.0, 4.0]])
+    np.testing.assert_array_equal(dense(column, [[5, 6], np.ones(2)]), [[5, 6], [1, 1]])
+    np.testing.assert_array_equal(column.mean, [2, 3])
+    assert not dense_block(column, [None], "v")[1][0]
+    with pytest.raises(DataError, match=r"column 'v'.*length 3 where 2"):
+        dense_block(column, [[1, 2, 3]], "v")
+    with pytest.raises(DataError, match="NaN"):
+        dense_block(column, [[1, float("nan")]], "v")
+
+
+SPECS = st.sampled_from(
+    [
+        (plan.Category(), st.text(max_size=3)),
+        (plan.Category(min_count=1), st.integers(-3, 3)),
+        (plan.MultiLabel(min_count=1), st.text("ab|c", max_size=5)),
+        (plan.Number(), st.floats(-1e9, 1e9)),
+        (plan.Number(method="standard"), st.integers(-5, 5)),
+        (plan.Text(min_count=1), st.text("ab c", max_size=6)),
+    ]
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.data())
+def test_sparse_equals_dense_and_state_restores_the_column(data):
+    spec, values = data.draw(SPECS)
+    column_values = data.draw(st.lists(st.none() | values, min_size=1, max_size=20))
+    column = fitted(spec, column_values)
+    block, known = dense_block(column, column_values, "c")
+    sparse = sparse_block(column, column_values, "c")
+    np.testing.assert_array_equal(sparse.toarray(), block)
+    np.testing.assert_array_equal(np.diff(sparse.indptr) > 0, known)
+    if known.any():
+        np.testing.assert_allclose(column.mean, block[known].mean(axis=0), atol=1e-5)
+    json, arrays = column.state()
+    again = FORMS[type(column).__name__](**json, **arrays)
+    np.testing.assert_array_equal(dense(again, column_values), block)

@@ -1,0 +1,71 @@
+"""A module imports only from stages above it, and importing the package is cheap."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import coldhash
+
+PACKAGE = Path(coldhash.__file__).parent
+STAGES = ["errors", "data", "features", "describe", "cli", "__main__"]
+HEAVY = {"numpy", "scipy", "numba", "pyarrow", "narwhals", "pydantic", "typer", "rich"}
+
+
+def stage_of(module: str) -> int:
+    return STAGES.index(module.split(".")[1])
+
+
+def imported_modules(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+def module_files() -> list[Path]:
+    return sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+
+
+@pytest.mark.parametrize("path", module_files(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_stage_imports_only_from_stages_above_it(path):
+    own = "coldhash." + ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+    for module in imported_modules(path):
+        parts = module.split(".")
+        if parts[0] == "coldhash" and len(parts) > 1 and parts[1] != "__version__":
+            assert stage_of(module) <= stage_of(own), f"{own} imports {module}"
+
+
+def test_every_stage_exists():
+    names = {path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in module_files()}
+    assert names == set(STAGES)
+
+
+def loaded_after(statement: str) -> set[str]:
+    code = f"import sys\n{statement}\nprint(*{{name.split('.')[0] for name in sys.modules}})"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(run.stdout.split())
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    assert not loaded_after("import coldhash") & HEAVY
+
+
+def test_help_loads_only_what_parses_the_command_line():
+    assert loaded_after("import coldhash.cli") & HEAVY == {"typer"}
+    run = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "coldhash", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = {line.rsplit("|", 1)[-1].strip().split(".")[0] for line in run.stderr.splitlines()}
+    assert "describe" in run.stdout
+    assert loaded & HEAVY == {"typer"}
