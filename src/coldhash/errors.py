@@ -72,3 +72,7 @@ class SourceError(ColdhashError, OSError):
 
 class ChecksumError(SourceError):
     """The bytes of a file are not the ones that were promised."""
+
+
+class CodeCollapse(UserWarning):
+    """People who differ got the same code."""

@@ -17,7 +17,6 @@ import pyarrow as pa
 from scipy.sparse import csr_array, hstack
 
 from coldhash.data.dataset import Dataset
-from coldhash.data.ids import Ids
 from coldhash.data.plan import PREFERENCE
 from coldhash.features.columns import (
     FORMS,
@@ -27,7 +26,7 @@ from coldhash.features.columns import (
     fit_column,
     sparse_block,
 )
-from coldhash.features.people import HISTORY, as_columns, histories
+from coldhash.features.people import as_columns
 from coldhash.features.preference import PreferenceMap, fit_preference
 
 NARROW = 256  # a group up to this width is kept dense
@@ -42,9 +41,10 @@ class Features:
 
     matrices: dict[str, Matrix]
     has: dict[str, np.ndarray]
+    n_rows: int
 
     def __len__(self) -> int:
-        return len(next(iter(self.has.values()))) if self.has else 0
+        return self.n_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,15 +71,10 @@ class GroupEncoder:
 
 @dataclass(frozen=True, eq=False)
 class FeatureEncoder:
-    """What was learned about the columns: turns people into `Features`.
-
-    `apply` takes one dict, a list of dicts or a table. A dict may hold a `history` of item ids and
-    ratings, from which the preference group is made.
-    """
+    """What was learned about the columns: turns people into `Features`."""
 
     groups: dict[str, GroupEncoder]
     preference: PreferenceMap | None
-    items: Ids
 
     @property
     def widths(self) -> dict[str, int]:
@@ -90,17 +85,18 @@ class FeatureEncoder:
         return widths
 
     def apply(self, people: Any, ratings: csr_array | None = None) -> Features:
-        """Encode people; `ratings` (people x items) stands for their histories, if given."""
+        """Encode people: one dict, a list of dicts, or a table.
+
+        From `ratings` (people x items), if given, the preference group is made.
+        """
         columns, n_rows = as_columns(people)
-        if ratings is None:
-            ratings = histories(columns.get(HISTORY), n_rows, self.items)
         matrices: dict[str, Matrix] = {}
         has: dict[str, np.ndarray] = {}
         for name, group in self.groups.items():
             matrices[name], has[name] = group.apply(columns, n_rows)
         if self.preference is not None:
             matrices[PREFERENCE], has[PREFERENCE] = self._preferences(ratings, n_rows)
-        return Features(matrices, has)
+        return Features(matrices, has, n_rows)
 
     def _preferences(self, ratings: csr_array | None, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
         assert self.preference is not None
@@ -128,9 +124,7 @@ class FeatureEncoder:
         return json, arrays
 
     @classmethod
-    def from_state(
-        cls, json: dict[str, Any], arrays: Mapping[str, np.ndarray], items: Ids
-    ) -> FeatureEncoder:
+    def from_state(cls, json: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> FeatureEncoder:
         """Rebuild an encoder from what `state` gave."""
         groups = {}
         for group_name, columns in json["groups"].items():
@@ -149,7 +143,7 @@ class FeatureEncoder:
                 arrays["preference/has_content"],
                 json["preference"]["highest"],
             )
-        return cls(groups, preference, items)
+        return cls(groups, preference)
 
 
 def fit_features(data: Dataset, seed: int = 0) -> FeatureEncoder:
@@ -173,7 +167,7 @@ def fit_features(data: Dataset, seed: int = 0) -> FeatureEncoder:
             data.plan.preference.max_width,
             np.random.default_rng(seed),
         )
-    return FeatureEncoder(groups, preference, data.ratings.items)
+    return FeatureEncoder(groups, preference)
 
 
 def fit_groups(groups: Mapping[str, Mapping[str, Any]], table: pa.Table) -> dict[str, GroupEncoder]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from coldhash.data.ids import Ids
+from coldhash.data.ids import Ids, as_text
 from coldhash.data.tables import as_table
 from coldhash.errors import DataError
 
@@ -35,14 +36,25 @@ def _checked(person: Any) -> Mapping[str, Any]:
     return person
 
 
-def histories(column: Any, n_rows: int, items: Ids) -> csr_array | None:
-    """Turn histories, dicts of item id -> rating, into people x items; unknown items are left out.
+@dataclass(frozen=True, eq=False)
+class Histories:
+    """Ratings that people just gave (people x items), and those of unknown items, left out."""
 
-    None if nobody has a history.
+    ratings: csr_array
+    ignored: list[tuple[int, str]]  # the person's place in the call, and the item id
+
+
+def read_histories(
+    column: Any, n_rows: int, items: Ids, scale: tuple[float, float]
+) -> Histories | None:
+    """Turn histories, dicts of item id -> rating, into ratings; None if nobody has one.
+
+    An item that the model has never seen is left out and reported; a rating outside the scale is
+    an error.
     """
     if column is None or not any(column):
         return None
-    owners, rated, values = [], [], []
+    owners, rated, values, ignored = [], [], [], []
     for row, history in enumerate(column):
         if not history:
             continue
@@ -51,10 +63,24 @@ def histories(column: Any, n_rows: int, items: Ids) -> csr_array | None:
                 f"a history of type {type(history).__name__}",
                 hint='a dict of item id -> rating, such as {"1193": 5}',
             )
-        at = items.find(history.keys())
-        known = at >= 0
-        owners.append(np.full(known.sum(), row))
-        rated.append(at[known])
-        values.append(np.array([float(x) for x in history.values()], dtype=np.float32)[known])
-    flat = (np.concatenate(values), (np.concatenate(owners), np.concatenate(rated)))
-    return csr_array(flat, shape=(n_rows, len(items)))
+        texts = [as_text(item, "item") for item in history]
+        for text, value, item in zip(texts, history.values(), items.find(texts), strict=True):
+            rating = _checked_rating(text, value, scale)
+            if item < 0:
+                ignored.append((row, text))
+            else:
+                owners.append(row)
+                rated.append(item)
+                values.append(rating)
+    entries = (np.array(values, dtype=np.float32), (owners, rated))
+    return Histories(csr_array(entries, shape=(n_rows, len(items))), ignored)
+
+
+def _checked_rating(item: str, value: Any, scale: tuple[float, float]) -> float:
+    low, high = scale
+    if isinstance(value, int | float | np.number) and low <= value <= high:
+        return float(value)
+    raise DataError(
+        f"the rating {value!r} of item {item!r} is outside the scale",
+        hint=f"a number from {low:g} to {high:g}",
+    )

@@ -1,0 +1,1 @@
+"""Judging models: who is cold, against what, and what counts as a hit."""

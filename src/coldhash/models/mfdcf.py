@@ -1,0 +1,252 @@
+"""MFDCF: multi-feature discrete collaborative filtering, corrected where the print does not work.
+
+Learns a code for every item, and for every group of user features a map into the same space, so
+that a user whom nobody has seen has a vector, and by its signs a code, once anything is known.
+
+    min  Σ_g 1/μ_g (‖H - X_g W_g‖² + ε‖W_g‖²) + α‖(S - H R' D') V½‖² + β‖B - H R'‖²
+         + γ Σ_g ‖W_g V_g‖²                                                                    (9)
+
+    here          paper         note
+    S             S             targets times n_bits; unknown entries are 0
+    H, B, D       Hᵀ, Bᵀ, Dᵀ    our rows are the paper's columns
+    W_g, X_g      Wᵀ, Xᵀ        a user without group g is left out of its term
+    V_g           V             the directions of W_g beyond the retained rank
+    V½            -             weights of items by popularity; 1 in the paper
+    ε             -             without it (14) is singular for one-hot features
+    R             R             a gauge: (9) is the same for (H, W, V, R) and (HR', WR', VR', I)
+
+Xu, Zhu, Cheng, Li and Sun, "Multi-Feature Discrete Collaborative Filtering for Fast Cold-start
+Recommendation", AAAI 2020. Equation numbers are theirs; docs/paper.md says what is wrong in them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+from threadpoolctl import threadpool_limits
+
+from coldhash.codes import signs
+from coldhash.data.dataset import Dataset
+from coldhash.encoders import ConsensusEncoder
+from coldhash.errors import DataError, SettingError
+from coldhash.features.groups import Features, fit_features
+from coldhash.models.callbacks import Callback
+from coldhash.models.diagnostics import Clock, code_report, warn_of_collapse
+from coldhash.models.favourites import favourites_per_item
+from coldhash.models.history import fit_history
+from coldhash.models.printed import ITEM_STEPS, ROTATIONS, random_rotation
+from coldhash.models.problem import (
+    Problem,
+    item_weights,
+    make_groups,
+    make_strangers,
+    make_target,
+)
+from coldhash.models.steps import (
+    State,
+    beyond_rank,
+    codes,
+    consensus,
+    group_weights,
+    item_side,
+    loss,
+    maps,
+    set_items,
+    start,
+    strangers,
+)
+from coldhash.recommend import Recommender
+from coldhash.targets import RatingTarget, TargetKind
+
+
+@dataclass(frozen=True, kw_only=True)
+class MFDCF:
+    """Settings of the method; `fit` turns a data set into a `Recommender`."""
+
+    n_bits: int = 64  # r
+    fit_weight: float = 10.0  # α: how much ratings count
+    code_weight: float = 10.0  # β: how hard user vectors are pulled to their codes
+    rank_weight: float = 1.0  # γ: how much maps beyond the retained rank cost
+    retained_rank: int | None = None  # k; None: half of the bits
+    ridge: float | None = None  # ε; None: chosen by leave-one-out error, group by group
+    n_rounds: int = 6
+    tolerance: float = 1e-5  # stop when a round lowers (9) by less than this share
+    n_sweeps: int = 2  # of the item step
+    target: TargetKind = "favourite"  # what a rating is worth; the paper's: "share"
+    popularity_power: float = 0.5  # items weigh popularity ** this; the paper's: 0
+    stranger_weight: float = 0.7  # items are fitted to strangers by this share; the paper's: 0
+    svd_rank: int | None = None  # o; None: S as it is
+    rotation: str = "identity"  # or "mm", "alm": the printed steps for R
+    rotation_weight: float = 1.0  # λ of the printed steps
+    item_step: str = "descent"  # or "pinv-sign" (printed), "guarded"
+    cold_rotation: bool = True  # False: codes of strangers without R, as printed
+
+    def __post_init__(self) -> None:
+        checks = {
+            "n_bits": 1 <= self.n_bits <= 1024,
+            "fit_weight": self.fit_weight > 0,
+            "code_weight": self.code_weight >= 0,
+            "rank_weight": self.rank_weight >= 0,
+            "retained_rank": self.retained_rank is None or 0 < self.retained_rank <= self.n_bits,
+            "ridge": self.ridge is None or self.ridge > 0,
+            "n_rounds": self.n_rounds >= 1,
+            "tolerance": self.tolerance >= 0,
+            "n_sweeps": self.n_sweeps >= 1,
+            "stranger_weight": 0 <= self.stranger_weight < 1,
+            "svd_rank": self.svd_rank is None or self.svd_rank >= 1,
+            "rotation": self.rotation in ROTATIONS,
+            "item_step": self.item_step in ITEM_STEPS,
+        }
+        for name, holds in checks.items():
+            if not holds:
+                raise SettingError(f"MFDCF: {name}={getattr(self, name)!r}", hint=HINTS[name])
+
+    def fit(self, data: Dataset, seed: int = 0, callback: Callback | None = None) -> Recommender:
+        """Alternate the steps until (9) hardly falls; `callback` is told each round and (9)."""
+        if not len(data.ratings):
+            raise DataError("there are no ratings to learn from")
+        clock, rng = Clock(), np.random.default_rng(seed)
+        with threadpool_limits(1, "blas"):  # the same sums in the same order everywhere
+            encoder = fit_features(data, seed)
+            features = encoder.apply(data.users, data.ratings.matrix)
+            clock.mark("features")
+            target = RatingTarget(self.target, data.ratings.scale[1])
+            problem = self._problem(data, features, target, rng)
+            clock.mark("prepare")
+            problem, state, objective = self._alternate(problem, clock, rng, callback)
+            state = state.folded(self.cold_rotation)
+            history = fit_history(problem, state, target, data.ratings.matrix)
+            clock.mark("history")
+            unseen = strangers(problem, state)
+            reports = {
+                "user_codes": code_report(state.H),
+                "item_codes": code_report(state.D),
+                "stranger_codes": code_report(unseen),
+                "warning": warn_of_collapse(unseen),
+            }
+            clock.mark("report")
+        weights = {name: 1 / mu for name, mu in state.mu.items()}
+        return Recommender(
+            name="mfdcf",
+            settings=asdict(self),
+            features=encoder,
+            encoder=ConsensusEncoder(
+                {name: state.W[name] for name in problem.strangers},
+                weights,
+                unseen.mean(axis=0),
+                history,
+            ),
+            items=data.ratings.items,
+            item_vectors=signs(state.D),
+            popularity=favourites_per_item(data),
+            scale=data.ratings.scale,
+            users=data.ratings.users,
+            user_vectors=state.H,
+            report={
+                "objective": objective,
+                "seconds": clock.seconds,
+                "group_weights": _shares(weights),
+                "ridges": {name: group.ridge for name, group in problem.groups.items()},
+            }
+            | reports,
+        )
+
+    def _alternate(
+        self, problem: Problem, clock: Clock, rng: np.random.Generator, callback: Callback | None
+    ) -> tuple[Problem, State, list[float]]:
+        """Go round the steps; each lowers (9) over one block, but for the item step's strangers."""
+        rotate, improve = ROTATIONS[self.rotation], ITEM_STEPS[self.item_step]
+        state, objective = start(problem, self.n_bits, rng), []
+        if self.rotation != "identity":
+            state.R = random_rotation(self.n_bits, rng)
+        for n in range(self.n_rounds):
+            state.H = consensus(problem, state)  # (19)
+            state.B = codes(state)  # (21)
+            clock.mark("users")
+            if n == 0 and self.ridge is None:
+                problem = problem.with_ridges(state.H @ _root(state.DtD), rng)
+            self._fit_maps(problem, state)
+            clock.mark("maps")
+            rotate(problem, state, self.rotation_weight)  # (17), (24), (25)
+            set_items(
+                problem, state, improve(*item_side(problem, state), self.n_sweeps, rng)
+            )  # (21)
+            clock.mark("items")
+            objective.append(loss(problem, state))
+            clock.mark("objective")
+            if callback is not None:
+                callback(n, objective[-1])
+            if n and abs(objective[-2] - objective[-1]) <= self.tolerance * abs(objective[-2]):
+                break
+        state.H = consensus(problem, state)
+        self._fit_maps(problem, state)
+        return problem, state, objective
+
+    def _fit_maps(self, problem: Problem, state: State) -> None:
+        state.W = maps(problem, state)  # (14)
+        state.V = beyond_rank(problem, state)  # (23)
+        state.mu = group_weights(problem, state)  # (12)
+
+    def _problem(
+        self, data: Dataset, features: Features, target: RatingTarget, rng: np.random.Generator
+    ) -> Problem:
+        ratings = data.ratings.matrix
+        values = target(ratings.data)
+        S = csr_array(
+            (values * np.float32(self.n_bits), ratings.indices, ratings.indptr),
+            shape=ratings.shape,
+        )
+        popularity = np.bincount(ratings.indices, values, minlength=ratings.shape[1])
+        groups = make_groups(features, self.ridge or 1.0)
+        weights = item_weights(popularity, self.popularity_power)
+        made = make_target(S, self.svd_rank, rng)
+        return Problem(
+            target=made,
+            known=float(weights[:, 0] @ made.column_norms()),
+            item_weights=weights,
+            groups=groups,
+            strangers=make_strangers(groups, rng),
+            fit_weight=self.fit_weight,
+            code_weight=self.code_weight,
+            rank_weight=self.rank_weight,
+            retained_rank=self.retained_rank or max(self.n_bits // 2, 1),
+            stranger_weight=self.stranger_weight,
+        )
+
+    def recommend(self, *_: Any, **__: Any) -> None:
+        """Say what to write instead: settings cannot recommend."""
+        raise SettingError(
+            "these are the settings of a model, not a fitted one",
+            hint="model = MFDCF(...).fit(data); model.recommend(...)",
+        )
+
+
+def _root(G: np.ndarray) -> np.ndarray:
+    """Find C with C C' = G: distances in H C are distances between predicted ratings."""
+    lift = 1e-6 * np.trace(G) / len(G) * np.eye(len(G))
+    return np.linalg.cholesky(G + lift).astype(np.float32)
+
+
+def _shares(weights: dict[str, float]) -> dict[str, float]:
+    total = sum(weights.values())
+    return {name: weight / total for name, weight in weights.items()}
+
+
+HINTS: dict[str, str] = {
+    "n_bits": "1 to 1024",
+    "fit_weight": "above 0",
+    "code_weight": "0 or more",
+    "rank_weight": "0 or more",
+    "retained_rank": "1 to n_bits",
+    "ridge": "above 0, or None to choose it",
+    "n_rounds": "1 or more",
+    "tolerance": "0 or more",
+    "n_sweeps": "1 or more",
+    "stranger_weight": "from 0 to below 1",
+    "svd_rank": "1 or more, or None",
+    "rotation": f"one of {', '.join(ROTATIONS)}",
+    "item_step": f"one of {', '.join(ITEM_STEPS)}",
+}

@@ -1,0 +1,91 @@
+"""What every model promises: `check_*` functions, applied to all of MODELS by one test."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import set_num_threads
+
+from coldhash import Dataset
+from coldhash.recommend import Recommender
+
+PEOPLE = [
+    {},
+    {"age": 31},
+    {"gender": "female", "occupation": "nurse"},
+    {"age": 62, "gender": "male", "occupation": "driver", "city": "Elsk"},
+    {"age": None, "gender": "", "city": float("nan"), "occupation": "never heard of"},
+]
+
+
+def same(one: Recommender, two: Recommender) -> None:
+    np.testing.assert_array_equal(one.item_vectors, two.item_vectors)
+    np.testing.assert_array_equal(one.user_vectors, two.user_vectors)
+    np.testing.assert_array_equal(one.encode(PEOPLE).vectors, two.encode(PEOPLE).vectors)
+
+
+def check_same_seed_same_model(settings, data: Dataset) -> None:
+    same(settings.fit(data, seed=5), settings.fit(data, seed=5))
+
+
+def check_threads_do_not_matter(settings, data: Dataset) -> None:
+    set_num_threads(1)
+    alone = settings.fit(data, seed=1)
+    set_num_threads(2)
+    same(alone, settings.fit(data, seed=1))
+
+
+def check_the_data_is_left_alone(settings, data: Dataset) -> None:
+    before = data.ratings.matrix.copy()
+    settings.fit(data, seed=0)
+    assert (before != data.ratings.matrix).nnz == 0
+    assert before.nnz == data.ratings.matrix.nnz
+
+
+def check_codes_are_plus_and_minus_one(settings, data: Dataset) -> None:
+    model = settings.fit(data, seed=0)
+    if model.has_codes:
+        assert set(np.unique(model.item_vectors)) == {-1, 1}
+    assert model.item_vectors.shape[0] == len(data.ratings.items)
+    assert model.user_vectors.shape[0] == len(data.ratings.users)
+
+
+def check_nobody_depends_on_the_batch(settings, data: Dataset) -> None:
+    model = settings.fit(data, seed=0)
+    people = [dict(person, history={"3": 5, "9": 2}) for person in PEOPLE] + PEOPLE
+    together = model.encode(people)
+    for row, person in enumerate(people):
+        alone = model.encode(person)
+        np.testing.assert_allclose(alone.vectors[0], together.vectors[row], rtol=1e-5, atol=1e-6)
+        assert alone.fallback[0] == together.fallback[row]
+
+
+def check_what_is_missing_might_as_well_not_be_there(settings, data: Dataset) -> None:
+    model = settings.fit(data, seed=0)
+    for person in PEOPLE:
+        padded = {"age": None, "gender": None, "occupation": "", "city": None} | person
+        np.testing.assert_array_equal(model.encode(person).vectors, model.encode(padded).vectors)
+
+
+def check_nobody_gets_popularity(settings, data: Dataset) -> None:
+    model = settings.fit(data, seed=0)
+    for nobody in ({}, {"age": None, "gender": "", "history": {}}, {"occupation": "unheard of"}):
+        encoded = model.encode(nobody)
+        assert encoded.fallback.all()
+        np.testing.assert_array_equal(model.score(encoded)[0], model.popularity)
+
+
+def check_scores_are_finite_numbers(settings, data: Dataset) -> None:
+    model = settings.fit(data, seed=0)
+    scores = model.score(model.encode(PEOPLE))
+    assert scores.shape == (len(PEOPLE), len(data.ratings.items))
+    assert np.isfinite(scores).all()
+
+
+def check_progress_is_told(settings, data: Dataset) -> None:
+    told: list[tuple[int, float]] = []
+    settings.fit(data, seed=0, callback=lambda n, objective: told.append((n, objective)))
+    assert [n for n, _ in told] == list(range(len(told)))
+    assert all(np.isfinite(objective) for _, objective in told)
+
+
+CHECKS = [check for name, check in sorted(globals().items()) if name.startswith("check_")]

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from coldhash import Ids
+from coldhash.errors import DataError
+from coldhash.features.people import as_columns, read_histories
+
+ITEMS = Ids.of(["a", "b", "7"], "item")
+
+
+def test_histories_become_ratings_and_unknown_items_are_reported():
+    found = read_histories([{"a": 5, 7: 1}, None, {"new": 3, "b": 2.5}], 3, ITEMS, (1, 5))
+    np.testing.assert_array_equal(found.ratings.toarray(), [[5, 0, 1], [0, 0, 0], [0, 2.5, 0]])
+    assert found.ignored == [(2, "new")]
+
+
+@pytest.mark.parametrize("nothing", [None, [], [None, {}]])
+def test_no_history_at_all(nothing):
+    assert read_histories(nothing, 2, ITEMS, (1, 5)) is None
+
+
+@pytest.mark.parametrize("value", [0, 5.5, float("nan"), float("inf"), "5", None, -1])
+def test_a_rating_outside_the_scale_is_an_error(value):
+    with pytest.raises(DataError, match=r"item 'a'.*from 1 to 5"):
+        read_histories([{"a": value}], 1, ITEMS, (1, 5))
+
+
+def test_a_list_is_no_history():
+    with pytest.raises(DataError, match="history of type list"):
+        read_histories([["a", "b"]], 1, ITEMS, (1, 5))
+
+
+def test_one_person_many_people_and_nobody():
+    assert as_columns({"age": 3}) == ({"age": [3]}, 1)
+    assert as_columns([{"age": 3}, {"town": "x"}]) == ({"age": [3, None], "town": [None, "x"]}, 2)
+    assert as_columns([]) == ({}, 0)
+    with pytest.raises(DataError, match="not a person"):
+        as_columns([3])

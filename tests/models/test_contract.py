@@ -1,0 +1,63 @@
+"""Every model keeps the contract."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import contract
+import worlds
+from coldhash import read
+from coldhash.models import MODELS
+from coldhash.models.mfdcf import MFDCF
+from coldhash.models.popularity import Popularity
+
+SETTINGS = {name: form() for name, form in MODELS.items()} | {
+    "mfdcf, 16 bits": MFDCF(n_bits=16),
+    "mfdcf, as printed": MFDCF(
+        n_bits=16,
+        target="share",
+        popularity_power=0,
+        stranger_weight=0,
+        rotation="alm",
+        item_step="pinv-sign",
+        svd_rank=20,
+        ridge=1e-2,
+    ),
+    "popularity by cell": Popularity(cell=("gender", "occupation")),
+}
+
+
+@pytest.fixture(scope="module")
+def small():
+    return read("sample", n_users=240, n_items=90)
+
+
+@pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
+@pytest.mark.parametrize("check", contract.CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("name", SETTINGS)
+def test_contract(name, check, small):
+    check(SETTINGS[name], small)
+
+
+@pytest.mark.parametrize("name", ["mfdcf", "mf", "ridge", "popularity by cell"])
+def test_a_checkerboard_is_learned(name):
+    """Strangers of known parity are given the items of their own colour first."""
+    settings = SETTINGS[name]
+    if name == "popularity by cell":
+        settings = Popularity(cell=("parity",))
+    model = settings.fit(worlds.checkerboard(), seed=0)
+    for parity, own in (("even", 0), ("odd", 1)):
+        scores = model.score(model.encode({"parity": parity}))[0]
+        assert scores[own::2].min() > scores[1 - own :: 2].max()
+
+
+def test_settings_cannot_recommend():
+    with pytest.raises(ValueError, match=r"\.fit\(data\)"):
+        MFDCF().recommend({"age": 3})
+
+
+def test_popularity_counts_favourites(small):
+    model = Popularity().fit(small)
+    dense = small.ratings.matrix.toarray()
+    np.testing.assert_array_equal(model.popularity, (dense >= 4).sum(axis=0))

@@ -1,0 +1,417 @@
+"""The steps of MFDCF: each lowers the objective, and says what the equations say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.linalg import solve_sylvester
+from scipy.sparse import csr_array, random_array
+
+from coldhash import Dataset, FeaturePlan, read, split_cold_users
+from coldhash.codes import signs
+from coldhash.data.plan import Category, Vector
+from coldhash.errors import CodeCollapse, DataError, SettingError
+from coldhash.features.groups import Features
+from coldhash.models import steps
+from coldhash.models.mfdcf import MFDCF
+from coldhash.models.printed import ITEM_STEPS, ROTATIONS, guarded, majorise, polar
+from coldhash.models.problem import Problem, make_groups, make_strangers, make_target
+
+TINY = 1e-5  # of the objective: what float32 may blur
+
+
+def make_problem(rng, n_bits, n_groups, stranger_weight=0.0, svd_rank=None) -> Problem:
+    """One-hot blocks (a singular Gram), a wide group with d >= n, one narrower than the rank."""
+    n_users, n_items = 60, 40
+    S = csr_array(random_array((n_users, n_items), density=1 / 6, rng=rng, dtype=np.float32))
+    S.data[:] = n_bits * rng.choice([0.3, 1.0], size=S.nnz)
+    towns, jobs = np.eye(3)[rng.integers(3, size=n_users)], np.eye(5)[rng.integers(5, size=n_users)]
+    ones = np.ones((n_users, 1))
+    matrices = {
+        "one-hot": np.hstack([towns, jobs, ones]).astype(np.float32),
+        "wide": rng.normal(size=(n_users, 70)).astype(np.float32),
+        "narrow": np.hstack([rng.normal(size=(n_users, 1)), ones]).astype(np.float32),
+    }
+    names = list(matrices)[:n_groups]
+    has = {name: np.ones(n_users, dtype=bool) for name in names}
+    if n_groups > 1:
+        has["wide"] = rng.random(n_users) < 0.6
+        matrices["wide"][~has["wide"]] = 0
+    features = Features({name: matrices[name] for name in names}, has, n_users)
+    groups = make_groups(features, ridge=0.5)
+    target = make_target(S, svd_rank, rng)
+    weights = rng.uniform(0.5, 1.5, size=(n_items, 1)).astype(np.float32)
+    return Problem(
+        target=target,
+        known=float(weights[:, 0] @ target.column_norms()),
+        item_weights=weights,
+        groups=groups,
+        strangers=make_strangers(groups, rng),
+        fit_weight=2.0,
+        code_weight=3.0,
+        rank_weight=1.5,
+        retained_rank=max(n_bits // 2, 1),
+        stranger_weight=stranger_weight,
+    )
+
+
+def random_state(problem, n_bits, rng, rotated=False) -> steps.State:
+    state = steps.start(problem, n_bits, rng)
+    state.H = rng.normal(size=(60, n_bits)).astype(np.float32)
+    if rotated:
+        state.R = polar(rng.normal(size=(n_bits, n_bits))).astype(np.float32)
+    state.B = signs(rng.normal(size=(60, n_bits))).astype(np.float32)
+    state.W = {
+        name: rng.normal(scale=0.3, size=(group.X.shape[1], n_bits)).astype(np.float32)
+        for name, group in problem.groups.items()
+    }
+    state.V = steps.beyond_rank(problem, state)
+    shares = rng.uniform(0.2, 1, size=len(problem.groups))
+    state.mu = dict(zip(problem.groups, shares / shares.sum(), strict=True))
+    return state
+
+
+def set_consensus(problem, state, rng):
+    state.H = steps.consensus(problem, state)
+
+
+def set_codes(problem, state, rng):
+    state.B = steps.codes(state)
+
+
+def set_maps(problem, state, rng):
+    state.W = steps.maps(problem, state)
+
+
+def set_beyond_rank(problem, state, rng):
+    state.V = steps.beyond_rank(problem, state)
+
+
+def set_group_weights(problem, state, rng):
+    state.mu = steps.group_weights(problem, state)
+
+
+def set_items(problem, state, rng):
+    steps.set_items(problem, state, ITEM_STEPS["descent"](*steps.item_side(problem, state), 2, rng))
+
+
+def set_guarded_items(problem, state, rng):
+    steps.set_items(problem, state, guarded(*steps.item_side(problem, state), 1, rng))
+
+
+def set_rotation(problem, state, rng):
+    majorise(problem, state, 1.0)
+
+
+STEPS = [
+    set_consensus,
+    set_codes,
+    set_maps,
+    set_beyond_rank,
+    set_group_weights,
+    set_items,
+    set_guarded_items,
+    set_rotation,
+]
+
+
+@pytest.mark.parametrize("rotated", [False, True])
+@pytest.mark.parametrize("n_groups", [1, 2, 3])
+@pytest.mark.parametrize("n_bits", [8, 16])
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.__name__)
+def test_no_step_raises_the_objective(step, n_bits, n_groups, rotated):
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        problem = make_problem(rng, n_bits, n_groups)
+        state = random_state(problem, n_bits, rng, rotated)
+        before = steps.loss(problem, state)
+        step(problem, state, rng)
+        after = steps.loss(problem, state)
+        assert after <= before + TINY * abs(before)
+
+
+def test_a_step_is_exact_where_it_says_so(rng):
+    """Small random moves away from the solution of an exact step only raise the objective."""
+    problem = make_problem(rng, 8, 2)
+    state = random_state(problem, 8, rng, rotated=True)
+    state.H = steps.consensus(problem, state)
+    best = steps.loss(problem, state)
+    for _ in range(10):
+        moved = replace(state, H=state.H + 0.3 * rng.normal(size=state.H.shape).astype(np.float32))
+        assert steps.loss(problem, moved) > best
+    state.W = steps.maps(problem, state)
+    best = steps.loss(problem, state)
+    for _ in range(10):
+        W = {g: w + 0.3 * rng.normal(size=w.shape).astype(np.float32) for g, w in state.W.items()}
+        assert steps.loss(problem, replace(state, W=W)) > best
+
+
+def test_the_objective_is_what_the_formula_says(rng):
+    problem = make_problem(rng, 8, 2)
+    state = random_state(problem, 8, rng, rotated=True)
+    S = problem.target.S.toarray().astype(float)
+    Q = state.H.astype(float) @ state.R.T
+    weights = problem.item_weights[:, 0]
+    expected = 2.0 * np.sum(weights * (S - Q @ state.D.T) ** 2) + 3.0 * np.sum((state.B - Q) ** 2)
+    for name, group in problem.groups.items():
+        W = state.W[name].astype(float)
+        rows = group.has[:, 0] > 0
+        fit = np.sum((state.H - group.X @ W)[rows] ** 2) + group.ridge * np.sum(W**2)
+        expected += fit / state.mu[name]
+        singular = np.linalg.svd(W, compute_uv=False)
+        expected += 1.5 * np.sum(singular[problem.retained_rank :] ** 2)
+    np.testing.assert_allclose(steps.loss(problem, state), expected, rtol=1e-5)
+
+
+def test_the_rotation_is_a_gauge(rng):
+    problem = make_problem(rng, 8, 3)
+    state = random_state(problem, 8, rng, rotated=True)
+    folded = state.folded(cold_rotation=True)
+    folded.V = {name: None if V is None else state.R @ V for name, V in state.V.items()}
+    np.testing.assert_allclose(steps.loss(problem, folded), steps.loss(problem, state), rtol=1e-5)
+    vectors = steps.strangers(problem, state) @ state.R.T
+    np.testing.assert_allclose(steps.strangers(problem, folded), vectors, rtol=1e-3, atol=1e-4)
+
+
+def test_maps_solve_the_sylvester_equation(rng):
+    """(14): γ V V' W + W X X' / μ = H X' / μ, with the ridge inside X X'."""
+    problem = make_problem(rng, 8, 1)
+    state = random_state(problem, 8, rng)
+    group, mu, V = problem.groups["one-hot"], state.mu["one-hot"], state.V["one-hot"]
+    X = group.X.astype(float)
+    XtX = X.T @ X + group.ridge * np.eye(X.shape[1])
+    expected = solve_sylvester(1.5 * V @ V.T, XtX / mu, (state.H.T @ X) / mu).T
+    np.testing.assert_allclose(steps.maps(problem, state)["one-hot"], expected, atol=1e-4)
+
+
+def test_group_weights_follow_the_misfit(rng):
+    problem = make_problem(rng, 8, 3)
+    state = random_state(problem, 8, rng)
+    misfits = {name: steps.misfit(problem, state, name) ** 0.5 for name in problem.groups}
+    weights = steps.group_weights(problem, state)
+    for name in weights:
+        np.testing.assert_allclose(weights[name], misfits[name] / sum(misfits.values()))
+
+
+def test_a_low_rank_target_is_the_truncated_svd(rng):
+    problem = make_problem(rng, 8, 1)
+    S = problem.target.S.toarray().astype(float)
+    low = make_target(problem.target.S, 5, rng)
+    P, sigma, Qt = np.linalg.svd(S)
+    best = (P[:, :5] * sigma[:5]) @ Qt[:5]
+    D = rng.normal(size=(40, 3)).astype(np.float32)
+    H = rng.normal(size=(60, 3)).astype(np.float32)
+    np.testing.assert_allclose(low.times(D), best @ D, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(low.transposed_times(H), best.T @ H, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(low.column_norms(), np.sum(best**2, axis=0), rtol=1e-3, atol=1e-3)
+
+
+def test_strangers_item_step_lowers_its_own_energy(rng):
+    problem = make_problem(rng, 8, 2, stranger_weight=0.6)
+    state = random_state(problem, 8, rng)
+    D, L, G = steps.item_side(problem, state)
+    new = ITEM_STEPS["descent"](D, L, G, 2, rng)
+
+    def total(D):
+        return np.sum((D @ G) * D) - 2 * np.sum(D * L)
+
+    assert total(new) <= total(D)
+
+
+@pytest.fixture(scope="module")
+def small():
+    return read("sample", n_users=240, n_items=90)
+
+
+PLAIN = MFDCF(n_bits=16, stranger_weight=0.0, n_rounds=15, tolerance=0.0)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        PLAIN,
+        replace(PLAIN, rotation="mm"),
+        replace(PLAIN, item_step="guarded"),
+        replace(PLAIN, svd_rank=12),
+        replace(PLAIN, popularity_power=0.0, target="share"),
+        replace(PLAIN, rank_weight=100.0, retained_rank=2, ridge=0.1),
+    ],
+    ids=["plain", "mm", "guarded", "svd", "paper's loss", "low rank"],
+)
+@pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
+def test_the_objective_never_rises(settings, small):
+    objective = settings.fit(small).report["objective"]
+    assert len(objective) == 15
+    for before, after in zip(objective[:-1], objective[1:], strict=True):
+        assert after <= before * (1 + TINY)
+    assert objective[-1] < 0.9 * objective[0]
+
+
+@pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
+def test_all_rotations_find_about_the_same_optimum(small):
+    found = {
+        name: replace(PLAIN, rotation=name).fit(small).report["objective"][-1]
+        for name in ("identity", "mm")
+    }
+    np.testing.assert_allclose(found["mm"], found["identity"], rtol=0.03)
+
+
+@pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
+def test_every_printed_step_runs(small):
+    for rotation in ROTATIONS:
+        for item_step in ITEM_STEPS:
+            settings = replace(PLAIN, rotation=rotation, item_step=item_step, n_rounds=3)
+            assert np.isfinite(settings.fit(small).report["objective"]).all()
+
+
+def test_without_the_fold_strangers_codes_are_off(small):
+    """(28) as printed drops R: its codes agree with the right ones no better than chance."""
+    folded = replace(PLAIN, rotation="mm", n_rounds=6).fit(small)
+    printed = replace(PLAIN, rotation="mm", n_rounds=6, cold_rotation=False).fit(small)
+    right = signs(folded.encode(small.users).vectors)
+    wrong = signs(printed.encode(small.users).vectors)
+    assert (right == wrong).mean() < 0.8
+
+
+def test_a_training_users_features_give_the_code_of_the_map(small):
+    model = MFDCF(n_bits=32).fit(small)
+    X = model.features.apply(small.users).matrices["demographics"]
+    expected = X @ model.encoder.maps["demographics"]
+    has = model.features.apply(small.users).has["demographics"]
+    np.testing.assert_allclose(model.encode(small.users).vectors[has], expected[has], rtol=1e-5)
+
+
+def test_training_users_keep_vectors_that_their_ratings_explain(small):
+    model = MFDCF(n_bits=32).fit(small)
+    again = model.with_users(small.ratings.users, small.users, small.ratings.matrix)
+    agree = (signs(again.user_vectors) == signs(model.user_vectors)).mean()
+    assert agree > 0.75
+    np.testing.assert_array_equal(again.item_vectors, model.item_vectors)
+    one = model.with_users([small.ratings.users[3]], {"history": {"1": 5}}, None)
+    changed = (one.user_vectors != model.user_vectors).any(axis=1)
+    assert np.flatnonzero(changed).tolist() == [3]
+
+
+def test_a_history_moves_people_towards_what_they_like(small):
+    """After rating items of one half of the checkerboard, that half comes first."""
+    import worlds
+
+    data = worlds.checkerboard(60, 40)
+    model = MFDCF(n_bits=16).fit(data)
+    for own in (0, 1):
+        history = {str(item): 5 for item in range(own, 20, 2)}
+        encoded = model.encode({"history": history})
+        assert not encoded.fallback[0]
+        scores = model.score(encoded)[0]
+        assert scores[own::2].mean() > scores[1 - own :: 2].mean()
+
+
+def test_an_unknown_item_in_a_history_is_reported(small):
+    model = MFDCF(n_bits=16).fit(small)
+    encoded = model.encode([{"age": 30}, {"age": 30, "history": {"no such item": 3}}])
+    assert encoded.ignored == [(1, "no such item")]
+    np.testing.assert_allclose(encoded.vectors[0], encoded.vectors[1], rtol=1e-5)
+    with pytest.raises(DataError, match="from 1 to 5"):
+        model.encode({"history": {"1": 9}})
+
+
+@pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
+def test_no_cold_rating_reaches_the_model(small):
+    """Erasing the cold users' ratings from the data changes nothing that is learned."""
+    train, cold = split_cold_users(small, seed=0)
+    users = set(cold.ratings.users)
+    keep = np.array([user not in users for user in small.ratings.users])
+    erased = small.with_ratings(small.ratings.where(np.repeat(keep, small.ratings.per_user)))
+    clean, _ = split_cold_users(erased, seed=0)
+    one, two = MFDCF(n_bits=16).fit(train), MFDCF(n_bits=16).fit(clean)
+    np.testing.assert_array_equal(one.item_vectors, two.item_vectors)
+    np.testing.assert_array_equal(one.popularity, two.popularity)
+    np.testing.assert_array_equal(one.encode(cold.users).vectors, two.encode(cold.users).vectors)
+
+
+def tiny(**columns) -> Dataset:
+    ratings = {"user_id": columns.pop("u"), "item_id": columns.pop("i"), "rating": columns.pop("r")}
+    plan = columns.pop("plan", None)
+    users = {"user_id": sorted(set(ratings["user_id"])), **columns}
+    return Dataset.from_tables(ratings, users, plan=plan)
+
+
+TOWN = FeaturePlan(users={"who": {"town": Category(min_count=1)}})
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        tiny(u=[1], i=[1], r=[5], town=["x"], plan=TOWN),
+        tiny(u=[1, 2, 3], i=[1, 1, 1], r=[1, 5, 3], town=["x", "y", "x"], plan=TOWN),
+        tiny(u=[1, 1, 1], i=[1, 2, 3], r=[1, 5, 3], town=["x"], plan=TOWN),
+        tiny(u=[1, 2, 3], i=[1, 2, 3], r=[4, 4, 4], town=["x", "y", "z"], plan=TOWN),
+        tiny(u=[1, 2], i=[1, 2], r=[0, 0], town=["x", "y"], plan=TOWN),
+        tiny(u=[1, 2], i=[1, 2], r=[1, 5], town=["x", None], plan=TOWN),
+        tiny(
+            u=[1, 2, 3],
+            i=[1, 2, 3],
+            r=[1, 5, 3],
+            v=[[0.0] * 9, [1.0] * 9, None],
+            plan=FeaturePlan(users={"v": {"v": Vector()}}),
+        ),
+    ],
+    ids=["one of each", "one item", "one user", "all equal", "all zero", "missing", "d > n"],
+)
+@pytest.mark.parametrize("n_bits", [1, 7, 64])
+def test_odd_data_works(data, n_bits):
+    model = MFDCF(n_bits=n_bits).fit(data)
+    rated = {"history": {"1": model.scale[1]}}
+    scores = model.score(model.encode([{"town": "x"}, {"v": [0.5] * 9}, {}, rated]))
+    assert np.isfinite(scores).all()
+
+
+def test_data_that_says_nothing_is_an_error():
+    data = tiny(u=[1, 2], i=[1, 2], r=[1, 5], town=["x", "y"], plan=TOWN)
+    nothing = data.with_ratings(data.ratings.where(np.zeros(2, dtype=bool)))
+    with pytest.raises(DataError, match="no ratings"):
+        MFDCF().fit(nothing)
+    unknown = tiny(u=[1, 2], i=[1, 2], r=[1, 5], town=["", ""], plan=TOWN)
+    with pytest.raises(DataError, match="feature"):
+        MFDCF().fit(unknown)
+    spoilt = FeaturePlan(users={"v": {"v": Vector()}})
+    with pytest.raises(DataError, match=r"column 'v'.*NaN"):
+        MFDCF().fit(tiny(u=[1, 2], i=[1, 2], r=[1, 5], v=[[1.0], [float("nan")]], plan=spoilt))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("n_bits", 0),
+        ("n_bits", 1025),
+        ("fit_weight", 0.0),
+        ("ridge", 0.0),
+        ("stranger_weight", 1.0),
+        ("rotation", "sideways"),
+        ("item_step", "guess"),
+        ("retained_rank", 65),
+        ("n_rounds", 0),
+    ],
+)
+def test_impossible_settings_are_named(name, value):
+    with pytest.raises(SettingError, match=f"{name}={value!r}.*hint"):
+        MFDCF(**{name: value})
+
+
+def test_collapsed_codes_are_warned_of(sample):
+    with pytest.warns(CodeCollapse, match=r"score='real'"):
+        model = MFDCF(n_bits=2).fit(sample)
+    assert model.report["warning"].endswith("use more bits")
+
+
+def test_the_report_says_what_a_reader_wants(small):
+    report = MFDCF(n_bits=32).fit(small).report
+    assert sum(report["group_weights"].values()) == pytest.approx(1)
+    assert set(report["group_weights"]) == {"demographics", "preference"}
+    for codes in ("user_codes", "item_codes", "stranger_codes"):
+        assert 1 <= report[codes]["distinct"] <= report[codes]["of"]
+        assert 0 <= report[codes]["mean_imbalance"] <= 1
+        assert 0 <= report[codes]["mean_correlation"] <= 1
+    assert sum(report["seconds"].values()) > 0
