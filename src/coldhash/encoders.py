@@ -45,9 +45,10 @@ class Encoder(Protocol):
 class HistoryPart:
     """How ratings just given move a user vector away from what the features say.
 
-    One given rating of item i shows  ξ = v_i √t d_i,  with t the rating's target, d_i the item's
-    code and v_i a weight that discounts popular items. The best linear estimate of a user's
-    deviation from the features' prediction, given the sum z of n of these, is
+    One given rating of item i shows  ξ = v_i √t [d_i, c_i],  with t the rating's target, d_i the
+    item's code, c_i the main part of its content, if any, and v_i a weight that discounts popular
+    items. The best linear estimate of a user's deviation from what the features say, given the sum
+    z of n of these, is
 
         (z - n E[ξ|x]) (S₁ + (n-1) S₂)⁻¹ C
 
@@ -57,6 +58,7 @@ class HistoryPart:
     """
 
     codes: np.ndarray  # items x bits
+    content: np.ndarray | None  # items x a few
     item_weights: np.ndarray  # v
     expected: dict[str, np.ndarray]  # maps from features to E[ξ|x], by group
     average: np.ndarray  # E[ξ] of somebody unknown
@@ -67,12 +69,19 @@ class HistoryPart:
 
     def deviation(self, history: csr_array, expected: np.ndarray) -> np.ndarray:
         """Estimate how far people are from what their features say."""
+        items, columns = np.unique(history.indices, return_inverse=True)
         shown = np.sqrt(self.target(history.data)) * self.item_weights[history.indices]
+        signals = csr_array((shown, columns, history.indptr), shape=(history.shape[0], len(items)))
         counts = np.diff(history.indptr).astype(np.float32)[:, None]
-        signals = csr_array((shown, history.indices, history.indptr), shape=history.shape)
-        z = np.asarray(signals @ self.codes) - counts * expected
+        z = np.asarray(signals @ evidence(self.codes, self.content, items)) - counts * expected
         shrunk = (z @ self.left) / (1 + np.maximum(counts - 1, 0) * self.shared)
         return shrunk @ self.right  # type: ignore[no-any-return]
+
+
+def evidence(codes: np.ndarray, content: np.ndarray | None, items: Any) -> np.ndarray:
+    """Give what ratings of some items show: their codes and, if there is any, their content."""
+    parts = [codes[items]] if content is None else [codes[items], content[items]]
+    return np.hstack(parts, dtype=np.float32, casting="unsafe")
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +110,7 @@ class ConsensusEncoder:
         fallback: np.ndarray = ~known
         if history is not None and self.history is not None:
             part = self.history
-            expected = np.zeros_like(vectors)
+            expected = np.zeros((len(known), len(part.average)), dtype=np.float32)
             for at, name in enumerate(names):
                 expected += shares[:, at : at + 1] * (features.matrices[name] @ part.expected[name])
             expected[~known] = part.average
@@ -134,7 +143,7 @@ class ConsensusEncoder:
         if self.history is not None:
             part = self.history
             json["history"] = asdict(part.target)
-            for name in ("codes", "item_weights", "average", "shared", "left", "right"):
+            for name in ("item_weights", "average", "shared", "left", "right"):
                 arrays[f"history/{name}"] = getattr(part, name)
             arrays |= {f"history/expected/{name}": array for name, array in part.expected.items()}
         return json, arrays

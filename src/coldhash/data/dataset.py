@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,17 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coldhash.data.ids import Ids, as_texts
+from coldhash.data.duplicates import Duplicates
+from coldhash.data.ids import Ids
+from coldhash.data.lines import is_number
 from coldhash.data.plan import FeaturePlan, guess_plan
-from coldhash.data.ratings import Duplicates, Ratings
-from coldhash.data.tables import (
-    ALIASES,
-    ID_TYPE,
-    as_table,
-    find_column,
-    infer_types,
-    missing_column,
-)
+from coldhash.data.ratings import Ratings
+from coldhash.data.roles import ALIASES, find_column, need_column
+from coldhash.data.tables import ID_TYPE, as_table, infer_types, title_of
 from coldhash.errors import ColumnError, DataError, SettingError
 
 
@@ -85,7 +81,8 @@ class Dataset:
         scale
             Lowest and highest possible rating, if known.
         duplicates
-            What to do with a user who rated an item twice: error, last, mean or max.
+            What to do with a user who rated an item twice: "error", or take the "last" one in
+            the order of the table, the "mean" or the "max".
 
         Examples
         --------
@@ -143,27 +140,24 @@ def _ratings_table(
     scale: tuple[float, float] | None,
     duplicates: Duplicates,
 ) -> Ratings:
-    def column_of(names: list[str], role: str) -> str | None:
-        return find_column(names, role, columns, "ratings")
+    title = title_of(source, "ratings")
 
     def column_types(names: list[str]) -> dict[str, pa.DataType]:
-        found = {role: column_of(names, role) for role in ALIASES}
+        found = _roles(names, columns, title)
         types = {"user_id": ID_TYPE, "item_id": ID_TYPE, "rating": pa.float32()}
-        return {found[role]: types[role] for role in types if found[role] is not None}  # type: ignore[misc]
+        return {found[role]: types[role] for role in types if role in found}
 
     table, where = as_table(source, column_types, "ratings")
-    names = table.column_names
-    user_name, item_name = column_of(names, "user_id"), column_of(names, "item_id")
-    for role, found in (("user_id", user_name), ("item_id", item_name)):
-        if found is None:
-            raise missing_column(names, role, "ratings")
+    found = _roles(table.column_names, columns, title)
     if not table.num_rows:
-        raise DataError("the ratings table has columns, but not one rating in it")
+        raise DataError(f"{title} has columns, but not one rating", hint="is it the right file?")
     return Ratings.from_columns(
-        table.column(user_name),
-        table.column(item_name),
-        _rating_values(table, column_of(names, "rating"), columns, where),
-        times=_times(table, column_of(names, "timestamp")),
+        table.column(found["user_id"]),
+        table.column(found["item_id"]),
+        _rating_values(table, found["rating"], where)
+        if "rating" in found
+        else np.ones(table.num_rows, dtype=np.float32),
+        times=_times(table.column(found["timestamp"])) if "timestamp" in found else None,
         users=users,
         items=items,
         scale=scale,
@@ -172,55 +166,56 @@ def _ratings_table(
     )
 
 
-def _rating_values(
-    table: pa.Table, name: str | None, columns: dict[str, str | None], where: Any
-) -> np.ndarray:
-    if name is None:
-        if "rating" in columns:  # mapped to None: there is no rating, only the fact
-            return np.ones(table.num_rows, dtype=np.float32)
-        error = missing_column(table.column_names, "rating", "ratings")
-        raise ColumnError(
-            error.message, hint="columns={'rating': None} if each row is simply a yes"
-        )
+def _roles(names: list[str], columns: dict[str, str | None], title: str) -> dict[str, str]:
+    """Find the column for each role; only a time may be missing, and a rating if mapped to None."""
+    found = {role: need_column(names, role, columns, title) for role in ("user_id", "item_id")}
+    if columns.get("rating", "") is not None:
+        hint = "columns={'rating': NAME}, or {'rating': None} if each row is simply a yes"
+        found["rating"] = need_column(names, "rating", columns, title, hint)
+    time = find_column(names, "timestamp", columns, title)
+    if time is not None:
+        found["timestamp"] = time
+    if len(set(found.values())) < len(found):
+        raise ColumnError(f"{title}: one column for two roles: {found}", hint="one column each")
+    return found
+
+
+def _rating_values(table: pa.Table, name: str, where: Callable[[int], str]) -> np.ndarray:
     column = table.column(name)
     if column.null_count:
         row = pc.index(pc.is_null(column), True).as_py()
-        raise DataError(f"{where(row)}: no rating", hint="remove rows without a rating")
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        raise DataError(
+            f"{where(row)}, column {name!r}: no rating", hint="remove rows without a rating"
+        )
+    if pa.types.is_string(column.type):
         column = _as_floats(column, name, where)
     if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
         raise DataError(f"ratings are of type {column.type}", hint="numbers from 0 upwards")
     return column.to_numpy()  # type: ignore[no-any-return]
 
 
-def _as_floats(column: pa.ChunkedArray, name: str, where: Any) -> pa.ChunkedArray:
+def _as_floats(column: pa.ChunkedArray, name: str, where: Callable[[int], str]) -> pa.ChunkedArray:
     try:
-        return column.cast(pa.float32())
+        return pc.utf8_trim_whitespace(column).cast(pa.float64())
     except pa.ArrowInvalid:
-        for row, value in enumerate(column.to_pylist()):
-            try:
-                float(value)
-            except ValueError:
-                raise DataError(
-                    f"{where(row)}, column {name!r}: {value!r} is not a number"
-                ) from None
-        raise
+        texts = column.to_pylist()
+        row = next(row for row, text in enumerate(texts) if not is_number(text))
+        raise DataError(
+            f"{where(row)}, column {name!r}: {texts[row]!r} is not a number",
+            hint="write 3.5, and leave out rows without a number",
+        ) from None
 
 
-def _times(table: pa.Table, name: str | None) -> np.ndarray | None:
+def _times(column: pa.ChunkedArray) -> np.ndarray | None:
     """Give times as whole numbers that sort; None where they are missing or say nothing."""
-    if name is None:
-        return None
-    column = table.column(name)
-    if pa.types.is_string(column.type):
-        column = infer_types(table.select([name]), keep="").column(0)
-    if pa.types.is_temporal(column.type):
-        column = column.cast(pa.timestamp("us")).cast(pa.int64())
-    elif pa.types.is_string(column.type):  # ISO dates sort as texts do
-        column = pc.rank(column.combine_chunks(), tiebreaker="dense").cast(pa.int64())
+    if pa.types.is_nested(column.type):
+        raise DataError(f"times are of type {column.type}", hint="columns={'timestamp': None}")
+    column = infer_types(pa.table({"time": column}), keep="").column(0)
     if column.null_count or pc.count_distinct(column).as_py() < 2:
         return None
-    return column.cast(pa.int64(), safe=False).to_numpy()  # type: ignore[no-any-return]
+    if not pa.types.is_signed_integer(column.type):  # dates, floats; ISO dates sort as texts do
+        column = pc.rank(column.combine_chunks(), tiebreaker="dense")
+    return column.cast(pa.int64()).to_numpy()  # type: ignore[no-any-return]
 
 
 def _side_table(
@@ -233,18 +228,14 @@ def _side_table(
 
     def id_column(names: list[str]) -> str:
         mapped = columns.get(role)
-        if mapped is not None and mapped in names:
+        if mapped in names:
             return mapped
-        found = find_column(names, role, {}, title)
-        if found is None and "id" in names:
-            found = "id"
-        if found is None:
-            raise missing_column(names, role, title)
-        return found
+        alone = "id" in names and not any(name in names for name in ALIASES[role])
+        return "id" if alone else need_column(names, role, {}, title_of(source, title))
 
     table, where = as_table(source, lambda names: {id_column(names): pa.string()}, title)
     name = id_column(table.column_names)
-    ids = Ids.of(as_texts(table.column(name), title, where), title)
+    ids = Ids.of(table.column(name), title, where)
     return ids, infer_types(table, keep=name).drop_columns([name])
 
 

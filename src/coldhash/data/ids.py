@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from coldhash.errors import DataError, UnknownId
 
 FEW = 64  # up to here one binary search each beats building a hash table over all ids
+EXACT = 2.0**53  # from here on a float may be another whole number than the one it was made from
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,16 +31,16 @@ class Ids:
     kind: str = "id"  # what an error calls them: "user", "item"
 
     @classmethod
-    def of(cls, values: Iterable[Any], kind: str = "id") -> Ids:
+    def of(
+        cls,
+        values: Iterable[Any],
+        kind: str = "id",
+        where: Callable[[int], str] = "row {}".format,
+    ) -> Ids:
         """Take the ids in the order given; a repeated or missing one is an error."""
-        texts = as_texts(values, kind)
+        texts = as_texts(values, kind, where)
         if len(pc.unique(texts)) < len(texts):
-            counts = pc.value_counts(texts)
-            repeated = counts.filter(pc.greater(counts.field("counts"), 1))[0]["values"].as_py()
-            raise DataError(
-                f"{kind} {repeated!r} is there more than once",
-                hint=f"one row for each {kind}",
-            )
+            raise _repeated(texts, kind, where)
         return cls(texts, kind)
 
     def __len__(self) -> int:
@@ -77,8 +78,8 @@ class Ids:
         return self._find_all(as_texts(values, self.kind))
 
     def take(self, rows: np.ndarray) -> Ids:
-        """Give the ids of some rows, in that order."""
-        return Ids(self.values.take(pa.array(rows)), self.kind)
+        """Give the ids of some rows, in that order; a row twice is an error."""
+        return Ids.of(self.values.take(pa.array(rows, pa.int64())), self.kind)
 
     @cached_property
     def _order(self) -> np.ndarray:
@@ -105,35 +106,43 @@ def as_text(value: object, kind: str = "id") -> str:
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return str(value)
     raise DataError(
-        f"{value!r} ({type(value).__name__}) cannot be a {kind} id",
+        f"{value!r} ({type(value).__name__}) is no {kind} id",
         hint="an id is a non-empty text or a whole number",
     )
 
 
 def as_texts(
-    values: Iterable[Any], kind: str = "id", where: Callable[[int], str] | None = None
+    values: Iterable[Any],
+    kind: str = "id",
+    where: Callable[[int], str] = "row {}".format,
 ) -> pa.Array:
     """Spell a column of ids as text; `where` names a row in an error."""
     column = _as_array(values, kind)
-    if pa.types.is_floating(column.type):
-        column = _whole_numbers(column, kind)
-    if pa.types.is_integer(column.type):
-        column = column.cast(pa.string())
-    elif not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        if len(column) and column.null_count < len(column):
-            raise DataError(
-                f"{kind} ids are of type {column.type}",
-                hint="ids are texts or whole numbers: cast the column",
-            )
-        column = column.cast(pa.string()) if pa.types.is_null(column.type) else column
-    missing = column.is_null() if column.null_count else pc.equal(pc.binary_length(column), 0)
-    if pc.any(missing).as_py():
-        row = pc.index(missing, True).as_py()
+    if column.null_count == len(column):
+        column = pa.nulls(len(column), pa.string())  # of no type worth complaining about
+    elif pa.types.is_floating(column.type):
+        column = _whole_numbers(column, kind, where)
+    elif not (pa.types.is_integer(column.type) or is_text(column.type)):
         raise DataError(
-            f"{where(row) if where else f'row {row}'}: no {kind} id",
+            f"{kind} ids are of type {column.type}",
+            hint="ids are texts or whole numbers: cast the column",
+        )
+    column = column.cast(pa.string())
+    missing = pc.fill_null(pc.equal(pc.binary_length(column), 0), True)
+    if pc.any(missing).as_py():
+        raise DataError(
+            f"{where(pc.index(missing, True).as_py())}: no {kind} id",
             hint="remove the row, or give it an id",
         )
     return column
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds texts, whatever the layout."""
+    return any(
+        test(kind)
+        for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    )
 
 
 def _as_array(values: Iterable[Any], kind: str) -> pa.Array:
@@ -143,19 +152,41 @@ def _as_array(values: Iterable[Any], kind: str) -> pa.Array:
         values = values.dictionary_decode()
     if isinstance(values, pa.Array):
         return values
-    if isinstance(values, str):
-        raise DataError(f"one text where {kind} ids are expected", hint=f"[{values!r}]")
-    if isinstance(values, np.ndarray) and values.dtype.kind != "O":
-        return pa.array(values.astype(object) if values.dtype.kind == "U" else values)
-    return pa.array([as_text(value, kind) for value in values], pa.string())
-
-
-def _whole_numbers(column: pa.Array, kind: str) -> pa.Array:
-    """Undo what data frames do to whole numbers when one of them is missing."""
-    try:
-        return column.cast(pa.int64())
-    except pa.ArrowInvalid as error:
+    if isinstance(values, str | int) or (isinstance(values, np.ndarray) and values.ndim != 1):
         raise DataError(
-            f"{kind} ids are numbers with a fraction or too large for a float ({error})",
-            hint="read the column as text or as int64",
+            f"{values!r} where a list of {kind} ids is expected", hint="[...] around a single id"
+        )
+    if isinstance(values, np.ndarray) and values.dtype.kind in "iuf":
+        return pa.array(values)
+    try:
+        return pa.array([as_text(value, kind) for value in values], pa.string())
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"{error.object!r} is no {kind} id: it is not valid Unicode",
+            hint="half of a surrogate pair: decode the text anew",
         ) from None
+
+
+def _whole_numbers(column: pa.Array, kind: str, where: Callable[[int], str]) -> pa.Array:
+    """Undo what data frames do to whole numbers when one of them is missing."""
+    numbers = column.to_numpy(zero_copy_only=False)  # null and NaN alike are NaN
+    whole = np.isnan(numbers) | ((np.abs(numbers) < EXACT) & (numbers == np.rint(numbers)))
+    if not whole.all():
+        row = int(np.argmin(whole))
+        raise DataError(
+            f"{where(row)}: {numbers[row]!s} is no {kind} id: "
+            "it has a fraction, or more digits than a float keeps",
+            hint="read the column as text or as int64",
+        )
+    return pa.array(numbers, from_pandas=True).cast(pa.int64())
+
+
+def _repeated(texts: pa.Array, kind: str, where: Callable[[int], str]) -> DataError:
+    codes = texts.dictionary_encode().indices.to_numpy()  # numbered in order of appearance
+    first = np.unique(codes, return_index=True)[1]
+    again = int(np.setdiff1d(np.arange(len(codes)), first)[0])
+    return DataError(
+        f"{where(again)}: {kind} {texts[again].as_py()!r} is there already, "
+        f"in {where(int(first[codes[again]]))}",
+        hint=f"one row for each {kind}",
+    )

@@ -104,20 +104,21 @@ class FeaturePlan(_Part):
             super().__init__(**parts)
         except ValidationError as error:
             first = error.errors()[0]
-            place = ".".join(str(part) for part in first["loc"]) or "plan"
+            place = ".".join(str(part) for part in first["loc"])
+            why = first["msg"].removeprefix("Value error, ")
             raise SettingError(
-                f"feature plan, {place}: {first['msg']}",
+                f"feature plan, {place}: {why}" if place else f"feature plan: {why}",
                 hint="kinds of column: category, multi-label, number, text, vector",
             ) from None
 
     @model_validator(mode="after")
     def _check_groups(self) -> FeaturePlan:
         if PREFERENCE in self.users:
-            raise ValueError("the group name 'preference' is taken: use the [preference] table")
-        for side in (self.users, self.items):
-            for group, columns in side.items():
+            raise ValueError("users.preference is a taken name: use the [preference] table")
+        for side, groups in (("users", self.users), ("items", self.items)):
+            for group, columns in groups.items():
                 if not columns:
-                    raise ValueError(f"group {group!r} has no columns")
+                    raise ValueError(f"{side}.{group} has no columns")
         if self.preference is not None and not self.items:
             raise ValueError("a preference needs item columns to be made from")
         return self
@@ -126,25 +127,22 @@ class FeaturePlan(_Part):
     def from_toml(cls, path: str | Path) -> FeaturePlan:
         """Read a plan from a TOML file."""
         try:
-            parts = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+            return cls(**tomllib.loads(Path(path).read_text(encoding="utf-8")))
         except OSError as error:
             raise SettingError(f"{path}: {error.strerror}") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise SettingError(f"{path}: not TOML: {error}") from None
-        return cls(**parts)
+        except SettingError as error:
+            raise SettingError(f"{path}: {error.message}", hint=error.hint) from None
 
     def to_toml(self) -> str:
         """Write the plan as TOML, defaults left out."""
         lines = []
         for side, groups in (("users", self.users), ("items", self.items)):
             for group, columns in groups.items():
-                lines.append(f"[{side}.{_toml(group)}]")
+                lines.append(f"[{side}.{_toml_key(group)}]")
                 for name, column in columns.items():
-                    options = {"kind": column.kind} | column.model_dump(exclude_defaults=True)
-                    body = ", ".join(f"{key} = {_toml_value(v)}" for key, v in options.items())
-                    simple = len(options) == 1
-                    value = _toml_value(column.kind) if simple else f"{{{body}}}"
-                    lines.append(f"{_toml(name)} = {value}")
+                    lines.append(f"{_toml_key(name)} = {_toml_column(column)}")
                 lines.append("")
         if self.preference is not None:
             lines += [f"[{PREFERENCE}]", f"max_width = {self.preference.max_width}", ""]
@@ -169,48 +167,55 @@ def _guess_columns(table: pa.Table) -> dict[str, _Part]:
 def _guess(column: pa.ChunkedArray) -> _Part | None:
     """Guess the kind of one column; None for one that tells nothing (constant, or an id)."""
     known = column.drop_null()
-    n_known, n_distinct = len(known), pc.count_distinct(known).as_py() if _plain(column) else 0
-    if n_known == 0:
-        return None
     if pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type):
-        numbers = pa.types.is_floating(column.type.value_type)
-        return Vector() if numbers else MultiLabel()
+        return _guess_lists(known)
+    if pa.types.is_nested(column.type) or pa.types.is_binary(column.type) or not len(known):
+        return None
+    n_known, n_distinct = len(known), pc.count_distinct(known).as_py()
     if n_distinct < 2:
         return None
-    if pa.types.is_boolean(column.type) or n_distinct <= 24:
-        return _labels(known) or Category()
+    if pa.types.is_string(column.type) and _share_with_bars(known) >= 0.1:
+        return MultiLabel()
+    if n_distinct <= 24:
+        return Category()
     if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
         return Number()
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+    if not pa.types.is_string(column.type):
         return None
+    if n_distinct <= n_known / 2:
+        return Category()
     words = pc.mean(pc.add(pc.count_substring(known, " "), 1)).as_py()
-    if labels := _labels(known):
-        return labels
-    if words >= 2 and n_distinct > n_known / 2:
-        return Text()
-    return Category() if n_distinct <= n_known / 2 else None
+    return Text() if words >= 2 else None
 
 
-def _plain(column: pa.ChunkedArray) -> bool:
-    return not pa.types.is_nested(column.type)
-
-
-def _labels(known: pa.ChunkedArray) -> MultiLabel | None:
-    """Texts of which at least one in ten holds a bar are lists of labels."""
-    if not (pa.types.is_string(known.type) or pa.types.is_large_string(known.type)):
+def _guess_lists(known: pa.ChunkedArray) -> _Part | None:
+    lengths = pc.unique(pc.list_value_length(known))
+    if not pc.any(pc.greater(lengths, 0)).as_py() or pa.types.is_nested(known.type.value_type):
         return None
-    share = pc.mean(pc.match_substring(known, "|").cast(pa.int8())).as_py()
-    return MultiLabel() if share >= 0.1 else None
+    if not pa.types.is_floating(known.type.value_type):
+        return MultiLabel()
+    return Vector() if len(lengths) == 1 else None
 
 
-def _toml(key: str) -> str:
-    return key if key.isascii() and key.replace("_", "").replace("-", "").isalnum() else _quote(key)
+def _share_with_bars(known: pa.ChunkedArray) -> float:
+    return float(pc.mean(pc.match_substring(known, "|").cast(pa.int8())).as_py())
 
 
-def _toml_value(value: Any) -> str:
-    return _quote(value) if isinstance(value, str) else str(value)
+def _toml_column(column: Column) -> str:
+    options = column.model_dump(exclude_defaults=True)
+    if not options:
+        return _toml_value(column.kind)
+    options = {"kind": column.kind} | options
+    return "{" + ", ".join(f"{name} = {_toml_value(v)}" for name, v in options.items()) + "}"
 
 
-def _quote(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in escaped) + '"'
+def _toml_key(key: str) -> str:
+    bare = key.isascii() and key.replace("_", "").replace("-", "").isalnum()
+    return key if bare else _toml_value(key)
+
+
+def _toml_value(value: str | int) -> str:
+    if isinstance(value, int):
+        return str(value)
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in escaped) + '"'

@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
 from scipy.sparse import coo_array, csr_array, issparse
 
+from coldhash.data.duplicates import Duplicates, merged, rated_twice
 from coldhash.data.ids import Ids, as_texts
 from coldhash.errors import DataError, SettingError
-
-Duplicates = Literal["error", "last", "mean", "max"]
 
 HUGE = 1e6  # no rating scale reaches this; times and ids do
 
@@ -35,6 +34,7 @@ class Ratings:
 
     def __post_init__(self) -> None:
         _check_shape(self.matrix, self.users, self.items)
+        _check_form(self.matrix, self.times)
         bad = _first_bad(self.matrix.data, self.declared_scale)
         if bad is not None:
             at, why, hint = bad
@@ -44,8 +44,6 @@ class Ratings:
                 f"the rating of item {self.items[item]!r} by user {self.users[user]!r} {why}",
                 hint=hint,
             )
-        if self.times is not None and len(self.times) != self.matrix.nnz:
-            raise DataError(f"{len(self.times):,} times for {self.matrix.nnz:,} ratings")
         for array in (self.matrix.data, self.matrix.indices, self.matrix.indptr, self.times):
             if array is not None:
                 array.flags.writeable = False
@@ -62,35 +60,35 @@ class Ratings:
         items: Ids | None = None,
         scale: tuple[float, float] | None = None,
         duplicates: Duplicates = "error",
-        where: Callable[[int], str] | None = None,
+        where: Callable[[int], str] = "row {}".format,
     ) -> Ratings:
         """Build from three columns. Ids not in `users` or `items` come after those.
 
-        `where` names a row in errors, e.g. "ratings.csv, line 17".
+        `duplicates` says what a pair that is there more than once counts as; its time is the
+        last one's. `where` names a row in errors, e.g. "ratings.csv, line 17".
         """
         if duplicates not in get_args(Duplicates):
             raise SettingError(
                 f"duplicates={duplicates!r} is not a rule",
                 hint=f"one of {', '.join(get_args(Duplicates))}",
             )
-        where = where or "row {}".format
         users, user_rows = _number(user_ids, users, "user", where)
         items, item_rows = _number(item_ids, items, "item", where)
-        values = np.asarray(values, dtype=np.float32)
-        bad = _first_bad(values, scale)
-        if bad is not None:
-            row, why, hint = bad
-            raise DataError(f"{where(row)}: the rating {why}", hint=hint)
+        values = _checked(values, scale, where)
+        lengths = [len(x) for x in (user_rows, item_rows, values, times) if x is not None]
+        if len(set(lengths)) > 1:
+            raise DataError(f"columns of different lengths: {', '.join(map(str, lengths))}")
         shape = (len(users), len(items))
         matrix = _csr_of_positions(user_rows, item_rows, shape)
         if matrix.nnz < len(values):
-            keep, values = _merge(user_rows, item_rows, values, shape, duplicates, users, items)
+            if duplicates == "error":
+                raise rated_twice(user_rows, item_rows, users, items, where)
+            keep, values = merged(user_rows, item_rows, values, duplicates)
             user_rows, item_rows = user_rows[keep], item_rows[keep]
             times = None if times is None else times[keep]
             matrix = _csr_of_positions(user_rows, item_rows, shape)
-        order = matrix.data
-        matrix = csr_array((values[order], matrix.indices, matrix.indptr), shape=shape)
-        return cls(matrix, users, items, None if times is None else times[order], scale)
+        body = csr_array((values[matrix.data], matrix.indices, matrix.indptr), shape=shape)
+        return cls(body, users, items, None if times is None else times[matrix.data], scale)
 
     @classmethod
     def from_matrix(
@@ -115,8 +113,14 @@ class Ratings:
         positions = _csr_of_positions(triples.row, triples.col, matrix.shape)
         if positions.nnz < triples.nnz:
             raise DataError("the matrix stores an entry twice", hint="matrix.sum_duplicates()")
-        values = np.asarray(triples.data, dtype=np.float32)[positions.data]
-        body = csr_array((values, positions.indices, positions.indptr), shape=matrix.shape)
+        values = _checked(
+            triples.data,
+            scale,
+            lambda at: f"user {users[triples.row[at]]!r}, item {items[triples.col[at]]!r}",
+        )
+        body = csr_array(
+            (values[positions.data], positions.indices, positions.indptr), shape=matrix.shape
+        )
         return cls(body, users, items, None, scale)
 
     def __len__(self) -> int:
@@ -203,20 +207,23 @@ def _number(
         values = values.unify_dictionaries().combine_chunks()  # one dictionary for all chunks
     if not (isinstance(values, pa.DictionaryArray) and not values.null_count):
         values = as_texts(values, kind, where).dictionary_encode()
-    seen = as_texts(values.dictionary, kind, lambda code: where(_first(values, code)))
-    codes = values.indices.to_numpy()
+    # a dictionary may hold texts that no row uses, in any order, even twice: number them afresh
+    codes = values.indices.dictionary_encode()
+    first = codes.indices.to_numpy()
+    spelled = as_texts(
+        values.dictionary.take(codes.dictionary),
+        kind,
+        lambda code: where(int(np.argmax(first == code))),
+    ).dictionary_encode()
+    seen, row_of_code = spelled.dictionary, spelled.indices.to_numpy()
     if known is None:
-        return Ids.of(seen, kind), codes
+        return Ids(seen, kind), row_of_code[first]
     rows = known.find(seen)
     new = rows < 0
     rows[new] = len(known) + np.arange(new.sum())
     if new.any():
-        known = Ids.of(pa.concat_arrays([known.values, seen.filter(pa.array(new))]), kind)
-    return known, rows[codes]
-
-
-def _first(column: pa.DictionaryArray, code: int) -> int:
-    return int(np.argmax(column.indices.to_numpy() == code))
+        known = Ids(pa.concat_arrays([known.values, seen.filter(pa.array(new))]), kind)
+    return known, rows[row_of_code[first]]
 
 
 def _csr_of_positions(
@@ -229,34 +236,22 @@ def _csr_of_positions(
     return matrix
 
 
-def _merge(
-    user_rows: np.ndarray,
-    item_rows: np.ndarray,
-    values: np.ndarray,
-    shape: tuple[int, int],
-    rule: Duplicates,
-    users: Ids,
-    items: Ids,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Apply the rule to repeated pairs; gives the entry to keep for each pair, and its value."""
-    pair = user_rows.astype(np.int64) * shape[1] + item_rows
-    order = np.argsort(pair, kind="stable")
-    starts = np.flatnonzero(np.diff(pair[order], prepend=-1))
-    ends = np.append(starts[1:], len(order))
-    if rule == "error":
-        first = order[starts[np.argmax(ends - starts > 1)]]
+def _checked(
+    values: Any, scale: tuple[float, float] | None, where: Callable[[int], str]
+) -> np.ndarray:
+    """Give ratings as float32, checked before a rating that is too large could become another."""
+    values = np.asarray(values)
+    if values.ndim != 1 or values.dtype.kind not in "buif":
         raise DataError(
-            f"user {users[user_rows[first]]!r} rated item {items[item_rows[first]]!r} "
-            f"{int((ends - starts).max())} times; {int((ends - starts > 1).sum()):,} such pairs",
-            hint="choose a rule: duplicates='last', 'mean' or 'max'",
+            f"ratings of type {values.dtype} in {values.ndim} dimensions",
+            hint="one number for each rating",
         )
-    last = order[ends - 1]
-    if rule == "last":
-        return last, values[last]
-    if rule == "max":
-        return last, np.maximum.reduceat(values[order], starts)
-    sums = np.add.reduceat(values[order].astype(np.float64), starts)
-    return last, (sums / (ends - starts)).astype(np.float32)
+    values = values.astype(np.promote_types(values.dtype, np.float32), copy=False)
+    bad = _first_bad(values, scale)
+    if bad is not None:
+        row, why, hint = bad
+        raise DataError(f"{where(row)}: the rating {why}", hint=hint)
+    return values.astype(np.float32)  # type: ignore[no-any-return]
 
 
 def _check_shape(matrix: csr_array, users: Ids, items: Ids) -> None:
@@ -273,11 +268,21 @@ def _check_shape(matrix: csr_array, users: Ids, items: Ids) -> None:
     )
 
 
+def _check_form(matrix: csr_array, times: np.ndarray | None) -> None:
+    if matrix.format != "csr" or matrix.dtype != np.float32 or not matrix.has_canonical_format:
+        raise DataError(
+            "the matrix is not float32 in CSR form with sorted entries",
+            hint="Ratings.from_matrix takes any sparse matrix",
+        )
+    if times is not None and len(times) != matrix.nnz:
+        raise DataError(f"{len(times):,} times for {matrix.nnz:,} ratings")
+
+
 def _first_bad(
     values: np.ndarray, scale: tuple[float, float] | None
 ) -> tuple[int, str, str | None] | None:
     """Find the first impossible rating: its position, what is wrong, and a hint."""
-    low, high = scale if scale is not None else (0.0, HUGE)
+    low, high = (0.0, HUGE) if scale is None else _limits(scale)
     if not len(values) or (values.min() >= low and values.max() <= high):  # false for NaN
         return None
     at = int(np.argmax(~((values >= low) & (values <= high))))
@@ -289,3 +294,13 @@ def _first_bad(
     if value < 0:
         return at, f"is {value:g}, below zero", "shift the scale so that it starts at zero"
     return at, f"is {value:g}, above {HUGE:g}", "is this column a time or an id?"
+
+
+def _limits(scale: tuple[float, float]) -> tuple[float, float]:
+    try:
+        low, high = map(float, scale)
+        if -np.inf < low <= high < np.inf:
+            return low, high
+    except (TypeError, ValueError):
+        pass
+    raise SettingError(f"scale={scale!r}", hint="the lowest and the highest possible rating")

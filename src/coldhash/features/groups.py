@@ -118,7 +118,10 @@ class FeatureEncoder:
                 json["groups"][group_name][name] = {"form": type(column).__name__, **part}
                 arrays |= {f"{group_name}/{name}/{key}": array for key, array in more.items()}
         if self.preference is not None:
-            json["preference"] = {"highest": self.preference.highest}
+            json["preference"] = {
+                "highest": self.preference.highest,
+                "reduced": self.preference.reduced,
+            }
             arrays["preference/item_vectors"] = self.preference.item_vectors
             arrays["preference/has_content"] = self.preference.has_content
         return json, arrays
@@ -141,7 +144,7 @@ class FeatureEncoder:
             preference = PreferenceMap(
                 arrays["preference/item_vectors"],
                 arrays["preference/has_content"],
-                json["preference"]["highest"],
+                **json["preference"],
             )
         return cls(groups, preference)
 

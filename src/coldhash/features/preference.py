@@ -17,6 +17,7 @@ from threadpoolctl import threadpool_limits
 
 EXTRA = 16  # directions drawn beyond the ones wanted
 ROUNDS = 3  # subspace iterations: the spectrum of word counts decays slowly
+MAIN = 32  # directions that say most of what item content says
 ENOUGH = 1 << 25  # numbers (users x width) that a projection is learned from
 
 
@@ -27,11 +28,17 @@ class PreferenceMap:
     item_vectors: np.ndarray  # items x width: content, projected, centred
     has_content: np.ndarray  # which items are described at all
     highest: float
+    reduced: bool
 
     @property
     def width(self) -> int:
         """How many numbers a preference has."""
         return int(self.item_vectors.shape[1])
+
+    @property
+    def main(self) -> np.ndarray:
+        """Give the main directions of item content, or all of it where it was not reduced."""
+        return self.item_vectors[:, :MAIN] if self.reduced else self.item_vectors
 
     def apply(self, ratings: csr_array) -> tuple[np.ndarray, np.ndarray]:
         """Give preferences and who has one: users who rated at least one described item."""
@@ -50,12 +57,13 @@ def fit_preference(
     width = content.shape[1]
     centre = (has / max(has.sum(), 1)) @ (weights @ content)
     if width <= max_width:
-        return PreferenceMap((content.toarray() - centre).astype(np.float32), has_content, highest)
+        centred = (content.toarray() - centre).astype(np.float32)
+        return PreferenceMap(centred, has_content, highest, reduced=False)
     some = rng.permutation(np.flatnonzero(has))[: max(ENOUGH // width, max_width)]
     averages = (weights[np.sort(some)] @ content).astype(np.float32).toarray()
     directions = main_directions(averages - averages.mean(axis=0), max_width, rng)
     vectors = content @ directions - centre @ directions
-    return PreferenceMap(vectors.astype(np.float32), has_content, highest)
+    return PreferenceMap(vectors.astype(np.float32), has_content, highest, reduced=True)
 
 
 def main_directions(rows: np.ndarray, width: int, rng: np.random.Generator) -> np.ndarray:

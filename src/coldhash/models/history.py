@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 from scipy.sparse import csr_array
 
-from coldhash.encoders import HistoryPart
+from coldhash.codes import signs
+from coldhash.encoders import HistoryPart, evidence
 from coldhash.models.descent import times
 from coldhash.models.problem import Problem
 from coldhash.models.steps import State, strangers
@@ -17,7 +18,11 @@ DISCOUNT = 0.5  # a rated item counts by its popularity to the power of minus th
 
 
 def fit_history(
-    problem: Problem, state: State, target: RatingTarget, ratings: csr_array
+    problem: Problem,
+    state: State,
+    target: RatingTarget,
+    ratings: csr_array,
+    content: np.ndarray | None,
 ) -> HistoryPart:
     """Take the moments that `HistoryPart` needs from the training users' own ratings.
 
@@ -25,7 +30,8 @@ def fit_history(
     of different ratings of a user follow from z̄ and the sum of squares, without any pair being
     formed. Users count by √N.
     """
-    D = state.D.astype(np.float32)
+    D = signs(state.D)
+    E = evidence(D, content, slice(None))
     targets = target(ratings.data)
     popularity = np.bincount(ratings.indices, targets, minlength=len(D)) + 1.0
     weights = ((popularity / popularity.mean()) ** -DISCOUNT).astype(np.float32)
@@ -33,7 +39,7 @@ def fit_history(
     counts = np.maximum(np.diff(ratings.indptr), 1).astype(np.float64)
     others = np.maximum(counts - 1, 1)
     signals = csr_array((shown, ratings.indices, ratings.indptr), shape=ratings.shape)
-    means = times(signals, D) / counts[:, None].astype(np.float32)  # z̄
+    means = times(signals, E) / counts[:, None].astype(np.float32)  # z̄
     share = np.sqrt(counts) * (np.diff(ratings.indptr) > 0)
     share /= max(share.sum(), 1.0)
 
@@ -42,14 +48,15 @@ def fit_history(
     deviation = state.H - strangers(problem, state)
     owners = np.repeat(np.arange(len(counts)), np.diff(ratings.indptr))
     squares = shown.astype(np.float64) ** 2
-    single = _weighted_gram(D, ratings.indices, squares * (share / counts)[owners])
-    repeat = _weighted_gram(D, ratings.indices, squares * (share / (counts * others))[owners])
+    single = _weighted_gram(E, ratings.indices, squares * (share / counts)[owners])
+    repeat = _weighted_gram(E, ratings.indices, squares * (share / (counts * others))[owners])
     centre = _centre(means, fitted, share)
     pairs = _moment(means, means, share * counts / others) - repeat
     left, shared = _diagonalise(single + centre, pairs + centre)
     covariance = _moment(means - fitted, deviation, share)
     return HistoryPart(
         codes=D,
+        content=content,
         item_weights=weights,
         expected=expected,
         average=(share @ means).astype(np.float32),
@@ -64,9 +71,9 @@ def _moment(one: np.ndarray, two: np.ndarray, share: np.ndarray) -> np.ndarray:
     return ((one * share[:, None].astype(np.float32)).T @ two).astype(np.float64)  # type: ignore[no-any-return]
 
 
-def _weighted_gram(D: np.ndarray, items: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    per_item = np.bincount(items, weights, minlength=len(D)).astype(np.float32)
-    return ((D * per_item[:, None]).T @ D).astype(np.float64)  # type: ignore[no-any-return]
+def _weighted_gram(E: np.ndarray, items: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    per_item = np.bincount(items, weights, minlength=len(E)).astype(np.float32)
+    return ((E * per_item[:, None]).T @ E).astype(np.float64)  # type: ignore[no-any-return]
 
 
 def _centre(means: np.ndarray, fitted: np.ndarray, share: np.ndarray) -> np.ndarray:
@@ -77,8 +84,7 @@ def _centre(means: np.ndarray, fitted: np.ndarray, share: np.ndarray) -> np.ndar
 
 def _diagonalise(single: np.ndarray, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Find `left` with left' S₁ left = I and left' S₂ left = diag(shared), shared ≥ 0."""
-    n_bits = len(single)
-    lift = (1e-6 * np.trace(single) / n_bits + 1e-12) * np.eye(n_bits)
+    lift = (1e-6 * np.trace(single) / len(single) + 1e-12) * np.eye(len(single))
     lower = np.linalg.cholesky((single + single.T) / 2 + lift)
     inverse = np.linalg.inv(lower)
     shared, vectors = np.linalg.eigh(inverse @ ((pairs + pairs.T) / 2) @ inverse.T)

@@ -61,6 +61,9 @@ from coldhash.models.steps import (
 from coldhash.recommend import Recommender
 from coldhash.targets import RatingTarget, TargetKind
 
+FIRST_RIDGE = 30.0  # until it is chosen
+SETTLED = 2  # the round by which H has settled enough to choose the ridge
+
 
 @dataclass(frozen=True, kw_only=True)
 class MFDCF:
@@ -72,12 +75,13 @@ class MFDCF:
     rank_weight: float = 1.0  # γ: how much maps beyond the retained rank cost
     retained_rank: int | None = None  # k; None: half of the bits
     ridge: float | None = None  # ε; None: chosen by leave-one-out error, group by group
-    n_rounds: int = 6
+    n_rounds: int | None = None  # None: 8, and more for short codes, which cost little
     tolerance: float = 1e-5  # stop when a round lowers (9) by less than this share
     n_sweeps: int = 2  # of the item step
     target: TargetKind = "favourite"  # what a rating is worth; the paper's: "share"
     popularity_power: float = 0.5  # items weigh popularity ** this; the paper's: 0
-    stranger_weight: float = 0.7  # items are fitted to strangers by this share; the paper's: 0
+    stranger_weight: float | None = None  # items' fit to strangers; None: .6 (.9 up to 16 bits)
+    stranger_code_share: float | None = None  # of it by code; None: all (a third up to 16 bits)
     svd_rank: int | None = None  # o; None: S as it is
     rotation: str = "identity"  # or "mm", "alm": the printed steps for R
     rotation_weight: float = 1.0  # λ of the printed steps
@@ -92,10 +96,11 @@ class MFDCF:
             "rank_weight": self.rank_weight >= 0,
             "retained_rank": self.retained_rank is None or 0 < self.retained_rank <= self.n_bits,
             "ridge": self.ridge is None or self.ridge > 0,
-            "n_rounds": self.n_rounds >= 1,
+            "n_rounds": self.n_rounds is None or self.n_rounds >= 1,
             "tolerance": self.tolerance >= 0,
             "n_sweeps": self.n_sweeps >= 1,
-            "stranger_weight": 0 <= self.stranger_weight < 1,
+            "stranger_weight": self.stranger_weight is None or 0 <= self.stranger_weight < 1,
+            "stranger_code_share": 0 <= (self.stranger_code_share or 0) <= 1,
             "svd_rank": self.svd_rank is None or self.svd_rank >= 1,
             "rotation": self.rotation in ROTATIONS,
             "item_step": self.item_step in ITEM_STEPS,
@@ -118,7 +123,8 @@ class MFDCF:
             clock.mark("prepare")
             problem, state, objective = self._alternate(problem, clock, rng, callback)
             state = state.folded(self.cold_rotation)
-            history = fit_history(problem, state, target, data.ratings.matrix)
+            content = None if encoder.preference is None else encoder.preference.main
+            history = fit_history(problem, state, target, data.ratings.matrix, content)
             clock.mark("history")
             unseen = strangers(problem, state)
             reports = {
@@ -136,7 +142,7 @@ class MFDCF:
             encoder=ConsensusEncoder(
                 {name: state.W[name] for name in problem.strangers},
                 weights,
-                unseen.mean(axis=0),
+                state.H.mean(axis=0),
                 history,
             ),
             items=data.ratings.items,
@@ -157,16 +163,21 @@ class MFDCF:
     def _alternate(
         self, problem: Problem, clock: Clock, rng: np.random.Generator, callback: Callback | None
     ) -> tuple[Problem, State, list[float]]:
-        """Go round the steps; each lowers (9) over one block, but for the item step's strangers."""
+        """Go round the steps: each lowers (9) over one block.
+
+        Two things do not: strangers pull the item step elsewhere, and choosing the ridge changes
+        (9) itself, once. With `stranger_weight=0` and a given ridge, (9) never rises.
+        """
         rotate, improve = ROTATIONS[self.rotation], ITEM_STEPS[self.item_step]
         state, objective = start(problem, self.n_bits, rng), []
         if self.rotation != "identity":
             state.R = random_rotation(self.n_bits, rng)
-        for n in range(self.n_rounds):
+        n_rounds = self.n_rounds or max(8, min(20, 160 // self.n_bits))
+        for n in range(n_rounds):
             state.H = consensus(problem, state)  # (19)
             state.B = codes(state)  # (21)
             clock.mark("users")
-            if n == 0 and self.ridge is None:
+            if self.ridge is None and n == min(SETTLED, n_rounds - 1):
                 problem = problem.with_ridges(state.H @ _root(state.DtD), rng)
             self._fit_maps(problem, state)
             clock.mark("maps")
@@ -200,7 +211,8 @@ class MFDCF:
             shape=ratings.shape,
         )
         popularity = np.bincount(ratings.indices, values, minlength=ratings.shape[1])
-        groups = make_groups(features, self.ridge or 1.0)
+        groups = make_groups(features, self.ridge or FIRST_RIDGE)
+        short = self.n_bits <= 16  # too few bits to serve vectors and codes alike
         weights = item_weights(popularity, self.popularity_power)
         made = make_target(S, self.svd_rank, rng)
         return Problem(
@@ -213,7 +225,8 @@ class MFDCF:
             code_weight=self.code_weight,
             rank_weight=self.rank_weight,
             retained_rank=self.retained_rank or max(self.n_bits // 2, 1),
-            stranger_weight=self.stranger_weight,
+            stranger_weight=_default(self.stranger_weight, 0.9 if short else 0.6),
+            stranger_code_share=_default(self.stranger_code_share, 1 / 3 if short else 1.0),
         )
 
     def recommend(self, *_: Any, **__: Any) -> None:
@@ -228,6 +241,10 @@ def _root(G: np.ndarray) -> np.ndarray:
     """Find C with C C' = G: distances in H C are distances between predicted ratings."""
     lift = 1e-6 * np.trace(G) / len(G) * np.eye(len(G))
     return np.linalg.cholesky(G + lift).astype(np.float32)
+
+
+def _default(setting: float | None, default: float) -> float:
+    return default if setting is None else setting
 
 
 def _shares(weights: dict[str, float]) -> dict[str, float]:
@@ -245,7 +262,8 @@ HINTS: dict[str, str] = {
     "n_rounds": "1 or more",
     "tolerance": "0 or more",
     "n_sweeps": "1 or more",
-    "stranger_weight": "from 0 to below 1",
+    "stranger_weight": "from 0 to below 1, or None",
+    "stranger_code_share": "from 0 to 1, or None",
     "svd_rank": "1 or more, or None",
     "rotation": f"one of {', '.join(ROTATIONS)}",
     "item_step": f"one of {', '.join(ITEM_STEPS)}",

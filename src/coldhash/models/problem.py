@@ -13,7 +13,8 @@ from coldhash.errors import DataError
 from coldhash.features.groups import Features, Matrix
 from coldhash.models.descent import times
 
-RIDGES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)
+RIDGES = (1.0, 3.0, 10.0, 30.0, 50.0, 100.0, 200.0, 300.0, 1000.0, 3000.0)
+AS_GOOD = 1 + 5e-4  # an error up to this times the lowest is as good as it
 ENOUGH = 20_000  # users that a ridge is chosen on
 
 
@@ -79,6 +80,7 @@ class Problem:
     rank_weight: float
     retained_rank: int
     stranger_weight: float
+    stranger_code_share: float
 
     def with_ridges(self, Y: np.ndarray, rng: np.random.Generator) -> Problem:
         """Give each group the ridge with which it predicts Y best."""
@@ -162,7 +164,7 @@ def make_group(X: Matrix, has: np.ndarray, ridge: float) -> Group:
 
 
 def best_ridge(group: Group, Y: np.ndarray, rng: np.random.Generator) -> float:
-    """Choose the ridge whose leave-one-out error of predicting Y from X is lowest (PRESS)."""
+    """Choose the least ridge whose leave-one-out error (PRESS) of X -> Y is as good as the best."""
     rows = np.flatnonzero(group.has[:, 0])
     if not len(rows):
         return RIDGES[0]
@@ -178,4 +180,4 @@ def best_ridge(group: Group, Y: np.ndarray, rng: np.random.Generator) -> float:
         leverage = np.minimum(squares @ shrink, 1 - 1e-6)
         square = np.einsum("nr,nr->n", residual, residual, dtype=np.float64)
         errors.append(float(np.sum(square / (1 - leverage) ** 2)))
-    return RIDGES[int(np.argmin(errors))]
+    return next(r for r, e in zip(RIDGES, errors, strict=True) if e <= min(errors) * AS_GOOD)

@@ -12,7 +12,6 @@ import numpy as np
 from coldhash.codes import signs
 from coldhash.models.problem import Problem
 
-CODE_SHARE = 3 / 7  # of the stranger weight goes to strangers' codes, the rest to their vectors
 FLOOR = 1e-6  # of μ: a group that fits perfectly must not weigh infinitely
 
 
@@ -138,21 +137,25 @@ def item_side(problem: Problem, state: State) -> tuple[np.ndarray, np.ndarray, n
     CtC = C.T @ C
     # the length of strangers' codes that fits the ratings best
     length = vdot(C, state.SD) / max(vdot(CtC, state.DtD), 1e-12)
-    own, real, code = 1 - weight, weight * (1 - CODE_SHARE), weight * CODE_SHARE
+    code = weight * problem.stranger_code_share
+    own, real = 1 - weight, weight - code
     mixture = own * H + real * P + (code * length) * C
     G = own * (H.T @ H) + real * (P.T @ P) + (code * length**2) * CtC
     return state.D, problem.target.transposed_times(mixture.astype(np.float32)), G
 
 
 def strangers(problem: Problem, state: State) -> np.ndarray:
-    """Give the vectors that the training users would have had as strangers."""
+    """Give the vectors that the training users would have had as strangers.
+
+    Somebody with no group at all is taken for the average user.
+    """
     total = np.zeros_like(state.H)
-    weight = np.full((len(total), 1), 1e-12, dtype=np.float32)
+    weight = np.zeros((len(total), 1), dtype=np.float32)
     for name, has in problem.strangers.items():
         inverse = np.float32(1 / state.mu[name]) * has
         total += inverse * (problem.groups[name].X @ state.W[name])
         weight += inverse
-    return total / weight
+    return np.where(weight > 0, total / np.maximum(weight, 1e-12), state.H.mean(axis=0))
 
 
 def loss(problem: Problem, state: State) -> float:
