@@ -6,6 +6,7 @@ import numpy as np
 from numba import set_num_threads
 
 from coldhash import Dataset
+from coldhash.items import CodeItems
 from coldhash.recommend import Recommender
 
 PEOPLE = [
@@ -17,8 +18,16 @@ PEOPLE = [
 ]
 
 
+def vectors(model: Recommender) -> np.ndarray:
+    """The items' codes or vectors, dense."""
+    if isinstance(model.items, CodeItems):
+        return model.items.rows()
+    held = model.items.vectors
+    return held if isinstance(held, np.ndarray) else held.toarray()
+
+
 def same(one: Recommender, two: Recommender) -> None:
-    np.testing.assert_array_equal(one.item_vectors, two.item_vectors)
+    np.testing.assert_array_equal(vectors(one), vectors(two))
     np.testing.assert_array_equal(one.user_vectors, two.user_vectors)
     np.testing.assert_array_equal(one.encode(PEOPLE).vectors, two.encode(PEOPLE).vectors)
 
@@ -44,8 +53,8 @@ def check_the_data_is_left_alone(settings, data: Dataset) -> None:
 def check_codes_are_plus_and_minus_one(settings, data: Dataset) -> None:
     model = settings.fit(data, seed=0)
     if model.has_codes:
-        assert set(np.unique(model.item_vectors)) == {-1, 1}
-    assert model.item_vectors.shape[0] == len(data.ratings.items)
+        assert set(np.unique(vectors(model))) == {-1, 1}
+    assert len(model.items) == len(data.ratings.items)
     assert model.user_vectors.shape[0] == len(data.ratings.users)
 
 

@@ -10,38 +10,39 @@ from scipy.sparse import csr_array
 
 from coldhash.codes import signs
 from coldhash.data.ids import Ids
-from coldhash.encoders import Encoded, Encoder
+from coldhash.encoders.encoded import Encoded, Encoder
 from coldhash.errors import SettingError
 from coldhash.features.groups import FeatureEncoder
 from coldhash.features.people import HISTORY, as_columns, read_histories
+from coldhash.items import CodeItems, Items
 
 Score = Literal["real", "hamming"]
 
 
 @dataclass(frozen=True, eq=False)
 class Recommender:
-    """A fitted model: an encoder for users, and a vector for each item.
+    """A fitted model: an encoder for users, and a code or a vector for each item.
 
-    `item_vectors` are codes (int8, +1 and -1) or real numbers. `popularity` counts the favourites
-    in the training part; it breaks ties and answers for people of whom nothing is known.
+    `popularity` counts the favourites in the training part; it breaks ties and answers for people
+    of whom nothing is known.
     """
 
     name: str
     settings: dict[str, Any]
     features: FeatureEncoder
     encoder: Encoder
-    items: Ids
-    item_vectors: np.ndarray
+    item_ids: Ids
+    items: Items
     popularity: np.ndarray
     scale: tuple[float, float]  # of ratings
-    users: Ids
+    user_ids: Ids
     user_vectors: np.ndarray
     report: dict[str, Any] = field(default_factory=dict)
 
     @property
     def has_codes(self) -> bool:
         """Whether items are codes: then Hamming distances exist."""
-        return self.item_vectors.dtype == np.int8
+        return isinstance(self.items, CodeItems)
 
     def encode(self, people: Any, ratings: csr_array | None = None) -> Encoded:
         """Turn people into vectors: a dict, a list of dicts, or a table.
@@ -53,7 +54,7 @@ class Recommender:
         ignored: list[tuple[int, str]] = []
         if ratings is None:
             columns, n_rows = as_columns(people)
-            found = read_histories(columns.get(HISTORY), n_rows, self.items, self.scale)
+            found = read_histories(columns.get(HISTORY), n_rows, self.item_ids, self.scale)
             if found is not None:
                 ratings, ignored = found.ratings, found.ignored
         encoded = self.encoder.encode(self.features.apply(people, ratings), ratings)
@@ -62,7 +63,7 @@ class Recommender:
     def with_users(self, user_ids: Any, people: Any, ratings: csr_array | None) -> Recommender:
         """Give known users new vectors from what is known of them now; nothing is refitted."""
         vectors = self.user_vectors.copy()
-        vectors[self.users.rows(user_ids)] = self.encode(people, ratings).vectors
+        vectors[self.user_ids.rows(user_ids)] = self.encode(people, ratings).vectors
         return replace(self, user_vectors=vectors)
 
     def score(self, encoded: Encoded, score: Score = "real") -> np.ndarray:
@@ -77,6 +78,6 @@ class Recommender:
                     hint="score='real'",
                 )
             vectors = signs(vectors).astype(np.float32)
-        scores = vectors @ self.item_vectors.T.astype(np.float32)
+        scores = self.items.scores(vectors)
         scores[encoded.fallback] = self.popularity
-        return np.asarray(scores)
+        return scores

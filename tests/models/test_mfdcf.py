@@ -290,7 +290,7 @@ def test_training_users_keep_vectors_that_their_ratings_explain(small):
     again = model.with_users(small.ratings.users, small.users, small.ratings.matrix)
     agree = (signs(again.user_vectors) == signs(model.user_vectors)).mean()
     assert agree > 0.75
-    np.testing.assert_array_equal(again.item_vectors, model.item_vectors)
+    np.testing.assert_array_equal(again.items.packed, model.items.packed)
     one = model.with_users([small.ratings.users[3]], {"history": {"1": 5}}, None)
     changed = (one.user_vectors != model.user_vectors).any(axis=1)
     assert np.flatnonzero(changed).tolist() == [3]
@@ -328,7 +328,7 @@ def test_no_cold_rating_reaches_the_model(small):
     erased = small.with_ratings(small.ratings.where(np.repeat(keep, small.ratings.per_user)))
     clean, _ = split_cold_users(erased, seed=0)
     one, two = MFDCF(n_bits=16).fit(train), MFDCF(n_bits=16).fit(clean)
-    np.testing.assert_array_equal(one.item_vectors, two.item_vectors)
+    np.testing.assert_array_equal(one.items.packed, two.items.packed)
     np.testing.assert_array_equal(one.popularity, two.popularity)
     np.testing.assert_array_equal(one.encode(cold.users).vectors, two.encode(cold.users).vectors)
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 from scipy.sparse import csr_array
 
-from coldhash.codes import signs
-from coldhash.encoders import HistoryPart, evidence
+from coldhash.encoders.history import HistoryPart, evidence
+from coldhash.items import CodeItems
 from coldhash.models.descent import times
 from coldhash.models.problem import Problem
 from coldhash.models.steps import State, strangers
@@ -22,6 +22,7 @@ def fit_history(
     state: State,
     target: RatingTarget,
     ratings: csr_array,
+    items: CodeItems,
     content: np.ndarray | None,
 ) -> HistoryPart:
     """Take the moments that `HistoryPart` needs from the training users' own ratings.
@@ -30,10 +31,9 @@ def fit_history(
     of different ratings of a user follow from z̄ and the sum of squares, without any pair being
     formed. Users count by √N.
     """
-    D = signs(state.D)
-    E = evidence(D, content, slice(None))
+    E = evidence(items, content, slice(None))
     targets = target(ratings.data)
-    popularity = np.bincount(ratings.indices, targets, minlength=len(D)) + 1.0
+    popularity = np.bincount(ratings.indices, targets, minlength=len(E)) + 1.0
     weights = ((popularity / popularity.mean()) ** -DISCOUNT).astype(np.float32)
     shown = np.sqrt(targets) * weights[ratings.indices]
     counts = np.maximum(np.diff(ratings.indptr), 1).astype(np.float64)
@@ -55,7 +55,7 @@ def fit_history(
     left, shared = _diagonalise(single + centre, pairs + centre)
     covariance = _moment(means - fitted, deviation, share)
     return HistoryPart(
-        codes=D,
+        codes=items,
         content=content,
         item_weights=weights,
         expected=expected,

@@ -19,9 +19,10 @@ from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
 from coldhash.data.dataset import Dataset
-from coldhash.encoders import StackEncoder
+from coldhash.encoders.stack import StackEncoder
 from coldhash.errors import SettingError
 from coldhash.features.groups import fit_features
+from coldhash.items import RealItems
 from coldhash.models.callbacks import Callback
 from coldhash.models.descent import even_order
 from coldhash.models.favourites import favourites_per_item
@@ -72,11 +73,11 @@ class MF:
             settings=asdict(self),
             features=encoder,
             encoder=StackEncoder(groups, W),
-            items=data.ratings.items,
-            item_vectors=rounded(Q, self.bits_per_factor),
+            item_ids=data.ratings.items,
+            items=RealItems(rounded(Q, self.bits_per_factor)),
             popularity=favourites_per_item(data),
             scale=data.ratings.scale,
-            users=data.ratings.users,
+            user_ids=data.ratings.users,
             user_vectors=P,
         )
 

@@ -30,9 +30,10 @@ from threadpoolctl import threadpool_limits
 
 from coldhash.codes import signs
 from coldhash.data.dataset import Dataset
-from coldhash.encoders import ConsensusEncoder
+from coldhash.encoders.consensus import ConsensusEncoder
 from coldhash.errors import DataError, SettingError
 from coldhash.features.groups import Features, fit_features
+from coldhash.items import CodeItems
 from coldhash.models.callbacks import Callback
 from coldhash.models.diagnostics import Clock, code_report, warn_of_collapse
 from coldhash.models.favourites import favourites_per_item
@@ -124,7 +125,8 @@ class MFDCF:
             problem, state, objective = self._alternate(problem, clock, rng, callback)
             state = state.folded(self.cold_rotation)
             content = None if encoder.preference is None else encoder.preference.main
-            history = fit_history(problem, state, target, data.ratings.matrix, content)
+            items = CodeItems.of(signs(state.D))
+            history = fit_history(problem, state, target, data.ratings.matrix, items, content)
             clock.mark("history")
             unseen = strangers(problem, state)
             reports = {
@@ -145,11 +147,11 @@ class MFDCF:
                 state.H.mean(axis=0),
                 history,
             ),
-            items=data.ratings.items,
-            item_vectors=signs(state.D),
+            item_ids=data.ratings.items,
+            items=items,
             popularity=favourites_per_item(data),
             scale=data.ratings.scale,
-            users=data.ratings.users,
+            user_ids=data.ratings.users,
             user_vectors=state.H,
             report={
                 "objective": objective,

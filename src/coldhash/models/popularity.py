@@ -16,9 +16,12 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from coldhash.data.dataset import Dataset
-from coldhash.encoders import CellEncoder, Encoder, NoEncoder
+from coldhash.encoders.cell import CellEncoder
+from coldhash.encoders.encoded import Encoder
+from coldhash.encoders.stack import NoEncoder
 from coldhash.errors import SettingError
 from coldhash.features.groups import FeatureEncoder, fit_features
+from coldhash.items import RealItems
 from coldhash.models.callbacks import Callback
 from coldhash.models.favourites import favourite_matrix
 from coldhash.recommend import Recommender
@@ -38,21 +41,21 @@ class Popularity:
         liked = favourite_matrix(data)
         popularity = np.asarray(liked.sum(axis=0), dtype=np.float32)
         encoder: Encoder = NoEncoder()
-        item_vectors = popularity[:, None]
+        vectors = popularity[:, None]
         if self.cell:
             encoder = _cell_encoder(features, self.cell)
-            item_vectors = self._by_cell(encoder, features, data, liked)
+            vectors = self._by_cell(encoder, features, data, liked)
         n_users = len(data.ratings.users)
         return Recommender(
             name="popularity",
             settings=asdict(self),
             features=features,
             encoder=encoder,
-            items=data.ratings.items,
-            item_vectors=item_vectors,
+            item_ids=data.ratings.items,
+            items=RealItems(vectors),
             popularity=popularity,
             scale=data.ratings.scale,
-            users=data.ratings.users,
+            user_ids=data.ratings.users,
             user_vectors=np.ones((n_users, 1), dtype=np.float32),
         )
 

@@ -15,9 +15,10 @@ from threadpoolctl import threadpool_limits
 
 from coldhash.data.dataset import Dataset
 from coldhash.data.plan import PREFERENCE
-from coldhash.encoders import StackEncoder, stacked
+from coldhash.encoders.stack import StackEncoder, stacked
 from coldhash.errors import DataError, SettingError
 from coldhash.features.groups import FeatureEncoder, Features, fit_features
+from coldhash.items import RealItems
 from coldhash.models.callbacks import Callback
 from coldhash.models.favourites import favourite_matrix
 from coldhash.recommend import Recommender
@@ -47,11 +48,11 @@ class Ridge:
             settings=asdict(self),
             features=encoder,
             encoder=StackEncoder(groups),
-            items=data.ratings.items,
-            item_vectors=np.ascontiguousarray(W.T, dtype=np.float32),
+            item_ids=data.ratings.items,
+            items=RealItems(np.ascontiguousarray(W.T, dtype=np.float32)),
             popularity=np.asarray(Y.sum(axis=0), dtype=np.float32),
             scale=data.ratings.scale,
-            users=data.ratings.users,
+            user_ids=data.ratings.users,
             user_vectors=X,
         )
 

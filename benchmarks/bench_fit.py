@@ -1,0 +1,106 @@
+"""Fitting time beside implicit's ALS, how it grows, the same codes everywhere, and evaluation."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+
+import numba
+import numpy as np
+from rivals import als, as_implicit
+from table import Row, best_times, finish, options
+
+from coldhash import Dataset, read, split_cold_users
+from coldhash.evaluate.protocol import make_trial, rank
+from coldhash.models.mfdcf import MFDCF
+
+
+def beside_als(train: Dataset, repeats: int) -> Row:
+    ratings = as_implicit(train.ratings.matrix)
+    fits = {"ours": lambda: MFDCF().fit(train), "peer": lambda: als(ratings, 64, alpha=5.0)}
+    best_times(fits, 1)  # compile
+    times = best_times(fits, repeats)
+    return Row("fit, 64 bits / implicit ALS, 64 x 15", times["ours"], times["peer"], "<= 0.2")
+
+
+def exponent(sizes: list[float], seconds: list[float]) -> float:
+    """Fit seconds ~ size ** exponent."""
+    return float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
+
+
+def round_seconds(settings: MFDCF, data: Dataset, repeats: int) -> float:
+    """Time the steps of one round, without preparation."""
+    steps = ("users", "maps", "items", "objective")
+    reports = [settings.fit(data).report for _ in range(repeats)]
+    return min(
+        sum(report["seconds"][step] for step in steps) / len(report["objective"])
+        for report in reports
+    )
+
+
+def growth(repeats: int, quick: bool) -> list[Row]:
+    """Grow users, items and ratings together 16-fold, and bits 16-fold."""
+    factors = (1, 4) if quick else (1, 2, 4, 8, 16)
+    fixed = MFDCF(n_bits=32, ridge=30.0, n_rounds=4, tolerance=0.0)
+    worlds = {
+        f: read("sample", n_users=4000 * f, n_items=1000 * f, ratings_per_user=60.0)
+        for f in factors
+    }
+    ratings = [float(len(world.ratings)) for world in worlds.values()]
+    seconds = [round_seconds(fixed, world, repeats) for world in worlds.values()]
+    bits = [16.0, 64.0] if quick else [16.0, 32.0, 64.0, 128.0, 256.0]
+    by_bits = [
+        round_seconds(
+            MFDCF(n_bits=int(n), ridge=30.0, n_rounds=4, tolerance=0.0), worlds[4], repeats
+        )
+        for n in bits
+    ]
+    return [
+        Row("exponent of a round's time, by data size", exponent(ratings, seconds), 1.0, "<= 1.1"),
+        Row("exponent of a round's time, by bits", exponent(bits, by_bits), 1.0, "<= 2"),
+    ]
+
+
+def same_codes(train: Dataset) -> Row:
+    """Count the bits that differ between 1 and 2 threads, and between two runs."""
+
+    def fitted(threads: int) -> np.ndarray:
+        numba.set_num_threads(threads)
+        return MFDCF().fit(train, seed=3).items.rows()
+
+    one, two, again = fitted(1), fitted(2), fitted(2)
+    differing = int((one != two).sum() + (two != again).sum())
+    return Row("differing bits, 1 and 2 threads, two runs", float(differing), 1.0, "<= 0")
+
+
+def seconds_of(function: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+def evaluation(train: Dataset, cold: Dataset) -> Row:
+    model, trial = MFDCF().fit(train), make_trial(train, cold)
+
+    def judge() -> None:
+        rank(lambda people, history: model.score(model.encode(people, history)), trial)
+
+    judge()
+    return Row("seconds to judge 1,208 cold users / 2", seconds_of(judge), 2.0, "<= 1")
+
+
+def main() -> None:
+    args = options(__doc__ or "")
+    repeats = 2 if args.quick else 5
+    rows = growth(2, args.quick)
+    if args.data is None:
+        print("no data folder: only the growth is measured", file=sys.stderr)
+    else:
+        train, cold = split_cold_users(read("ml-1m", args.data))
+        rows += [beside_als(train, repeats), same_codes(train), evaluation(train, cold)]
+    finish(rows, args.out)
+
+
+if __name__ == "__main__":
+    main()
