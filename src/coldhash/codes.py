@@ -14,9 +14,9 @@ from coldhash.errors import DataError
 WORD = 64
 
 
-def signs(values: np.ndarray) -> np.ndarray:
-    """Give +1 where a value is at least 0, and -1 elsewhere, as int8."""
-    return np.where(values >= 0, np.int8(1), np.int8(-1))
+def signs(values: np.ndarray, dtype: type[np.generic] = np.int8) -> np.ndarray:
+    """Give +1 where a value is at least 0, and -1 elsewhere."""
+    return np.where(values >= 0, dtype(1), dtype(-1))
 
 
 def n_words(n_bits: int) -> int:

@@ -59,7 +59,7 @@ def test_multi_label_takes_texts_and_lists():
 
 
 def test_soft_buckets_interpolate_between_knots():
-    column = fitted(plan.Number(n_knots=3), [0, 10, 20])
+    column = fitted(plan.Number(n_knots=3), [0] * 5 + [10] * 90 + [20] * 5)
     np.testing.assert_array_equal(column.knots, [0, 10, 20])
     block = dense(column, [0, 5, 10, 17.5, 20, -100, 1e9])
     np.testing.assert_allclose(
@@ -67,6 +67,11 @@ def test_soft_buckets_interpolate_between_knots():
         [[1, 0, 0], [0.5, 0.5, 0], [0, 1, 0], [0, 0.25, 0.75], [0, 0, 1], [1, 0, 0], [0, 0, 1]],
     )
     np.testing.assert_allclose(block[:5] @ column.knots, [0, 5, 10, 17.5, 20])
+
+
+def test_a_few_wild_values_do_not_stretch_the_buckets():
+    column = fitted(plan.Number(n_knots=4), [*range(20, 60), *range(20, 60), *range(20, 60), 999])
+    assert column.knots.max() < 61
 
 
 def test_standard_score():

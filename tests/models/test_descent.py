@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.sparse import csr_array, random_array
 
 from coldhash.models import descent
 from coldhash.models.printed import energy
@@ -63,17 +62,3 @@ def test_the_kernel_equals_its_plain_python(rng, monkeypatch):
     monkeypatch.setattr(descent, "_descend", descent._descend.py_func)
     plain = descent.descend(D, L, G, 3, np.random.default_rng(1))
     np.testing.assert_array_equal(compiled, plain)
-
-
-@settings(deadline=None, max_examples=40)
-@given(st.integers(1, 30), st.integers(1, 20), st.integers(1, 9), st.integers(0, 1000))
-def test_sparse_times_dense(n_rows, n_columns, n_bits, seed):
-    rng = np.random.default_rng(seed)
-    S = csr_array(random_array((n_rows, n_columns), density=0.3, rng=rng, dtype=np.float32))
-    D = rng.normal(size=(n_columns, n_bits)).astype(np.float32)
-    product_ = descent.times(S, D)
-    np.testing.assert_allclose(product_, S.toarray() @ D, rtol=1e-4, atol=1e-5)
-    order = descent.even_order(S.indptr)
-    assert sorted(order) == list(range(n_rows))
-    plain = descent._times.py_func(S.indptr, S.indices, S.data, D, order)
-    np.testing.assert_allclose(plain, product_, rtol=1e-6)

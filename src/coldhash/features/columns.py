@@ -27,6 +27,7 @@ from coldhash.errors import DataError
 Cells = list[tuple[int, float]]  # (column, number) of one value
 
 WORD = re.compile(r"\w+")
+TAIL = 0.01  # of the values at each end share the end knot: a few of them are typing errors
 OTHER = 0  # the column that rare values share
 
 
@@ -85,7 +86,7 @@ class Knots:
     def fit(cls, spec: plan.Number, values: Mapping[Any, int]) -> Knots:
         """Place the knots at quantiles, each distinct value once."""
         known = _numbers(values)
-        steps = np.linspace(0, 1, spec.n_knots)
+        steps = np.linspace(TAIL, 1 - TAIL, spec.n_knots)
         knots = np.unique(np.quantile(known, steps)) if len(known) else np.zeros(1)
         return cls(knots, np.zeros(len(knots), dtype=np.float32))
 
@@ -227,6 +228,13 @@ FORMS: dict[str, type[FittedColumn]] = {
 
 def fit_column(spec: plan.Column, column: pa.ChunkedArray, name: str) -> FittedColumn:
     """Learn one column from the training part."""
+    return fit_block(spec, column, name)[0]
+
+
+def fit_block(
+    spec: plan.Column, column: pa.ChunkedArray, name: str
+) -> tuple[FittedColumn, csr_array]:
+    """Learn one column, and encode it."""
     values, codes = distinct_values(column)
     counts = np.bincount(codes, minlength=len(values)) if codes is not None else None
     try:
@@ -237,7 +245,8 @@ def fit_column(spec: plan.Column, column: pa.ChunkedArray, name: str) -> FittedC
     weights = np.ones(len(values)) if counts is None else counts.astype(np.float64)
     weights[np.diff(block.indptr) == 0] = 0.0
     mean = (weights @ block) / max(weights.sum(), 1.0)
-    return replace(form, mean=mean.astype(np.float32))
+    fitted = replace(form, mean=mean.astype(np.float32))
+    return fitted, block if codes is None else block[codes]
 
 
 def _fit_form(spec: plan.Column, values: Sequence[Any], counts: np.ndarray | None) -> FittedColumn:

@@ -23,6 +23,7 @@ from coldhash.features.columns import (
     FittedColumn,
     dense_block,
     distinct_values,
+    fit_block,
     fit_column,
     sparse_block,
 )
@@ -185,15 +186,9 @@ def fit_groups(groups: Mapping[str, Mapping[str, Any]], table: pa.Table) -> dict
 
 def item_content(data: Dataset) -> csr_array:
     """Encode the item table without constants: what an item is made of; unknown is empty."""
-    groups = fit_groups(data.plan.items, data.items)
-    columns = [pair for group in groups.values() for pair in group.columns.items()]
-    return csr_array(hstack([_gathered(name, column, data.items) for name, column in columns]))
-
-
-def _gathered(name: str, column: FittedColumn, table: pa.Table) -> csr_array:
-    values, codes = distinct_values(table.column(name))
-    block = sparse_block(column, values, name)
-    return block if codes is None else block[codes]
+    columns = [pair for group in data.plan.items.values() for pair in group.items()]
+    blocks = [fit_block(spec, data.items.column(name), name)[1] for name, spec in columns]
+    return csr_array(hstack(blocks))
 
 
 Part = tuple[str, FittedColumn, Sequence[Any], np.ndarray | None]

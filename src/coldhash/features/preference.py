@@ -15,6 +15,8 @@ import numpy as np
 from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
+from coldhash.sparse import times
+
 EXTRA = 16  # directions drawn beyond the ones wanted
 ROUNDS = 3  # subspace iterations: the spectrum of word counts decays slowly
 MAIN = 32  # directions that say most of what item content says
@@ -44,7 +46,7 @@ class PreferenceMap:
         """Give preferences and who has one: users who rated at least one described item."""
         weights = _weights(ratings, self.has_content, self.highest)
         has = np.diff(weights.indptr) > 0
-        return (weights @ self.item_vectors).astype(np.float32), has
+        return times(weights, self.item_vectors), has
 
 
 def fit_preference(
@@ -55,13 +57,14 @@ def fit_preference(
     weights = _weights(ratings, has_content, highest)
     has = np.diff(weights.indptr) > 0
     width = content.shape[1]
-    centre = (has / max(has.sum(), 1)) @ (weights @ content)
+    averages = (weights @ content)[has]
+    centre = np.asarray(averages.sum(axis=0)).ravel() / max(averages.shape[0], 1)
     if width <= max_width:
         centred = (content.toarray() - centre).astype(np.float32)
         return PreferenceMap(centred, has_content, highest, reduced=False)
-    some = rng.permutation(np.flatnonzero(has))[: max(ENOUGH // width, max_width)]
-    averages = (weights[np.sort(some)] @ content).astype(np.float32).toarray()
-    directions = main_directions(averages - averages.mean(axis=0), max_width, rng)
+    some = np.sort(rng.permutation(averages.shape[0])[: max(ENOUGH // width, max_width)])
+    rows = averages[some].toarray().astype(np.float32)
+    directions = main_directions(rows - rows.mean(axis=0), max_width, rng)
     vectors = content @ directions - centre @ directions
     return PreferenceMap(vectors.astype(np.float32), has_content, highest, reduced=True)
 
@@ -72,8 +75,10 @@ def main_directions(rows: np.ndarray, width: int, rng: np.random.Generator) -> n
     width = min(width, *rows.shape)
     with threadpool_limits(1, "blas"):  # the same sums in the same order on every machine
         basis = rng.standard_normal((n_columns, min(width + EXTRA, n_columns)), dtype=np.float32)
+        gram = rows.T @ rows if n_columns < len(rows) else None  # whichever is less work
         for _ in range(ROUNDS):
-            basis, _ = np.linalg.qr(rows.T @ (rows @ basis))
+            image = rows.T @ (rows @ basis) if gram is None else gram @ basis
+            basis, _ = np.linalg.qr(image)
         image = rows @ basis
         _, rotation = np.linalg.eigh(image.T @ image)
         directions: np.ndarray = basis @ rotation[:, ::-1][:, :width]
@@ -85,8 +90,9 @@ def main_directions(rows: np.ndarray, width: int, rng: np.random.Generator) -> n
 def _weights(ratings: csr_array, has_content: np.ndarray, highest: float) -> csr_array:
     """Give each user's weights over the described items they rated; they add up to 1."""
     keep = has_content[ratings.indices]
-    values = (ratings.data[keep].astype(np.float64) + 1.0) / (highest + 1.0)
+    values = (ratings.data[keep] + np.float32(1)) / np.float32(highest + 1)
     indptr = np.concatenate([[0], np.cumsum(keep)])[ratings.indptr]
     owners = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
     totals = np.bincount(owners, values, minlength=len(indptr) - 1)
-    return csr_array((values / totals[owners], ratings.indices[keep], indptr), shape=ratings.shape)
+    shares = (values / totals[owners]).astype(np.float32)
+    return csr_array((shares, ratings.indices[keep], indptr), shape=ratings.shape)

@@ -9,9 +9,9 @@ from scipy.sparse import csr_array
 
 from coldhash.encoders.history import HistoryPart, evidence
 from coldhash.items import CodeItems
-from coldhash.models.descent import times
 from coldhash.models.problem import Problem
 from coldhash.models.steps import State, strangers
+from coldhash.sparse import times
 from coldhash.targets import RatingTarget
 
 DISCOUNT = 0.5  # a rated item counts by its popularity to the power of minus this
@@ -83,9 +83,12 @@ def _centre(means: np.ndarray, fitted: np.ndarray, share: np.ndarray) -> np.ndar
 
 
 def _diagonalise(single: np.ndarray, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Find `left` with left' S₁ left = I and left' S₂ left = diag(shared), shared ≥ 0."""
-    lift = (1e-6 * np.trace(single) / len(single) + 1e-12) * np.eye(len(single))
-    lower = np.linalg.cholesky((single + single.T) / 2 + lift)
-    inverse = np.linalg.inv(lower)
-    shared, vectors = np.linalg.eigh(inverse @ ((pairs + pairs.T) / 2) @ inverse.T)
-    return inverse.T @ vectors, np.maximum(shared, 0.0)
+    """Find `left` with left' S₁ left = I and left' S₂ left = diag(shared), shared ≥ 0.
+
+    Directions in which ratings show nothing are left out.
+    """
+    variances, U = np.linalg.eigh((single + single.T) / 2)
+    seen = variances > 1e-6 * max(variances[-1], 1e-12)
+    white = U[:, seen] / np.sqrt(variances[seen])
+    shared, vectors = np.linalg.eigh(white.T @ ((pairs + pairs.T) / 2) @ white)
+    return white @ vectors, np.maximum(shared, 0.0)

@@ -24,10 +24,10 @@ from coldhash.errors import SettingError
 from coldhash.features.groups import fit_features
 from coldhash.items import RealItems
 from coldhash.models.callbacks import Callback
-from coldhash.models.descent import even_order
 from coldhash.models.favourites import favourites_per_item
 from coldhash.models.ridge import ridge_map, stranger_groups
 from coldhash.recommend import Recommender
+from coldhash.sparse import even_order
 from coldhash.targets import RatingTarget, TargetKind
 
 

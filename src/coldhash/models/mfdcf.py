@@ -55,6 +55,7 @@ from coldhash.models.steps import (
     item_side,
     loss,
     maps,
+    misfit,
     set_items,
     start,
     strangers,
@@ -181,14 +182,14 @@ class MFDCF:
             clock.mark("users")
             if self.ridge is None and n == min(SETTLED, n_rounds - 1):
                 problem = problem.with_ridges(state.H @ _root(state.DtD), rng)
-            self._fit_maps(problem, state)
+            misfits = self._fit_maps(problem, state)
             clock.mark("maps")
             rotate(problem, state, self.rotation_weight)  # (17), (24), (25)
             set_items(
                 problem, state, improve(*item_side(problem, state), self.n_sweeps, rng)
             )  # (21)
             clock.mark("items")
-            objective.append(loss(problem, state))
+            objective.append(loss(problem, state, misfits))
             clock.mark("objective")
             if callback is not None:
                 callback(n, objective[-1])
@@ -198,10 +199,12 @@ class MFDCF:
         self._fit_maps(problem, state)
         return problem, state, objective
 
-    def _fit_maps(self, problem: Problem, state: State) -> None:
+    def _fit_maps(self, problem: Problem, state: State) -> dict[str, float]:
         state.W = maps(problem, state)  # (14)
         state.V = beyond_rank(problem, state)  # (23)
-        state.mu = group_weights(problem, state)  # (12)
+        misfits = {name: misfit(problem, state, name) for name in state.W}
+        state.mu = group_weights(misfits)  # (12)
+        return misfits
 
     def _problem(
         self, data: Dataset, features: Features, target: RatingTarget, rng: np.random.Generator

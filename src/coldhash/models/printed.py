@@ -79,7 +79,7 @@ def pinv_sign(
     """Round the least-squares solution, as printed in (21)."""
     del D, n_sweeps, rng
     relaxed = L @ np.linalg.pinv(G.astype(np.float64), hermitian=True)
-    return signs(relaxed).astype(np.float32)
+    return signs(relaxed, np.float32)
 
 
 def guarded(

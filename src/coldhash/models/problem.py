@@ -11,7 +11,7 @@ from scipy.sparse.linalg import svds
 from coldhash.data.plan import PREFERENCE
 from coldhash.errors import DataError
 from coldhash.features.groups import Features, Matrix
-from coldhash.models.descent import times
+from coldhash.sparse import times
 
 RIDGES = (1.0, 3.0, 10.0, 30.0, 50.0, 100.0, 200.0, 300.0, 1000.0, 3000.0)
 AS_GOOD = 1 + 5e-4  # an error up to this times the lowest is as good as it
@@ -144,9 +144,13 @@ class Group:
     U: np.ndarray
     ridge: float
 
+    def own(self, H: np.ndarray) -> np.ndarray:
+        """Give H with zeros for the users without the group."""
+        return H if self.has.all() else H * self.has
+
     def map(self, H: np.ndarray, extra: float = 0.0, V: np.ndarray | None = None) -> np.ndarray:
         """Solve (14): ridge regression of H on X, stiffer by `extra` along the directions V."""
-        XtH = self.U.T @ (self.X.T @ (H * self.has)).astype(np.float64)
+        XtH = self.U.T @ (self.X.T @ self.own(H)).astype(np.float64)
         plain = XtH / (self.eigenvalues + self.ridge)[:, None]
         if V is not None and extra > 0:
             stiff = XtH / (self.eigenvalues + self.ridge + extra)[:, None]

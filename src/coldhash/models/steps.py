@@ -81,7 +81,7 @@ def consensus(problem: Problem, state: State) -> np.ndarray:
 
 def codes(state: State) -> np.ndarray:
     """B = sgn(H R'), exactly (21)."""
-    return signs(state.H @ state.R.T).astype(np.float32)
+    return signs(state.H @ state.R.T, np.float32)
 
 
 def maps(problem: Problem, state: State) -> dict[str, np.ndarray]:
@@ -108,18 +108,18 @@ def beyond_rank(problem: Problem, state: State) -> dict[str, np.ndarray | None]:
     return found
 
 
-def group_weights(problem: Problem, state: State) -> dict[str, float]:
+def group_weights(misfits: dict[str, float]) -> dict[str, float]:
     """μ of every group, exactly (12): in proportion to how badly it fits."""
-    distances = {name: np.sqrt(misfit(problem, state, name)) for name in problem.groups}
+    distances = {name: np.sqrt(value) for name, value in misfits.items()}
     total = max(sum(distances.values()), 1e-12)
-    floored = {name: max(d / total, FLOOR) for name, d in distances.items()}
+    floored = {name: max(float(d / total), FLOOR) for name, d in distances.items()}
     return {name: value / sum(floored.values()) for name, value in floored.items()}
 
 
 def misfit(problem: Problem, state: State, name: str) -> float:
     """‖H - X W‖² + ε‖W‖² over the users who have the group."""
     group, W = problem.groups[name], state.W[name]
-    return square(state.H * group.has - group.X @ W) + group.ridge * square(W)
+    return square(group.own(state.H) - group.X @ W) + group.ridge * square(W)
 
 
 def item_side(problem: Problem, state: State) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -133,7 +133,7 @@ def item_side(problem: Problem, state: State) -> tuple[np.ndarray, np.ndarray, n
     if weight == 0:
         return state.D, problem.target.transposed_times(H), H.T @ H
     P = strangers(problem, state) @ state.R.T
-    C = signs(P).astype(np.float32)
+    C = signs(P, np.float32)
     CtC = C.T @ C
     # the length of strangers' codes that fits the ratings best
     length = vdot(C, state.SD) / max(vdot(CtC, state.DtD), 1e-12)
@@ -158,15 +158,17 @@ def strangers(problem: Problem, state: State) -> np.ndarray:
     return np.where(weight > 0, total / np.maximum(weight, 1e-12), state.H.mean(axis=0))
 
 
-def loss(problem: Problem, state: State) -> float:
-    """Give the objective (9)."""
+def loss(problem: Problem, state: State, misfits: dict[str, float] | None = None) -> float:
+    """Give the objective (9); `misfits`, if known, are not worked out again."""
+    if misfits is None:
+        misfits = {name: misfit(problem, state, name) for name in state.W}
     Q = state.H @ state.R.T
     every = vdot(state.DtD, (Q.T @ Q).astype(np.float64))
     total = problem.fit_weight * (problem.known - 2 * vdot(state.SD, Q) + every)
     if state.B is not None:
         total += problem.code_weight * square(state.B - Q)
     for name in state.W:
-        total += misfit(problem, state, name) / state.mu[name]
+        total += misfits[name] / state.mu[name]
         V = state.V.get(name)
         if V is not None:
             total += problem.rank_weight * square(state.W[name] @ V)
