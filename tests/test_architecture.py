@@ -12,7 +12,7 @@ import pytest
 import coldhash
 
 PACKAGE = Path(coldhash.__file__).parent
-STAGES = """errors sparse data features targets codes items encoders recommend models evaluate
+STAGES = """errors products data features targets codes items encoders recommend models evaluate
 describe cli __main__""".split()
 HEAVY = {"numpy", "scipy", "numba", "pyarrow", "narwhals", "pydantic", "typer", "rich"}
 

@@ -12,6 +12,7 @@ from coldhash.encoders.encoded import Encoded, shares_of
 from coldhash.encoders.history import HistoryPart
 from coldhash.features.groups import FeatureEncoder, Features, State
 from coldhash.items import CodeItems, Items
+from coldhash.products import times
 
 SELF_WEIGHTINGS = 3  # alternations of weights and consensus; more change nothing
 
@@ -32,7 +33,7 @@ class ConsensusEncoder:
     def encode(self, features: Features, history: csr_array | None) -> Encoded:
         """Encode people."""
         names = [name for name in self.maps if name in features.has]
-        says = [features.matrices[name] @ self.maps[name] for name in names]
+        says = [times(features.matrices[name], self.maps[name]) for name in names]
         shares = self._shares(features, names, says)
         known = shares.sum(axis=1) > 0
         vectors = np.zeros((len(known), len(self.average)), dtype=np.float32)
@@ -44,9 +45,10 @@ class ConsensusEncoder:
             part = self.history
             expected = np.zeros((len(known), len(part.average)), dtype=np.float32)
             for at, name in enumerate(names):
-                expected += shares[:, at : at + 1] * (features.matrices[name] @ part.expected[name])
+                says_of_history = times(features.matrices[name], part.expected[name])
+                expected += shares[:, at : at + 1] * says_of_history
             expected[~known] = part.average
-            vectors = vectors + part.deviation(history, expected).astype(np.float32)
+            vectors = vectors + part.deviation(history, expected)
             fallback = fallback & (np.diff(history.indptr) == 0)
         weights = {name: shares[:, at] for at, name in enumerate(names)}
         return Encoded(vectors, weights, fallback)

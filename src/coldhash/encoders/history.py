@@ -10,6 +10,7 @@ from scipy.sparse import csr_array
 
 from coldhash.features.groups import FeatureEncoder, State
 from coldhash.items import CodeItems
+from coldhash.products import times
 from coldhash.targets import RatingTarget
 
 ARRAYS = ("item_weights", "average", "shared", "left", "right")
@@ -47,9 +48,9 @@ class HistoryPart:
         shown = np.sqrt(self.target(history.data)) * self.item_weights[history.indices]
         signals = csr_array((shown, columns, history.indptr), shape=(history.shape[0], len(items)))
         counts = np.diff(history.indptr).astype(np.float32)[:, None]
-        z = np.asarray(signals @ evidence(self.codes, self.content, items)) - counts * expected
-        shrunk = (z @ self.left) / (1 + np.maximum(counts - 1, 0) * self.shared)
-        return shrunk @ self.right  # type: ignore[no-any-return]
+        z = times(signals, evidence(self.codes, self.content, items)) - counts * expected
+        shrunk = times(z, self.left) / (1 + np.maximum(counts - 1, 0) * self.shared)
+        return times(shrunk, self.right)
 
     def state(self) -> State:
         """Give what only this part knows: codes and content are the model's."""

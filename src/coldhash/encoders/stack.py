@@ -10,6 +10,7 @@ from scipy.sparse import csr_array
 from coldhash.encoders.encoded import Encoded, shares_of
 from coldhash.features.groups import FeatureEncoder, Features, State
 from coldhash.items import Items
+from coldhash.products import times
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +26,7 @@ class StackEncoder:
         has = np.column_stack([features.has[name] for name in self.groups])
         vectors = stacked(features, self.groups)
         if self.matrix is not None:
-            vectors = vectors @ self.matrix
+            vectors = times(vectors, self.matrix)
         shares = shares_of(has.astype(np.float32))
         weights = {name: shares[:, at] for at, name in enumerate(self.groups)}
         return Encoded(vectors.astype(np.float32), weights, np.asarray(~has.any(axis=1)))

@@ -11,7 +11,7 @@ from coldhash.encoders.history import HistoryPart, evidence
 from coldhash.items import CodeItems
 from coldhash.models.problem import Problem
 from coldhash.models.steps import State, strangers
-from coldhash.sparse import times
+from coldhash.products import times
 from coldhash.targets import RatingTarget
 
 DISCOUNT = 0.5  # a rated item counts by its popularity to the power of minus this

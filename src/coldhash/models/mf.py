@@ -27,7 +27,7 @@ from coldhash.models.callbacks import Callback
 from coldhash.models.favourites import favourites_per_item
 from coldhash.models.ridge import ridge_map, stranger_groups
 from coldhash.recommend import Recommender
-from coldhash.sparse import even_order
+from coldhash.products import even_order
 from coldhash.targets import RatingTarget, TargetKind
 
 

@@ -11,7 +11,7 @@ from scipy.sparse.linalg import svds
 from coldhash.data.plan import PREFERENCE
 from coldhash.errors import DataError
 from coldhash.features.groups import Features, Matrix
-from coldhash.sparse import times
+from coldhash.products import times
 
 RIDGES = (1.0, 3.0, 10.0, 30.0, 50.0, 100.0, 200.0, 300.0, 1000.0, 3000.0)
 AS_GOOD = 1 + 5e-4  # an error up to this times the lowest is as good as it

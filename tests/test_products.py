@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_array, random_array
+
+from coldhash import products
+
+
+def matrices(n_rows, n_columns, n_bits, seed):
+    rng = np.random.default_rng(seed)
+    S = csr_array(random_array((n_rows, n_columns), density=0.3, rng=rng, dtype=np.float32))
+    return S, rng.normal(size=(n_columns, n_bits)).astype(np.float32)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(1, 150), st.integers(1, 20), st.integers(1, 9), st.integers(0, 1000))
+def test_sparse_and_dense_give_the_product(n_rows, n_columns, n_bits, seed):
+    S, D = matrices(n_rows, n_columns, n_bits, seed)
+    expected = S.toarray() @ D
+    np.testing.assert_allclose(products.times(S, D), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(products.times(S.toarray(), D), products.times(S, D))
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_a_row_is_the_same_in_any_company(dense):
+    S, D = matrices(200, 50, 16, 3)
+    A = S.toarray() if dense else S
+    together = products.times(A, D)
+    for row in range(200):
+        np.testing.assert_array_equal(products.times(A[row : row + 1], D)[0], together[row])
+
+
+def test_kernels_equal_their_plain_python(monkeypatch):
+    S, D = matrices(12, 9, 4, 1)
+    order = products.even_order(S.indptr)
+    for kernel, arguments in (
+        (products._few_sparse, (S.indptr, S.indices, S.data, D)),
+        (products._many_sparse, (S.indptr, S.indices, S.data, D, order)),
+        (products._few_dense, (S.toarray(), D)),
+        (products._many_dense, (S.toarray(), D)),
+    ):
+        compiled, plain = np.zeros((12, 4), np.float32), np.zeros((12, 4), np.float32)
+        kernel(*arguments, compiled)
+        kernel.py_func(*arguments, plain)
+        np.testing.assert_allclose(plain, compiled, rtol=1e-6)
+
+
+def test_the_even_order_takes_every_row_once_and_spreads_them(rng):
+    sizes = np.sort(rng.integers(0, 100, size=1000))
+    order = products.even_order(np.concatenate([[0], np.cumsum(sizes)]))
+    assert sorted(order) == list(range(1000))
+    halves = sizes[order[:500]].sum(), sizes[order[500:]].sum()
+    assert abs(halves[0] - halves[1]) < 0.05 * sizes.sum()
