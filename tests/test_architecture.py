@@ -12,8 +12,8 @@ import pytest
 import coldhash
 
 PACKAGE = Path(coldhash.__file__).parent
-STAGES = """errors products data features targets codes items encoders recommend models evaluate
-describe cli __main__""".split()
+STAGES = """errors products data features targets codes search items encoders store ranking
+recommendations recommend models evaluate describe cli __main__""".split()
 HEAVY = {"numpy", "scipy", "numba", "pyarrow", "narwhals", "pydantic", "typer", "rich"}
 
 

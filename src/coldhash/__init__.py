@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     )
     from coldhash.data.tables import TableFile
     from coldhash.features.groups import FeatureEncoder, Features, fit_features
+    from coldhash.models.mfdcf import MFDCF
+    from coldhash.recommend import Recommender, load
+    from coldhash.recommendations import Recommendations
 
 __version__ = "0.1.0"
 
@@ -32,10 +35,14 @@ _HOME = {
     "FeaturePlan": "coldhash.data.plan",
     "Features": "coldhash.features.groups",
     "Ids": "coldhash.data.ids",
+    "MFDCF": "coldhash.models.mfdcf",
     "Ratings": "coldhash.data.ratings",
+    "Recommendations": "coldhash.recommendations",
+    "Recommender": "coldhash.recommend",
     "TableFile": "coldhash.data.tables",
     "cold_user_splits": "coldhash.data.splits",
     "fit_features": "coldhash.features.groups",
+    "load": "coldhash.recommend",
     "read": "coldhash.data.sources",
     "split_cold_items": "coldhash.data.splits",
     "split_cold_users": "coldhash.data.splits",
@@ -43,15 +50,19 @@ _HOME = {
 }
 
 __all__ = [
+    "MFDCF",
     "Dataset",
     "FeatureEncoder",
     "FeaturePlan",
     "Features",
     "Ids",
     "Ratings",
+    "Recommendations",
+    "Recommender",
     "TableFile",
     "cold_user_splits",
     "fit_features",
+    "load",
     "read",
     "split_cold_items",
     "split_cold_users",

@@ -6,10 +6,12 @@
     │   ├── TableError                  ... in a file: carries the file, the line and the column
     │   └── ColumnError                 ... a column that is needed is not there, or there twice
     ├── UnknownId (KeyError)            an id that this data or model has never seen
+    ├── ModelFileError (ValueError)     a file that is not a model, or not one of this version
     └── SourceError (OSError)           a file, archive or download is missing or unusable
         └── ChecksumError               ... its bytes are not the ones that were promised
 
-An error names the thing and, after `hint:`, the way out.
+An error names the thing and, after `hint:`, the way out. One warning stands beside them:
+`CodeCollapse`, people who differ got the same code.
 """
 
 from __future__ import annotations
@@ -64,6 +66,10 @@ class ColumnError(DataError):
 
 class UnknownId(ColdhashError, KeyError):
     """An id that this data or model has never seen."""
+
+
+class ModelFileError(ColdhashError, ValueError):
+    """A file that is not a model file, or not one that this version can read."""
 
 
 class SourceError(ColdhashError, OSError):

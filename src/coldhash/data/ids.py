@@ -8,7 +8,7 @@ column and still meet. The text is kept as it came: spaces, quotes and any scrip
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -43,6 +43,29 @@ class Ids:
             raise _repeated(texts, kind, where)
         return cls(texts, kind)
 
+    @classmethod
+    def stored(cls, arrays: Mapping[str, np.ndarray], kind: str) -> Ids:
+        """Take ids that `arrays` gave, without copying or sorting them again."""
+        offsets, content = arrays["offsets"], arrays["bytes"]
+        form = pa.large_string() if offsets.dtype == np.int64 else pa.string()
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(content)]
+        ids = cls(pa.Array.from_buffers(form, len(offsets) - 1, buffers), kind)
+        ids.__dict__["_order"] = arrays["order"]
+        return ids
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Give the ids as plain arrays, for a model file."""
+        large = self.values.nbytes >= 2**31
+        values = self.values.cast(pa.large_string() if large else pa.string())
+        values = pa.concat_arrays([values])  # a slice would keep offsets that start elsewhere
+        _, offsets, content = values.buffers()
+        kind = np.dtype(np.int64 if large else np.int32)
+        starts = np.frombuffer(offsets, kind, len(values) + 1) if len(values) else np.zeros(1, kind)
+        starts = starts - starts[0]
+        n_bytes = int(starts[-1])
+        body = np.frombuffer(content, np.uint8, n_bytes) if n_bytes else np.zeros(0, np.uint8)
+        return {"offsets": starts, "bytes": body, "order": self._order.astype(np.uint32)}
+
     def __len__(self) -> int:
         return len(self.values)
 
@@ -76,6 +99,14 @@ class Ids:
     def find(self, values: Iterable[Any]) -> np.ndarray:
         """Give the row of each id, -1 where it is unknown."""
         return self._find_all(as_texts(values, self.kind))
+
+    def row_of(self, text: str) -> int:
+        """Give the row of one id, -1 if it is unknown."""
+        return self._find(text)
+
+    def texts(self, rows: np.ndarray) -> list[list[str]]:
+        """Give the ids of a table of rows, line by line; -1 is nobody."""
+        return [[self[row] for row in line if row >= 0] for line in rows.tolist()]
 
     def take(self, rows: np.ndarray) -> Ids:
         """Give the ids of some rows, in that order; a row twice is an error."""

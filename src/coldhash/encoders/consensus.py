@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
+from coldhash.data.ids import Ids
 from coldhash.encoders.encoded import Encoded, shares_of
 from coldhash.encoders.history import HistoryPart
 from coldhash.features.groups import FeatureEncoder, Features, State
-from coldhash.items import CodeItems, Items
+from coldhash.items import IndexedItems, Items
 from coldhash.products import times
 
 SELF_WEIGHTINGS = 3  # alternations of weights and consensus; more change nothing
@@ -53,6 +54,39 @@ class ConsensusEncoder:
         weights = {name: shares[:, at] for at, name in enumerate(names)}
         return Encoded(vectors, weights, fallback)
 
+    def parts(
+        self, features: Features, history: csr_array | None, item_ids: Ids
+    ) -> dict[str, np.ndarray]:
+        """Take one person's vector apart: what each group and each rated item adds to it."""
+        parts: dict[str, np.ndarray] = {}
+        encoded = self.encode(features, None)
+        if encoded.fallback[0]:
+            parts["the average user"] = self.average
+        for name, share in encoded.weights.items():
+            if share[0] > 0:
+                parts[name] = (share[:, None] * times(features.matrices[name], self.maps[name]))[0]
+        if history is not None and self.history is not None:
+            whole = self.encode(features, history).vectors[0] - encoded.vectors[0]
+            parts |= self._rated_parts(history, item_ids, whole)
+        return parts
+
+    def _rated_parts(
+        self, history: csr_array, item_ids: Ids, whole: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Split what a history adds over its items: each rating's surprise, by the same map."""
+        assert self.history is not None
+        n_given = len(history.indices)
+        alone = csr_array(
+            (history.data, history.indices, np.arange(n_given + 1)),
+            shape=(n_given, history.shape[1]),
+        )
+        shown = self.history.surprise(alone, n_given)
+        # E[ξ|x] is the same for every rating: what is missing to the whole, in equal shares
+        rest = (whole - shown.sum(axis=0)) / max(n_given, 1)
+        return {
+            f"rated {item_ids[item]}": shown[at] + rest for at, item in enumerate(history.indices)
+        }
+
     def _shares(self, features: Features, names: list[str], says: list[np.ndarray]) -> np.ndarray:
         """Weigh each person's groups; rows add up to 1, or to 0 where a person has none."""
         has = np.column_stack([features.has[name] for name in names]) if names else None
@@ -85,7 +119,7 @@ class ConsensusEncoder:
         json, arrays = state
         maps = {n.split("/", 1)[1]: a for n, a in arrays.items() if n.startswith("map/")}
         history = None
-        if json["history"] is not None and isinstance(items, CodeItems):
+        if json["history"] is not None and isinstance(items, IndexedItems):
             own = {n.split("/", 1)[1]: a for n, a in arrays.items() if n.startswith("history/")}
             history = HistoryPart.restore((json["history"], own), items, features)
         return cls(maps, json["weights"], arrays["average"], history)

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from coldhash.features.groups import FeatureEncoder, State
-from coldhash.items import CodeItems
+from coldhash.items import CodeItems, IndexedItems
 from coldhash.products import times
 from coldhash.targets import RatingTarget
 
@@ -32,7 +32,7 @@ class HistoryPart:
     and S₂ are made diagonal together once, so any n costs two small products.
     """
 
-    codes: CodeItems
+    codes: CodeItems | IndexedItems
     content: np.ndarray | None  # items x a few
     item_weights: np.ndarray  # v
     expected: dict[str, np.ndarray]  # maps from features to E[ξ|x], by group
@@ -44,12 +44,23 @@ class HistoryPart:
 
     def deviation(self, history: csr_array, expected: np.ndarray) -> np.ndarray:
         """Estimate how far people are from what their features say."""
+        counts = np.diff(history.indptr).astype(np.float32)[:, None]
+        return self._estimate(self._shown(history) - counts * expected, counts)
+
+    def surprise(self, history: csr_array, n_given: int) -> np.ndarray:
+        """Say what each row's ratings, of `n_given` in all, add before what was expected."""
+        counts = np.full((history.shape[0], 1), n_given, dtype=np.float32)
+        return self._estimate(self._shown(history), counts)
+
+    def _shown(self, history: csr_array) -> np.ndarray:
+        """Sum up what the ratings of each person show: z."""
         items, columns = np.unique(history.indices, return_inverse=True)
         shown = np.sqrt(self.target(history.data)) * self.item_weights[history.indices]
         signals = csr_array((shown, columns, history.indptr), shape=(history.shape[0], len(items)))
-        counts = np.diff(history.indptr).astype(np.float32)[:, None]
-        z = times(signals, evidence(self.codes, self.content, items)) - counts * expected
-        shrunk = times(z, self.left) / (1 + np.maximum(counts - 1, 0) * self.shared)
+        return times(signals, evidence(self.codes, self.content, items))
+
+    def _estimate(self, surprise: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        shrunk = times(surprise, self.left) / (1 + np.maximum(counts - 1, 0) * self.shared)
         return times(shrunk, self.right)
 
     def state(self) -> State:
@@ -59,7 +70,7 @@ class HistoryPart:
         return {"target": asdict(self.target)}, arrays
 
     @classmethod
-    def restore(cls, state: State, codes: CodeItems, features: FeatureEncoder) -> HistoryPart:
+    def restore(cls, state: State, codes: IndexedItems, features: FeatureEncoder) -> HistoryPart:
         """Rebuild the part."""
         json, arrays = state
         content = None if features.preference is None else features.preference.main
@@ -69,7 +80,7 @@ class HistoryPart:
         return cls(codes=codes, content=content, expected=maps, target=target, **own)
 
 
-def evidence(codes: CodeItems, content: np.ndarray | None, items: Any) -> np.ndarray:
+def evidence(codes: CodeItems | IndexedItems, content: np.ndarray | None, items: Any) -> np.ndarray:
     """Give what ratings of some items show: their codes and, if there is any, their content."""
     shown = codes.rows(items).astype(np.float32)
     return shown if content is None else np.hstack([shown, content[items]])

@@ -90,7 +90,12 @@ class FeatureEncoder:
 
         From `ratings` (people x items), if given, the preference group is made.
         """
-        columns, n_rows = as_columns(people)
+        return self.encode(*as_columns(people), ratings)
+
+    def encode(
+        self, columns: Mapping[str, Any], n_rows: int, ratings: csr_array | None
+    ) -> Features:
+        """Encode columns of values; see `apply`."""
         matrices: dict[str, Matrix] = {}
         has: dict[str, np.ndarray] = {}
         for name, group in self.groups.items():

@@ -54,8 +54,9 @@ def read_histories(
     """
     if column is None or not any(column):
         return None
-    owners, rated, values, ignored = [], [], [], []
+    ends, rated, values, ignored = [0], [], [], []
     for row, history in enumerate(column):
+        ends.append(ends[-1])
         if not history:
             continue
         if not isinstance(history, Mapping):
@@ -63,16 +64,16 @@ def read_histories(
                 f"a history of type {type(history).__name__}",
                 hint='a dict of item id -> rating, such as {"1193": 5}',
             )
-        texts = [as_text(item, "item") for item in history]
-        for text, value, item in zip(texts, history.values(), items.find(texts), strict=True):
-            rating = _checked_rating(text, value, scale)
+        for item_id, value in history.items():
+            text = as_text(item_id, "item")
+            rating, item = _checked_rating(text, value, scale), items.row_of(text)
             if item < 0:
                 ignored.append((row, text))
             else:
-                owners.append(row)
+                ends[-1] += 1
                 rated.append(item)
                 values.append(rating)
-    entries = (np.array(values, dtype=np.float32), (owners, rated))
+    entries = (np.array(values, np.float32), np.array(rated, np.int32), np.array(ends, np.int32))
     return Histories(csr_array(entries, shape=(n_rows, len(items))), ignored)
 
 

@@ -1,6 +1,8 @@
-"""The favourites in a data set: what the controls learn, and what popularity counts."""
+"""What every model takes from its data as it is: ids, favourites, popularity, what to show."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -20,3 +22,15 @@ def favourite_matrix(data: Dataset) -> csr_array:
 def favourites_per_item(data: Dataset) -> np.ndarray:
     """Count the favourites of each item."""
     return np.asarray(favourite_matrix(data).sum(axis=0), dtype=np.float32)
+
+
+def facts_of(data: Dataset) -> dict[str, Any]:
+    """Give the parts of a `Recommender` that do not depend on the method."""
+    return {
+        "item_ids": data.ratings.items,
+        "user_ids": data.ratings.users,
+        "popularity": favourites_per_item(data),
+        "scale": data.ratings.scale,
+        "seen": data.ratings.matrix,
+        "item_table": data.items,
+    }

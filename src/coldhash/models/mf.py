@@ -24,10 +24,10 @@ from coldhash.errors import SettingError
 from coldhash.features.groups import fit_features
 from coldhash.items import RealItems
 from coldhash.models.callbacks import Callback
-from coldhash.models.favourites import favourites_per_item
+from coldhash.models.favourites import facts_of
 from coldhash.models.ridge import ridge_map, stranger_groups
-from coldhash.recommend import Recommender
 from coldhash.products import even_order
+from coldhash.recommend import Recommender
 from coldhash.targets import RatingTarget, TargetKind
 
 
@@ -69,15 +69,12 @@ class MF:
                     callback(n, loss(S, P, Q, self.confidence, self.ridge))
             W = ridge_map(encoder.apply(data.users), groups, P, self.map_ridge)
         return Recommender(
+            **facts_of(data),
             name="mf",
             settings=asdict(self),
             features=encoder,
             encoder=StackEncoder(groups, W),
-            item_ids=data.ratings.items,
             items=RealItems(rounded(Q, self.bits_per_factor)),
-            popularity=favourites_per_item(data),
-            scale=data.ratings.scale,
-            user_ids=data.ratings.users,
             user_vectors=P,
         )
 

@@ -36,7 +36,7 @@ from coldhash.features.groups import Features, fit_features
 from coldhash.items import CodeItems
 from coldhash.models.callbacks import Callback
 from coldhash.models.diagnostics import Clock, code_report, warn_of_collapse
-from coldhash.models.favourites import favourites_per_item
+from coldhash.models.favourites import facts_of
 from coldhash.models.history import fit_history
 from coldhash.models.printed import ITEM_STEPS, ROTATIONS, random_rotation
 from coldhash.models.problem import (
@@ -139,6 +139,7 @@ class MFDCF:
             clock.mark("report")
         weights = {name: 1 / mu for name, mu in state.mu.items()}
         return Recommender(
+            **facts_of(data),
             name="mfdcf",
             settings=asdict(self),
             features=encoder,
@@ -148,11 +149,7 @@ class MFDCF:
                 state.H.mean(axis=0),
                 history,
             ),
-            item_ids=data.ratings.items,
             items=items,
-            popularity=favourites_per_item(data),
-            scale=data.ratings.scale,
-            user_ids=data.ratings.users,
             user_vectors=state.H,
             report={
                 "objective": objective,

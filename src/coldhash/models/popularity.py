@@ -23,7 +23,7 @@ from coldhash.errors import SettingError
 from coldhash.features.groups import FeatureEncoder, fit_features
 from coldhash.items import RealItems
 from coldhash.models.callbacks import Callback
-from coldhash.models.favourites import favourite_matrix
+from coldhash.models.favourites import facts_of, favourite_matrix
 from coldhash.recommend import Recommender
 
 
@@ -47,15 +47,12 @@ class Popularity:
             vectors = self._by_cell(encoder, features, data, liked)
         n_users = len(data.ratings.users)
         return Recommender(
+            **facts_of(data),
             name="popularity",
             settings=asdict(self),
             features=features,
             encoder=encoder,
-            item_ids=data.ratings.items,
             items=RealItems(vectors),
-            popularity=popularity,
-            scale=data.ratings.scale,
-            user_ids=data.ratings.users,
             user_vectors=np.ones((n_users, 1), dtype=np.float32),
         )
 

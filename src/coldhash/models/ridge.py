@@ -20,7 +20,7 @@ from coldhash.errors import DataError, SettingError
 from coldhash.features.groups import FeatureEncoder, Features, fit_features
 from coldhash.items import RealItems
 from coldhash.models.callbacks import Callback
-from coldhash.models.favourites import favourite_matrix
+from coldhash.models.favourites import facts_of, favourite_matrix
 from coldhash.recommend import Recommender
 
 
@@ -44,15 +44,12 @@ class Ridge:
         with threadpool_limits(1, "blas"):
             W = solve_ridge(X, np.asarray((Y.T @ X).T), self.ridge)
         return Recommender(
+            **facts_of(data),
             name="ridge",
             settings=asdict(self),
             features=encoder,
             encoder=StackEncoder(groups),
-            item_ids=data.ratings.items,
             items=RealItems(np.ascontiguousarray(W.T, dtype=np.float32)),
-            popularity=np.asarray(Y.sum(axis=0), dtype=np.float32),
-            scale=data.ratings.scale,
-            user_ids=data.ratings.users,
             user_vectors=X,
         )
 

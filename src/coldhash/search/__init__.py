@@ -1,0 +1,1 @@
+"""Codes -> the nearest codes, exactly."""

@@ -1,0 +1,395 @@
+"""The exact scan for the k best of many codes: Hamming distance, or a real-valued query.
+
+Both are one computation, a weighted Hamming distance Σ_b w_b [item bit ≠ query bit]: Hamming has
+w = 1; a real query has w = |q|, because Σ_b q_b d_b (d = ±1) equals Σ_b |q_b| - 2 (weight of the
+bits whose sign disagrees).
+
+Items are stored in the order in which ties are broken, in groups of 64, one row of 64 bytes per
+byte of the code: `stripes[group, byte, lane]`. A table of 16 entries per half byte then gives the
+distances of 32 items per shuffle (`lanes.py`).
+
+A histogram of accepted distances yields the k-th best so far; a group with no item below it costs
+one comparison. Positions come in ascending order, so ties need no comparison. A real query is
+scanned with tables of 7 bits, rounded down; the rounding bound keeps every item that may belong to
+the answer, and those few are ordered by their exact integer distance.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+
+import numpy as np
+from numba import njit
+
+from coldhash.search.lanes import GROUP, lowest_bit, sums_one, sums_tile
+
+ROUNDING = 15  # bits dropped from exact table entries in the rounded tables
+WEIGHT_LIMIT = 127.5 * (1 << ROUNDING)  # heaviest half byte: 7 bits rounded, two fit a byte
+QUERIES = 16  # queries that share one pass over a block of items
+BLOCK_BYTES = 1 << 14  # item bytes per block: stays in the first-level cache
+BUCKETS = 512  # most histogram buckets of a real query (a Hamming query has one per distance)
+
+# What is scanned: groups first..last of stripes, or only the listed positions; filters by query
+# as (starts, sorted positions).
+Items = namedtuple(
+    "Items", "stripes n_items first last excluded_starts excluded listed_starts listed"
+)
+# Per query of a pass: rounded table (scanned), the same before rounding, histogram of accepted
+# distances, accepted items (distance << 32 | position), and the state slots below.
+Pools = namedtuple("Pools", "rounded exact hist keys state")
+BOUND = 0  # bucket of the k-th best so far
+WITHIN = 1  # items accepted up to that bucket
+LIMIT = 2  # first distance refused
+SIZE = 3  # number of keys
+CURSOR, STOP = 4, 5  # range of the excluded positions not yet passed
+SLACK = 6  # 0 when the rounded table is exact, else 1 + its largest total rounding
+SHIFT = 7  # distance -> bucket
+
+_POPCOUNT = np.array([bin(value).count("1") for value in range(16)], np.uint8)
+
+
+@njit(cache=True, nogil=True)
+def _hamming_tables(code, rounded):
+    """rounded[nibble, value] = number of bits in which value differs from the query's nibble."""
+    for byte in range(code.shape[0]):
+        low, high = code[byte] & 15, code[byte] >> 4
+        for value in range(16):
+            rounded[2 * byte, value] = _POPCOUNT[value ^ low]
+            rounded[2 * byte + 1, value] = _POPCOUNT[value ^ high]
+
+
+@njit(cache=True, nogil=True)
+def _weight_unit(query):
+    """Float weight of one integer unit, so that the heaviest nibble just fits WEIGHT_LIMIT."""
+    heaviest = 0.0
+    for start in range(0, query.shape[0], 4):
+        weight = 0.0
+        for bit in range(start, min(start + 4, query.shape[0])):
+            weight += abs(np.float64(query[bit]))
+        heaviest = max(heaviest, weight)
+    return heaviest / WEIGHT_LIMIT if heaviest > 0 else 1.0
+
+
+@njit(cache=True, nogil=True)
+def _weighted_tables(query, unit, rounded, exact, state):
+    """exact[nibble, value] = weight of the bits of value that disagree with the query's signs.
+
+    Sets the slack and shift of the rounded tables; returns the total weight.
+    """
+    total, error, largest = 0, 0, 0
+    for nibble in range(exact.shape[0]):
+        row, heaviest, worst = exact[nibble], 0, 0
+        row[0] = 0
+        for j in range(4):
+            bit = 4 * nibble + j
+            value = np.float64(query[bit]) if bit < query.shape[0] else 0.0
+            weight = np.int32(np.floor(abs(value) / unit + 0.5))
+            heaviest += weight
+            for known in range(1 << j):
+                agrees = row[known]
+                row[known + (1 << j)] = agrees + (weight if value < 0 else 0)
+                row[known] = agrees + (0 if value < 0 else weight)
+        for value in range(16):
+            rounded[nibble, value] = row[value] >> ROUNDING
+            worst = max(worst, row[value] & ((1 << ROUNDING) - 1))
+        total += heaviest
+        error += worst
+        largest += heaviest >> ROUNDING
+    state[SLACK] = 1 + (error >> ROUNDING)
+    state[SHIFT] = 0
+    while largest >> state[SHIFT] >= BUCKETS:
+        state[SHIFT] += 1
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _distance(stripes, position, table):
+    """Distance of one item, by the rounded or the exact table."""
+    group, lane = position // GROUP, position % GROUP
+    total = 0
+    for byte in range(stripes.shape[1]):
+        code = stripes[group, byte, lane]
+        total += np.int64(table[2 * byte, code & 15]) + np.int64(table[2 * byte + 1, code >> 4])
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _take(hits, base, listed, sums, lane_row, query, k, excluded, hist, keys, state):
+    """Offer the lanes below the limit, in tie order; lower the limit to what may still enter."""
+    bound, within, limit = state[query, BOUND], state[query, WITHIN], state[query, LIMIT]
+    size, cursor, stop = state[query, SIZE], state[query, CURSOR], state[query, STOP]
+    slack, shift = state[query, SLACK], state[query, SHIFT]
+    while hits != 0:
+        lane = np.int64(lowest_bit(hits))
+        hits &= hits - np.uint64(1)
+        distance = np.int64(sums[lane_row, lane])
+        if distance >= limit:
+            continue
+        position = np.int64(listed[base + lane]) if listed.shape[0] > 0 else base + lane
+        while cursor < stop and excluded[cursor] < position:
+            cursor += 1
+        if cursor < stop and excluded[cursor] == position:
+            continue
+        keys[query, size] = distance << 32 | position
+        size += 1
+        bucket = distance >> shift
+        hist[query, bucket] += 1
+        if bucket <= bound:
+            within += 1
+            while within - hist[query, bound] >= k:
+                within -= hist[query, bound]
+                bound -= 1
+            if within >= k:
+                limit = ((bound + 1) << shift) - 1 + slack
+    state[query, BOUND], state[query, WITHIN], state[query, LIMIT] = bound, within, limit
+    state[query, SIZE], state[query, CURSOR] = size, cursor
+    return limit
+
+
+@njit(cache=True, nogil=True)
+def _make_room(stripes, k, exact, keys, state):
+    """Drop what the limit has overtaken; if rounding ties fill the pool, keep the k exact best."""
+    size, kept = state[SIZE], 0
+    for i in range(size):
+        if keys[i] >> 32 <= state[LIMIT]:
+            keys[kept] = keys[i]
+            kept += 1
+    if 2 * kept > keys.shape[0]:
+        size, kept = kept, 0
+        ranks = np.empty(size, np.int64)
+        for i in range(size):
+            position = keys[i] & 0xFFFFFFFF
+            ranks[i] = _distance(stripes, position, exact) << 32 | position
+        last = np.sort(ranks)[k - 1]
+        for i in range(size):
+            if ranks[i] <= last:
+                keys[kept] = keys[i]
+                kept += 1
+    state[SIZE] = kept
+
+
+@njit(cache=True, nogil=True)
+def _answer_counted(hist, keys, state, positions, distances):
+    """Sort by counting: the histogram says where each distance starts, keys come in tie order."""
+    start, k = 0, positions.shape[0]
+    for bucket in range(state[BOUND] + 1):
+        count = hist[bucket]
+        hist[bucket] = start
+        start += count
+    for i in range(state[SIZE]):
+        distance = keys[i] >> 32
+        if distance <= state[BOUND]:
+            slot = hist[distance]
+            hist[distance] += 1
+            if slot < k:
+                positions[slot] = keys[i] & 0xFFFFFFFF
+                distances[slot] = distance
+    return min(k, start)
+
+
+@njit(cache=True, nogil=True)
+def _answer_exact(stripes, exact, keys, state, positions, distances):
+    """Order the survivors of the rounded scan by exact distance, then position."""
+    kept = 0
+    for i in range(state[SIZE]):
+        if keys[i] >> 32 <= state[LIMIT]:
+            position = keys[i] & 0xFFFFFFFF
+            keys[kept] = _distance(stripes, position, exact) << 32 | position
+            kept += 1
+    keys[:kept].sort()
+    found = min(positions.shape[0], kept)
+    for i in range(found):
+        positions[i] = keys[i] & 0xFFFFFFFF
+        distances[i] = keys[i] >> 32
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _valid(group, n_items):
+    """Mask of the lanes that hold an item: all but the padding of the last group."""
+    if group == n_items // GROUP:
+        return (np.uint64(1) << np.uint64(n_items % GROUP)) - np.uint64(1)
+    return ~np.uint64(0)
+
+
+@njit(cache=True, nogil=True)
+def _scan_one(items, query, sums, pools, k):
+    """One query against all groups."""
+    stripes, n_items, first, last, _, excluded, _, _ = items
+    rounded, exact, hist, keys, state = pools
+    limits, hits, listed = (
+        state[query, LIMIT : LIMIT + 1].copy(),
+        np.empty(1, np.uint64),
+        excluded[:0],
+    )
+    for group in range(first, last):
+        if sums_one(stripes, group, rounded, query, limits, sums, hits) != 0:
+            mask = hits[0] & _valid(group, n_items)
+            if state[query, SIZE] + GROUP > keys.shape[1]:
+                _make_room(stripes, k, exact[query], keys[query], state[query])
+            limits[0] = _take(
+                mask, group * GROUP, listed, sums, 0, query, k, excluded, hist, keys, state
+            )
+
+
+@njit(cache=True, nogil=True)
+def _scan_tile(items, first, last, query, limits, hits, sums, pools, k):
+    """Scan a block of groups for a tile of queries."""
+    stripes, n_items, _, _, _, excluded, _, _ = items
+    rounded, exact, hist, keys, state = pools
+    listed = excluded[:0]
+    for group in range(first, last):
+        if sums_tile(stripes, group, rounded, query, limits, sums, hits) != 0:
+            for i in range(sums.shape[0]):
+                mask, row = hits[i] & _valid(group, n_items), query + i
+                if mask == 0:
+                    continue
+                if state[row, SIZE] + GROUP > keys.shape[1]:
+                    _make_room(stripes, k, exact[row], keys[row], state[row])
+                limits[i] = _take(
+                    mask, group * GROUP, listed, sums, i, row, k, excluded, hist, keys, state
+                )
+
+
+@njit(cache=True, nogil=True)
+def _scan_tiles(items, count, sums, pools, k):
+    """Many queries: a block of items stays in cache while each tile of queries scans it."""
+    tile, step = sums.shape[0], max(1, BLOCK_BYTES // (items.stripes.shape[1] * GROUP))
+    limits, hits = np.zeros(pools.state.shape[0] + tile, np.int64), np.empty(tile, np.uint64)
+    limits[:count] = pools.state[:count, LIMIT]
+    for first in range(items.first, items.last, step):
+        last = min(first + step, items.last)
+        for query in range(0, count, tile):
+            _scan_tile(items, first, last, query, limits[query:], hits, sums, pools, k)
+
+
+@njit(cache=True, nogil=True)
+def _scan_listed(items, query, listed, sums, pools, k):
+    """One query against its listed positions only, 64 at a time."""
+    rounded, exact, hist, keys, state = pools
+    for base in range(0, listed.shape[0], GROUP):
+        lanes = min(GROUP, listed.shape[0] - base)
+        for lane in range(lanes):
+            sums[0, lane] = _distance(items.stripes, np.int64(listed[base + lane]), rounded[query])
+        if state[query, SIZE] + GROUP > keys.shape[1]:
+            _make_room(items.stripes, k, exact[query], keys[query], state[query])
+        hits = ~np.uint64(0) >> np.uint64(GROUP - lanes)
+        _take(hits, base, listed, sums, 0, query, k, items.excluded, hist, keys, state)
+
+
+@njit(cache=True, nogil=True)
+def _workspace(n_queries, tile, n_bytes, n_buckets, k, exact_rows):
+    """Tables and pools for the queries that share a pass, allocated once per call."""
+    width = min(n_queries + tile - 1, QUERIES)
+    return Pools(
+        np.empty((width, 2 * n_bytes, 16), np.uint8),
+        np.empty((width, exact_rows, 16), np.int32),
+        np.empty((width, n_buckets), np.int32),
+        np.empty((width, 4 * k + 2 * GROUP), np.int64),
+        np.zeros((width, 8), np.int64),
+    )
+
+
+@njit(cache=True, nogil=True)
+def _start(items, begin, count, pools, widest):
+    """Empty pools: any distance is accepted, the bound is the last bucket."""
+    for i in range(count):
+        pools.hist[i, :] = 0
+        state = pools.state[i]
+        state[BOUND], state[WITHIN], state[LIMIT], state[SIZE] = (
+            pools.hist.shape[1] - 1,
+            0,
+            widest,
+            0,
+        )
+        if items.excluded_starts.shape[0] > 0:
+            state[CURSOR] = items.excluded_starts[begin + i]
+            state[STOP] = items.excluded_starts[begin + i + 1]
+
+
+@njit(cache=True, nogil=True)
+def _search(items, begin, count, sums, pools, positions, distances):
+    """Answers of `count` queries from `begin` on, whose tables are ready."""
+    k = positions.shape[1]
+    _start(items, begin, count, pools, 255 if sums.itemsize == 1 else 65535)
+    starts = items.listed_starts
+    if starts.shape[0] == 0 and sums.shape[0] > 1:
+        _scan_tiles(items, count, sums, pools, k)
+    for i in range(count):
+        if starts.shape[0] > 0:
+            _scan_listed(
+                items, i, items.listed[starts[begin + i] : starts[begin + i + 1]], sums, pools, k
+            )
+        elif sums.shape[0] == 1:
+            _scan_one(items, i, sums, pools, k)
+        keys, state = pools.keys[i], pools.state[i]
+        out_positions, out_distances = positions[begin + i], distances[begin + i]
+        if state[SLACK] == 0:
+            found = _answer_counted(pools.hist[i], keys, state, out_positions, out_distances)
+        else:
+            found = _answer_exact(
+                items.stripes, pools.exact[i], keys, state, out_positions, out_distances
+            )
+        out_positions[found:], out_distances[found:] = -1, -1
+
+
+@njit(cache=True, nogil=True)
+def hamming_kernel(
+    stripes,
+    n_items,
+    first,
+    last,
+    excluded_starts,
+    excluded,
+    listed_starts,
+    listed,
+    codes,
+    sums,
+    positions,
+    distances,
+):
+    """Hamming search of packed codes (uint8[n_queries, n_bytes])."""
+    items = Items(stripes, n_items, first, last, excluded_starts, excluded, listed_starts, listed)
+    n_queries, n_bytes = codes.shape
+    pools = _workspace(n_queries, sums.shape[0], n_bytes, 8 * n_bytes + 1, positions.shape[1], 0)
+    for begin in range(0, n_queries, QUERIES):
+        count = min(QUERIES, n_queries - begin)
+        for i in range(count):
+            _hamming_tables(codes[begin + i], pools.rounded[i])
+        _search(items, begin, count, sums, pools, positions, distances)
+
+
+@njit(cache=True, nogil=True)
+def weighted_kernel(
+    stripes,
+    n_items,
+    first,
+    last,
+    excluded_starts,
+    excluded,
+    listed_starts,
+    listed,
+    queries,
+    sums,
+    positions,
+    distances,
+    scores,
+):
+    """Search of real queries (float32[n_queries, n_bits]): exact over 20-bit weights."""
+    items = Items(stripes, n_items, first, last, excluded_starts, excluded, listed_starts, listed)
+    n_queries, rows = queries.shape[0], 2 * stripes.shape[1]
+    pools = _workspace(n_queries, sums.shape[0], rows // 2, BUCKETS, positions.shape[1], rows)
+    totals, units = np.empty(n_queries, np.int64), np.empty(n_queries, np.float64)
+    for begin in range(0, n_queries, QUERIES):
+        count = min(QUERIES, n_queries - begin)
+        for i in range(count):
+            query, unit = queries[begin + i], _weight_unit(queries[begin + i])
+            units[begin + i] = unit
+            totals[begin + i] = _weighted_tables(
+                query, unit, pools.rounded[i], pools.exact[i], pools.state[i]
+            )
+        _search(items, begin, count, sums, pools, positions, distances)
+    for i in range(n_queries):
+        for j in range(positions.shape[1]):
+            score = (totals[i] - 2 * np.int64(distances[i, j])) * units[i]
+            scores[i, j] = score if positions[i, j] >= 0 else -np.inf

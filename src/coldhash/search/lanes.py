@@ -1,0 +1,142 @@
+"""The vector part of the scan: distances of 64 items at a time, by byte shuffles.
+
+numba has no byte shuffle, so this file writes the few instructions as LLVM code: a table of 16
+bytes per half byte of the code is looked up for 32 items in one instruction, and the sums stay in
+registers. It is portable LLVM: x86 with AVX2 or SSSE3 and Arm each get their own shuffle.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+
+from llvmlite import ir
+from llvmlite.binding import get_host_cpu_features
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+GROUP = 64  # items per group: two 256-bit registers of byte lanes
+UNIT = 32 if get_host_cpu_features().get("avx2") else 16  # lanes of one vector operation
+TILE = 4  # queries summed together: their sums just fill the registers
+
+
+def _lookup(builder, table, index):
+    """Give table[index] per lane: LLVM turns this pattern into one byte shuffle (x86, Arm)."""
+    word = ir.IntType(32)
+    repeat = ir.Constant(ir.VectorType(word, UNIT), [lane % 16 for lane in range(UNIT)])
+    table = builder.shuffle_vector(table, ir.Constant(table.type, ir.Undefined), repeat)
+    out = ir.Constant(index.type, ir.Undefined)
+    for lane in range(UNIT):
+        at = ir.Constant(word, lane)
+        entry = builder.zext(builder.extract_element(index, at), word)
+        out = builder.insert_element(out, builder.extract_element(table, entry), at)
+    return out
+
+
+def _splat(vector, value):
+    return ir.Constant(vector, [value] * vector.count)
+
+
+def _accumulate(builder, sums, pair):
+    """Add 32 byte values to their sums: in bytes, or widened as even and odd lanes."""
+    if len(sums) == 1:
+        terms = [pair]
+    else:
+        wide = ir.VectorType(ir.IntType(16), UNIT // 2)
+        pair = builder.bitcast(pair, wide)
+        terms = [builder.and_(pair, _splat(wide, 255)), builder.lshr(pair, _splat(wide, 8))]
+    for place, term in zip(sums, terms, strict=True):
+        builder.store(builder.add(builder.load(place), term), place)
+
+
+def _finish(builder, sums, limit, out):
+    """Store 32 sums at out, return the 32-bit mask of those below limit."""
+    values = [builder.load(place) for place in sums]
+    if len(values) == 2:
+        lanes = [half * UNIT // 2 + i for i in range(UNIT // 2) for half in (0, 1)]
+        order = ir.Constant(ir.VectorType(ir.IntType(32), UNIT), lanes)
+        values = [builder.shuffle_vector(*values, order)]
+    value = values[0]
+    builder.store(value, builder.bitcast(out, value.type.as_pointer()), align=1)
+    limit = builder.trunc(limit, value.type.element)
+    bounds = ir.Constant(value.type, ir.Undefined)
+    for lane in range(UNIT):
+        bounds = builder.insert_element(bounds, limit, ir.Constant(ir.IntType(32), lane))
+    below = builder.icmp_unsigned("<", value, bounds)
+    return builder.zext(builder.bitcast(below, ir.IntType(UNIT)), ir.IntType(GROUP))
+
+
+def _emit_sums(context, builder, sig, args, tile, narrow):
+    """Code of sums_one and sums_tile: loop over code bytes, all sums in registers."""
+    arrays = {
+        i: context.make_array(sig.args[i])(context, builder, args[i]) for i in (0, 2, 4, 5, 6)
+    }
+    n_bytes = cgutils.unpack_tuple(builder, arrays[0].shape)[1]
+    word, byte, long = n_bytes.type, ir.IntType(8), ir.IntType(64)
+    row, table = ir.VectorType(byte, UNIT), ir.VectorType(byte, 16)
+    total = row if narrow else ir.VectorType(ir.IntType(16), UNIT // 2)
+    shape = [(query, unit) for query in range(tile) for unit in range(GROUP // UNIT)]
+    sums = {
+        at: [cgutils.alloca_once(builder, total) for _ in range(1 if narrow else 2)] for at in shape
+    }
+    for place in itertools.chain(*sums.values()):
+        builder.store(_splat(total, 0), place)
+
+    def load(base, offset, vector):
+        place = builder.bitcast(builder.gep(base, [offset]), vector.as_pointer())
+        return builder.load(place, align=1)
+
+    size = builder.mul(n_bytes, word(32))
+    codes = builder.gep(arrays[0].data, [builder.mul(builder.mul(args[1], n_bytes), word(GROUP))])
+    tables = [builder.mul(builder.add(args[3], word(query)), size) for query in range(tile)]
+    with cgutils.for_range(builder, n_bytes) as loop:
+        at = builder.mul(loop.index, word(GROUP))
+        rows = [load(codes, builder.add(at, word(i)), row) for i in range(0, GROUP, UNIT)]
+        low = [builder.and_(code, _splat(row, 15)) for code in rows]
+        high = [builder.lshr(code, _splat(row, 4)) for code in rows]
+        for query, unit in shape:
+            at = builder.add(tables[query], builder.mul(loop.index, word(32)))
+            left = _lookup(builder, load(arrays[2].data, at, table), low[unit])
+            at = builder.add(at, word(16))
+            right = _lookup(builder, load(arrays[2].data, at, table), high[unit])
+            _accumulate(builder, sums[query, unit], builder.add(left, right))
+    masks = [long(0)] * tile
+    for query, unit in shape:
+        limit = builder.load(builder.gep(arrays[4].data, [word(query)]))
+        target = builder.gep(arrays[5].data, [word(query * GROUP + unit * UNIT)])
+        part = _finish(builder, sums[query, unit], limit, target)
+        masks[query] = builder.or_(masks[query], builder.shl(part, long(unit * UNIT)))
+    for query, mask in enumerate(masks):
+        builder.store(mask, builder.gep(arrays[6].data, [word(query)]))
+    return functools.reduce(builder.or_, masks)
+
+
+def _sums_intrinsic(tiles):
+    @intrinsic
+    def sums(typingctx, stripes, group, rounded, first, limits, out, hits):
+        signature = types.uint64(stripes, types.intp, rounded, types.intp, limits, out, hits)
+        narrow = out.dtype == types.uint8
+
+        def codegen(context, builder, sig, args):
+            return _emit_sums(context, builder, sig, args, tiles[out.dtype], narrow)
+
+        return signature, codegen
+
+    return sums
+
+
+# Distances of the 64 items of a group to one query, or to a tile of them from query `first` on:
+# fills out[query, lane] and hits[query] (mask of lanes below limits[query]), returns any hits.
+sums_one = _sums_intrinsic({types.uint8: 1, types.uint16: 1})
+sums_tile = _sums_intrinsic({types.uint8: TILE, types.uint16: TILE // 2})
+
+
+@intrinsic
+def lowest_bit(typingctx, mask):
+    """Index of the lowest set bit of a non-zero mask."""
+
+    def codegen(context, builder, sig, args):
+        return builder.cttz(args[0], ir.IntType(1)(1))
+
+    return types.uint64(types.uint64), codegen
