@@ -6,7 +6,6 @@ import numpy as np
 from numba import set_num_threads
 
 from coldhash import Dataset
-from coldhash.items import CodeItems
 from coldhash.recommend import Recommender
 
 PEOPLE = [
@@ -20,7 +19,7 @@ PEOPLE = [
 
 def vectors(model: Recommender) -> np.ndarray:
     """The items' codes or vectors, dense."""
-    if isinstance(model.items, CodeItems):
+    if model.has_codes:
         return model.items.rows()
     held = model.items.vectors
     return held if isinstance(held, np.ndarray) else held.toarray()

@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+import pyarrow.csv
+import pyarrow.parquet
 import pytest
 
 import coldhash
@@ -75,8 +77,125 @@ def test_a_mistake_is_told_in_one_line_with_exit_code_2(tmp_path, arguments, mes
     assert "Traceback" not in run.stderr
 
 
-def test_demo_describes_the_sample():
+def test_demo_fits_and_judges():
     run = coldhash_command("demo")
     assert run.returncode == 0
-    assert "2,000" in run.stdout
+    lines = run.stdout.splitlines()
+    accuracy = {line.split()[0]: float(line.split()[1]) for line in lines[1:4]}
+    assert set(accuracy) == {"popularity", "ridge", "mfdcf"}
+    assert accuracy["mfdcf"] > accuracy["popularity"]
+    assert len(lines) == 4 + 5
     assert "made-up" in run.stderr
+
+
+@pytest.fixture(scope="module")
+def model_file(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    run = coldhash_command(
+        "fit", "--dataset", "sample", "--bits", 32, "--set", "n_rounds=3", "--out",
+        folder / "m.coldhash", "--json",
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    facts = json.loads(run.stdout)
+    assert facts["settings"]["n_bits"] == 32
+    assert facts["settings"]["n_rounds"] == 3
+    assert facts["items"] == 1000
+    return folder / "m.coldhash"
+
+
+def test_recommend_to_a_stranger(model_file):
+    person = json.dumps({"age": 40, "gender": "male", "history": {"7": 5}})
+    run = coldhash_command("recommend", model_file, "--user", person, "-k", 4, "--json")
+    answer = json.loads(run.stdout)
+    assert [row["rank"] for row in answer["items"]] == [1, 2, 3, 4]
+    assert answer["fallback"] == [False]
+    assert all(row["title"] and row["item_id"] != "7" for row in answer["items"])
+    first = answer["items"][0]["item_id"]
+    run = coldhash_command(
+        "recommend", model_file, "--user", person, "-k", 4, "--json", "--exclude", first
+    )
+    assert first not in [row["item_id"] for row in json.loads(run.stdout)["items"]]
+    nobody = json.loads(coldhash_command("recommend", model_file, "--user", "{}", "--json").stdout)
+    assert nobody["fallback"] == [True]
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_recommend_to_a_table(model_file, tmp_path, ending):
+    (tmp_path / "new.csv").write_text("user_id,age,gender\nann,30,female\nbob,,\n")
+    out = tmp_path / f"recs.{ending}"
+    run = coldhash_command(
+        "recommend", model_file, "--users", tmp_path / "new.csv", "-k", 3, "--out", out
+    )
+    assert run.stdout == f"{out}\n"
+    read = pyarrow.csv.read_csv if ending == "csv" else pyarrow.parquet.read_table
+    table = read(out)
+    assert table.column("user_id").to_pylist() == ["ann"] * 3 + ["bob"] * 3
+    assert table.column("rank").to_pylist() == [1, 2, 3] * 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new.csv", out.name]
+
+
+def test_recommend_to_everybody(model_file, tmp_path):
+    out = tmp_path / "all.parquet"
+    coldhash_command("recommend", model_file, "--all", "-k", 2, "--out", out)
+    table = pyarrow.parquet.read_table(out)
+    assert table.num_rows == 2 * 2000
+    assert len(set(table.column("user_id").to_pylist())) == 2000
+
+
+def test_similar_and_inspect(model_file):
+    run = coldhash_command("similar", model_file, "--item", "7", "-k", 3, "--json")
+    near = json.loads(run.stdout)["items"]
+    assert len(near) == 3
+    assert "7" not in [row["item_id"] for row in near]
+    users = json.loads(
+        coldhash_command("similar", model_file, "--user-id", "5", "-k", 2, "--json").stdout
+    )
+    assert len(users) == 2
+    facts = json.loads(coldhash_command("inspect", model_file, "--json").stdout)
+    assert (facts["method"], facts["items"], facts["users"]) == ("mfdcf", 1000, 2000)
+    assert facts["bytes_per_item"] == pytest.approx(4, abs=0.2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--user", "{not json"], "not JSON"),
+        (["--user", "[1]"], "JSON object"),
+        (["--user", '{"age": "old"}'], "column 'age'"),
+        (["--user", '{"history": {"7": 99}}'], "from 1 to 5"),
+        (["--user-id", "nobody of that name"], "nobody of that name"),
+        (["--user", "{}", "-k", "0"], "k=0"),
+        (["--user", "{}", "--score", "best"], "score='best'"),
+        (["--user", "{}", "--exclude", "no such item"], "no such item"),
+        (["--user", "{}", "--out", "recs.docx"], ".parquet"),
+        ([], "say for whom"),
+    ],
+)
+def test_mistakes_in_asking(model_file, tmp_path, arguments, message):
+    run = coldhash_command("recommend", model_file, *arguments, cwd=tmp_path)
+    assert run.returncode == 2
+    assert message in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "magic"], "no method is called 'magic'"),
+        (["--bits", "0"], "n_bits=0"),
+        (["--set", "colour=blue"], "no setting is called 'colour'"),
+        (["--set", "n_rounds"], "NAME=VALUE"),
+    ],
+)
+def test_mistakes_in_fitting(tmp_path, arguments, message):
+    run = coldhash_command("fit", "--dataset", "sample", "--out", tmp_path / "m", *arguments)
+    assert run.returncode == 2
+    assert message in run.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_broken_model_file_is_refused(tmp_path):
+    (tmp_path / "m.coldhash").write_bytes(b"nothing of the kind" * 10)
+    run = coldhash_command("inspect", tmp_path / "m.coldhash")
+    assert run.returncode == 2
+    assert "m.coldhash" in run.stderr

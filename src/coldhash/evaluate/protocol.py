@@ -19,6 +19,8 @@ from scipy.sparse import csr_array
 from coldhash.data.dataset import Dataset
 from coldhash.data.splits import split_first_ratings
 from coldhash.errors import DataError, SettingError
+from coldhash.recommend import Recommender
+from coldhash.recommend import Score as RecommenderScore
 from coldhash.targets import is_favourite
 
 BLOCK = 256  # users scored at a time
@@ -79,6 +81,11 @@ def draw_candidates(
         some = rng.choice(rows, min(n_candidates, len(rows)), replace=False)
         drawn[user, : len(some)] = some
     return drawn
+
+
+def scorer(model: Recommender, how: RecommenderScore = "real") -> Score:
+    """Let a model score people for `rank`."""
+    return lambda people, history: model.score(model.encode(people, history), how)
 
 
 def rank(score: Score, trial: Trial) -> Ranks:

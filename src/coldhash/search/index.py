@@ -21,6 +21,7 @@ from coldhash.search.kernels import hamming_kernel, weighted_kernel
 from coldhash.search.lanes import GROUP, TILE
 
 NARROW_BITS = 254  # Hamming distances up to here are summed in bytes
+MAX_BITS = 2048  # weighted distances up to here are summed in 16 bits
 SPLIT_GROUPS = 1 << 10  # a lone query is split over threads in ranges no smaller than this
 
 Lists = tuple[np.ndarray, np.ndarray]  # starts and sorted positions, query after query
@@ -39,7 +40,15 @@ class CodeIndex:
     @classmethod
     def of(cls, packed: np.ndarray, n_bits: int, popularity: np.ndarray) -> CodeIndex:
         """Lay packed codes out, the popular ones first."""
-        order = np.argsort(-popularity, kind="stable").astype(np.int32)
+        if not 1 <= n_bits <= MAX_BITS:
+            raise SettingError(f"n_bits={n_bits}", hint=f"1 to {MAX_BITS}")
+        if packed.shape != (len(popularity), n_words(n_bits)):
+            raise DataError(
+                f"{packed.shape} words are not {len(popularity)} codes of {n_bits} bits"
+            )
+        # descending and stable, without a minus sign, which unsigned counts would not survive
+        backwards = np.argsort(popularity[::-1], kind="stable")[::-1]
+        order = (len(popularity) - 1 - backwards).astype(np.int32)
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order), dtype=np.int32)
         return cls(stripe(packed[order], n_bits), order, rank, n_bits)
@@ -68,12 +77,17 @@ class CodeIndex:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Find the k nearest codes of packed queries: rows (-1 where fewer exist), distances."""
         n_bytes = self.stripes.shape[1]
-        codes = np.ascontiguousarray(queries).view(np.uint8)
+        if queries.dtype != np.uint64 or queries.shape[1:] != (n_words(self.n_bits),):
+            raise DataError(f"{queries.shape} {queries.dtype} are no codes of {self.n_bits} bits")
+        codes = np.ascontiguousarray(queries, dtype="<u8").view(np.uint8)
         if codes.shape[1] != n_bytes:
             codes = np.ascontiguousarray(codes[:, :n_bytes])
-        kind = np.uint8 if 8 * n_bytes <= NARROW_BITS else np.uint16
-        found = self._run(hamming_kernel, codes, k, excluded, listed, threads, kind, ())
-        return self._as_rows(found[0]), found[1]
+        kind = np.uint8 if self.n_bits <= NARROW_BITS else np.uint16
+        outputs = (np.int32, np.int32)
+        rows, distances = self._run(
+            hamming_kernel, codes, k, excluded, listed, threads, kind, outputs
+        )
+        return rows, distances
 
     def weighted(
         self,
@@ -88,22 +102,27 @@ class CodeIndex:
         Weights are rounded to about 2⁻²² of the heaviest four bits; the rest is exact, ties
         included.
         """
+        if queries.shape[1:] != (self.n_bits,):
+            raise DataError(f"{queries.shape} are no queries of {self.n_bits} numbers")
+        with np.errstate(over="ignore"):  # what float32 cannot hold is refused below
+            queries = np.ascontiguousarray(queries, dtype=np.float32)
         if not np.isfinite(queries).all():
             raise DataError("a query holds NaN or infinity")
-        queries = np.ascontiguousarray(queries, dtype=np.float32)
-        more = (np.float64,)
-        found = self._run(weighted_kernel, queries, k, excluded, listed, threads, np.uint16, more)
-        return self._as_rows(found[0]), found[2]
+        outputs = (np.int32, np.int32, np.float64)
+        rows, _, scores = self._run(
+            weighted_kernel, queries, k, excluded, listed, threads, np.uint16, outputs
+        )
+        return rows, scores
 
     def lists(self, lists: Sequence[Any]) -> Lists:
         """Turn lists of rows, one a query, into what the scan wants."""
-        positions = [np.unique(self.rank[np.asarray(rows, dtype=np.int64)]) for rows in lists]
+        rows = [np.asarray(each, dtype=np.int64) for each in lists]
+        if any(((each < 0) | (each >= len(self))).any() for each in rows):
+            raise DataError(f"a list names rows outside 0 to {len(self) - 1}")
+        positions = [np.unique(self.rank[each]) for each in rows]
         starts = np.concatenate([[0], np.cumsum([len(each) for each in positions])])
         flat = np.concatenate(positions) if positions else np.zeros(0, np.int32)
         return starts.astype(np.int64), flat.astype(np.int32)
-
-    def _as_rows(self, positions: np.ndarray) -> np.ndarray:
-        return np.where(positions < 0, -1, self.order[np.maximum(positions, 0)])
 
     def _run(
         self,
@@ -114,40 +133,53 @@ class CodeIndex:
         listed: Lists | None,
         threads: int,
         kind: type[np.generic],
-        more: tuple[type[np.generic], ...],
+        outputs: tuple[type[np.generic], ...],
     ) -> list[np.ndarray]:
         """Call the kernel once, or for chunks of queries, or for ranges of items of a few queries.
 
-        Gives the kernel's outputs: positions, distances, and those of the types in `more`.
+        Gives what the kernel fills, arrays of the types in `outputs`: rows first, then distances.
         """
-        if k < 1:
-            raise SettingError(f"k={k}", hint="at least 1")
-        n_queries, n_groups, n_items = len(queries), len(self.stripes), len(self.order)
-        tile = 1 if n_queries == 1 else TILE if kind is np.uint8 else TILE // 2
+        n_queries, n_groups = len(queries), len(self.stripes)
+        _check(k, threads, n_queries, excluded, listed)
         skip, skipped = excluded or NO_LISTS
         only, chosen = listed or NO_LISTS
-        types = (np.int32, np.int32, *more)
-        if threads == 1:
-            found = [np.empty((n_queries, min(k, n_items)), dtype) for dtype in types]
-            sums = np.empty((tile, GROUP), kind)
-            filters = (skip, skipped, only, chosen)
-            kernel(self.stripes, n_items, 0, n_groups, *filters, queries, sums, *found)
-            return found
-        parts, step = 1, max(tile * -(-n_queries // (4 * threads * tile)), 1)
-        if n_queries < threads and not len(only) and n_groups >= 2 * SPLIT_GROUPS:
-            parts, step = min(threads, n_groups // SPLIT_GROUPS), max(n_queries, 1)
-        out = [np.empty((parts, n_queries, min(k, n_items)), dtype) for dtype in types]
+        tile = 1 if n_queries == 1 else TILE if kind is np.uint8 else TILE // 2
+        parts, step = 1, max(n_queries, 1)
+        if threads > 1 and n_queries >= threads:
+            step = tile * -(-n_queries // (4 * threads * tile))  # four chunks a thread even out
+        elif threads > 1 and listed is None:
+            parts = max(1, min(threads, n_groups // SPLIT_GROUPS))
+        shape = (n_queries, min(k, len(self)))
+        found = [[np.empty(shape, dtype) for dtype in outputs] for _ in range(parts)]
 
         def task(part: int, begin: int) -> None:
-            rows, ends = slice(begin, begin + step), slice(begin, begin + step + 1)
+            some, ends = slice(begin, begin + step), slice(begin, begin + step + 1)
             edges = n_groups * part // parts, n_groups * (part + 1) // parts
-            sums = np.empty((tile, GROUP), kind)
             filters = (skip[ends], skipped, only[ends], chosen)
-            mine = [values[part, rows] for values in out]
-            kernel(self.stripes, n_items, *edges, *filters, queries[rows], sums, *mine)
+            sums = np.empty((tile, GROUP), kind)
+            mine = [values[some] for values in found[part]]
+            kernel(self.stripes, self.order, *edges, *filters, sums, queries[some], *mine)
 
-        share(task, list(itertools.product(range(parts), range(0, n_queries, step))), threads)
-        return [values[0] for values in out] if parts == 1 else _merged(out)
+        if parts == 1 and step >= n_queries:
+            filters = (skip, skipped, only, chosen)
+            sums = np.empty((tile, GROUP), kind)
+            kernel(self.stripes, self.order, 0, n_groups, *filters, sums, queries, *found[0])
+        else:
+            share(task, list(itertools.product(range(parts), range(0, n_queries, step))), threads)
+        return found[0] if parts == 1 else _merged(found)
+
+
+def _check(
+    k: int, threads: int, n_queries: int, excluded: Lists | None, listed: Lists | None
+) -> None:
+    """Refuse what would make the kernels read past the end of an array."""
+    if k < 1:
+        raise SettingError(f"k={k}", hint="at least 1")
+    if threads < 1:
+        raise SettingError(f"threads={threads}", hint="at least 1")
+    for lists in (excluded, listed):
+        if lists is not None and len(lists[0]) != n_queries + 1:
+            raise DataError(f"{len(lists[0]) - 1} lists for {n_queries} queries")
 
 
 def stripe(packed: np.ndarray, n_bits: int) -> np.ndarray:
@@ -162,12 +194,12 @@ def stripe(packed: np.ndarray, n_bits: int) -> np.ndarray:
     return stripes
 
 
-def _merged(out: list[np.ndarray]) -> list[np.ndarray]:
+def _merged(found: list[list[np.ndarray]]) -> list[np.ndarray]:
     """Take the best k of all ranges; they come in tie order, which a stable sort keeps."""
-    k = out[0].shape[2]
-    joined = [np.concatenate(list(values), axis=1) for values in out]
-    ranks = np.where(joined[0] < 0, np.iinfo(np.int32).max, joined[1])
-    best = np.argsort(ranks, axis=1, kind="stable")[:, :k]
+    joined = [np.concatenate(values, axis=1) for values in zip(*found, strict=True)]
+    rows, distances = joined[:2]
+    distances = np.where(rows < 0, np.iinfo(np.int32).max, distances)
+    best = np.argsort(distances, axis=1, kind="stable")[:, : found[0][0].shape[1]]
     return [np.take_along_axis(values, best, axis=1) for values in joined]
 
 

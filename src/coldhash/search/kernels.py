@@ -30,13 +30,13 @@ BLOCK_BYTES = 1 << 14  # item bytes per block: stays in the first-level cache
 BUCKETS = 512  # most histogram buckets of a real query (a Hamming query has one per distance)
 
 # What is scanned: groups first..last of stripes, or only the listed positions; filters by query
-# as (starts, sorted positions).
+# as (starts, sorted positions). `order` turns positions into rows of the catalogue.
 Items = namedtuple(
-    "Items", "stripes n_items first last excluded_starts excluded listed_starts listed"
+    "Items", "stripes order first last excluded_starts excluded listed_starts listed"
 )
-# Per query of a pass: rounded table (scanned), the same before rounding, histogram of accepted
-# distances, accepted items (distance << 32 | position), and the state slots below.
-Pools = namedtuple("Pools", "rounded exact hist keys state")
+# Per query of a pass: rounded table (scanned), the same before rounding, number of accepted items
+# by distance, accepted items (distance << 32 | position), and the state slots below.
+Pools = namedtuple("Pools", "rounded exact counts keys state")
 BOUND = 0  # bucket of the k-th best so far
 WITHIN = 1  # items accepted up to that bucket
 LIMIT = 2  # first distance refused
@@ -114,7 +114,7 @@ def _distance(stripes, position, table):
 
 
 @njit(cache=True, nogil=True)
-def _take(hits, base, listed, sums, lane_row, query, k, excluded, hist, keys, state):
+def _take(hits, base, listed, sums, lane_row, query, k, excluded, counts, keys, state):
     """Offer the lanes below the limit, in tie order; lower the limit to what may still enter."""
     bound, within, limit = state[query, BOUND], state[query, WITHIN], state[query, LIMIT]
     size, cursor, stop = state[query, SIZE], state[query, CURSOR], state[query, STOP]
@@ -133,14 +133,14 @@ def _take(hits, base, listed, sums, lane_row, query, k, excluded, hist, keys, st
         keys[query, size] = distance << 32 | position
         size += 1
         bucket = distance >> shift
-        hist[query, bucket] += 1
+        counts[query, bucket] += 1
         if bucket <= bound:
             within += 1
-            while within - hist[query, bound] >= k:
-                within -= hist[query, bound]
+            while within - counts[query, bound] >= k:
+                within -= counts[query, bound]
                 bound -= 1
             if within >= k:
-                limit = ((bound + 1) << shift) - 1 + slack
+                limit = min(limit, ((bound + 1) << shift) - 1 + slack)
     state[query, BOUND], state[query, WITHIN], state[query, LIMIT] = bound, within, limit
     state[query, SIZE], state[query, CURSOR] = size, cursor
     return limit
@@ -169,26 +169,26 @@ def _make_room(stripes, k, exact, keys, state):
 
 
 @njit(cache=True, nogil=True)
-def _answer_counted(hist, keys, state, positions, distances):
-    """Sort by counting: the histogram says where each distance starts, keys come in tie order."""
-    start, k = 0, positions.shape[0]
+def _answer_counted(order, counts, keys, state, rows, distances):
+    """Sort by counting: the counts say where each distance starts, keys come in tie order."""
+    start, k = 0, rows.shape[0]
     for bucket in range(state[BOUND] + 1):
-        count = hist[bucket]
-        hist[bucket] = start
+        count = counts[bucket]
+        counts[bucket] = start
         start += count
     for i in range(state[SIZE]):
         distance = keys[i] >> 32
         if distance <= state[BOUND]:
-            slot = hist[distance]
-            hist[distance] += 1
+            slot = counts[distance]
+            counts[distance] += 1
             if slot < k:
-                positions[slot] = keys[i] & 0xFFFFFFFF
+                rows[slot] = order[keys[i] & 0xFFFFFFFF]
                 distances[slot] = distance
     return min(k, start)
 
 
 @njit(cache=True, nogil=True)
-def _answer_exact(stripes, exact, keys, state, positions, distances):
+def _answer_exact(stripes, order, exact, keys, state, rows, distances):
     """Order the survivors of the rounded scan by exact distance, then position."""
     kept = 0
     for i in range(state[SIZE]):
@@ -197,9 +197,9 @@ def _answer_exact(stripes, exact, keys, state, positions, distances):
             keys[kept] = _distance(stripes, position, exact) << 32 | position
             kept += 1
     keys[:kept].sort()
-    found = min(positions.shape[0], kept)
+    found = min(rows.shape[0], kept)
     for i in range(found):
-        positions[i] = keys[i] & 0xFFFFFFFF
+        rows[i] = order[keys[i] & 0xFFFFFFFF]
         distances[i] = keys[i] >> 32
     return found
 
@@ -215,8 +215,8 @@ def _valid(group, n_items):
 @njit(cache=True, nogil=True)
 def _scan_one(items, query, sums, pools, k):
     """One query against all groups."""
-    stripes, n_items, first, last, _, excluded, _, _ = items
-    rounded, exact, hist, keys, state = pools
+    stripes, order, first, last, _, excluded, _, _ = items
+    rounded, exact, counts, keys, state = pools
     limits, hits, listed = (
         state[query, LIMIT : LIMIT + 1].copy(),
         np.empty(1, np.uint64),
@@ -224,30 +224,30 @@ def _scan_one(items, query, sums, pools, k):
     )
     for group in range(first, last):
         if sums_one(stripes, group, rounded, query, limits, sums, hits) != 0:
-            mask = hits[0] & _valid(group, n_items)
+            mask = hits[0] & _valid(group, order.shape[0])
             if state[query, SIZE] + GROUP > keys.shape[1]:
                 _make_room(stripes, k, exact[query], keys[query], state[query])
             limits[0] = _take(
-                mask, group * GROUP, listed, sums, 0, query, k, excluded, hist, keys, state
+                mask, group * GROUP, listed, sums, 0, query, k, excluded, counts, keys, state
             )
 
 
 @njit(cache=True, nogil=True)
 def _scan_tile(items, first, last, query, limits, hits, sums, pools, k):
     """Scan a block of groups for a tile of queries."""
-    stripes, n_items, _, _, _, excluded, _, _ = items
-    rounded, exact, hist, keys, state = pools
+    stripes, order, _, _, _, excluded, _, _ = items
+    rounded, exact, counts, keys, state = pools
     listed = excluded[:0]
     for group in range(first, last):
         if sums_tile(stripes, group, rounded, query, limits, sums, hits) != 0:
             for i in range(sums.shape[0]):
-                mask, row = hits[i] & _valid(group, n_items), query + i
+                mask, row = hits[i] & _valid(group, order.shape[0]), query + i
                 if mask == 0:
                     continue
                 if state[row, SIZE] + GROUP > keys.shape[1]:
                     _make_room(stripes, k, exact[row], keys[row], state[row])
                 limits[i] = _take(
-                    mask, group * GROUP, listed, sums, i, row, k, excluded, hist, keys, state
+                    mask, group * GROUP, listed, sums, i, row, k, excluded, counts, keys, state
                 )
 
 
@@ -266,7 +266,7 @@ def _scan_tiles(items, count, sums, pools, k):
 @njit(cache=True, nogil=True)
 def _scan_listed(items, query, listed, sums, pools, k):
     """One query against its listed positions only, 64 at a time."""
-    rounded, exact, hist, keys, state = pools
+    rounded, exact, counts, keys, state = pools
     for base in range(0, listed.shape[0], GROUP):
         lanes = min(GROUP, listed.shape[0] - base)
         for lane in range(lanes):
@@ -274,7 +274,7 @@ def _scan_listed(items, query, listed, sums, pools, k):
         if state[query, SIZE] + GROUP > keys.shape[1]:
             _make_room(items.stripes, k, exact[query], keys[query], state[query])
         hits = ~np.uint64(0) >> np.uint64(GROUP - lanes)
-        _take(hits, base, listed, sums, 0, query, k, items.excluded, hist, keys, state)
+        _take(hits, base, listed, sums, 0, query, k, items.excluded, counts, keys, state)
 
 
 @njit(cache=True, nogil=True)
@@ -294,91 +294,88 @@ def _workspace(n_queries, tile, n_bytes, n_buckets, k, exact_rows):
 def _start(items, begin, count, pools, widest):
     """Empty pools: any distance is accepted, the bound is the last bucket."""
     for i in range(count):
-        pools.hist[i, :] = 0
+        pools.counts[i, :] = 0
         state = pools.state[i]
-        state[BOUND], state[WITHIN], state[LIMIT], state[SIZE] = (
-            pools.hist.shape[1] - 1,
-            0,
-            widest,
-            0,
-        )
+        state[BOUND] = pools.counts.shape[1] - 1
+        state[WITHIN] = 0
+        state[LIMIT] = widest
+        state[SIZE] = 0
         if items.excluded_starts.shape[0] > 0:
             state[CURSOR] = items.excluded_starts[begin + i]
             state[STOP] = items.excluded_starts[begin + i + 1]
 
 
 @njit(cache=True, nogil=True)
-def _search(items, begin, count, sums, pools, positions, distances):
+def _search(items, begin, count, sums, pools, rows, distances):
     """Answers of `count` queries from `begin` on, whose tables are ready."""
-    k = positions.shape[1]
+    k = rows.shape[1]
     _start(items, begin, count, pools, 255 if sums.itemsize == 1 else 65535)
     starts = items.listed_starts
-    if starts.shape[0] == 0 and sums.shape[0] > 1:
+    if starts.shape[0] > 0:
+        for i in range(count):
+            listed = items.listed[starts[begin + i] : starts[begin + i + 1]]
+            _scan_listed(items, i, listed, sums, pools, k)
+    elif sums.shape[0] > 1:
         _scan_tiles(items, count, sums, pools, k)
+    else:
+        _scan_one(items, 0, sums, pools, k)
     for i in range(count):
-        if starts.shape[0] > 0:
-            _scan_listed(
-                items, i, items.listed[starts[begin + i] : starts[begin + i + 1]], sums, pools, k
-            )
-        elif sums.shape[0] == 1:
-            _scan_one(items, i, sums, pools, k)
         keys, state = pools.keys[i], pools.state[i]
-        out_positions, out_distances = positions[begin + i], distances[begin + i]
+        my_rows, mine = rows[begin + i], distances[begin + i]
         if state[SLACK] == 0:
-            found = _answer_counted(pools.hist[i], keys, state, out_positions, out_distances)
+            found = _answer_counted(items.order, pools.counts[i], keys, state, my_rows, mine)
         else:
-            found = _answer_exact(
-                items.stripes, pools.exact[i], keys, state, out_positions, out_distances
-            )
-        out_positions[found:], out_distances[found:] = -1, -1
+            exact = pools.exact[i]
+            found = _answer_exact(items.stripes, items.order, exact, keys, state, my_rows, mine)
+        my_rows[found:], mine[found:] = -1, -1
 
 
 @njit(cache=True, nogil=True)
 def hamming_kernel(
     stripes,
-    n_items,
+    order,
     first,
     last,
     excluded_starts,
     excluded,
     listed_starts,
     listed,
-    codes,
     sums,
-    positions,
+    codes,
+    rows,
     distances,
 ):
     """Hamming search of packed codes (uint8[n_queries, n_bytes])."""
-    items = Items(stripes, n_items, first, last, excluded_starts, excluded, listed_starts, listed)
+    items = Items(stripes, order, first, last, excluded_starts, excluded, listed_starts, listed)
     n_queries, n_bytes = codes.shape
-    pools = _workspace(n_queries, sums.shape[0], n_bytes, 8 * n_bytes + 1, positions.shape[1], 0)
+    pools = _workspace(n_queries, sums.shape[0], n_bytes, 8 * n_bytes + 1, rows.shape[1], 0)
     for begin in range(0, n_queries, QUERIES):
         count = min(QUERIES, n_queries - begin)
         for i in range(count):
             _hamming_tables(codes[begin + i], pools.rounded[i])
-        _search(items, begin, count, sums, pools, positions, distances)
+        _search(items, begin, count, sums, pools, rows, distances)
 
 
 @njit(cache=True, nogil=True)
 def weighted_kernel(
     stripes,
-    n_items,
+    order,
     first,
     last,
     excluded_starts,
     excluded,
     listed_starts,
     listed,
-    queries,
     sums,
-    positions,
+    queries,
+    rows,
     distances,
     scores,
 ):
     """Search of real queries (float32[n_queries, n_bits]): exact over 20-bit weights."""
-    items = Items(stripes, n_items, first, last, excluded_starts, excluded, listed_starts, listed)
-    n_queries, rows = queries.shape[0], 2 * stripes.shape[1]
-    pools = _workspace(n_queries, sums.shape[0], rows // 2, BUCKETS, positions.shape[1], rows)
+    items = Items(stripes, order, first, last, excluded_starts, excluded, listed_starts, listed)
+    n_queries, halves = queries.shape[0], 2 * stripes.shape[1]
+    pools = _workspace(n_queries, sums.shape[0], halves // 2, BUCKETS, rows.shape[1], halves)
     totals, units = np.empty(n_queries, np.int64), np.empty(n_queries, np.float64)
     for begin in range(0, n_queries, QUERIES):
         count = min(QUERIES, n_queries - begin)
@@ -388,8 +385,8 @@ def weighted_kernel(
             totals[begin + i] = _weighted_tables(
                 query, unit, pools.rounded[i], pools.exact[i], pools.state[i]
             )
-        _search(items, begin, count, sums, pools, positions, distances)
+        _search(items, begin, count, sums, pools, rows, distances)
     for i in range(n_queries):
-        for j in range(positions.shape[1]):
+        for j in range(rows.shape[1]):
             score = (totals[i] - 2 * np.int64(distances[i, j])) * units[i]
-            scores[i, j] = score if positions[i, j] >= 0 else -np.inf
+            scores[i, j] = score if rows[i, j] >= 0 else -np.inf

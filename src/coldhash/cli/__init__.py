@@ -1,0 +1,24 @@
+"""The command line: parse, call, print. Data goes to stdout, talk to stderr.
+
+Exit code 2 for a mistake of the user's, 1 for one of ours. Imports of weight are made inside the
+commands, so that `--help` is quick.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from coldhash.cli import data, models
+from coldhash.cli.app import app
+from coldhash.errors import ColdhashError
+
+__all__ = ["app", "data", "main", "models"]
+
+
+def main() -> None:
+    """Run the command line; a mistake of the user's is told in one line."""
+    try:
+        app()
+    except ColdhashError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,331 @@
+"""Commands about models: fit, recommend, similar, inspect, export, demo."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from coldhash.cli.app import (
+    AsJson,
+    ColumnNames,
+    DataPath,
+    DuplicateRule,
+    Encoding,
+    ItemsFile,
+    Name,
+    PlanFile,
+    RatingsFile,
+    UsersFile,
+    app,
+    open_data,
+)
+from coldhash.errors import SettingError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from coldhash.recommend import Recommender
+    from coldhash.recommendations import Recommendations
+
+ModelFile = Annotated[Path, typer.Argument(help="A model file made by `coldhash fit`.")]
+HowMany = Annotated[int, typer.Option("-k", help="How many items.")]
+
+
+@app.command()
+def fit(
+    out: Annotated[Path, typer.Option("--out", help="Where to write the model.")],
+    dataset: Name = None,
+    data: DataPath = None,
+    ratings: RatingsFile = None,
+    users: UsersFile = None,
+    items: ItemsFile = None,
+    column: ColumnNames = None,
+    duplicates: DuplicateRule = "error",
+    plan: PlanFile = None,
+    encoding: Encoding = "utf-8",
+    model: Annotated[str, typer.Option("--model", help="The method: mfdcf, ridge, ...")] = "mfdcf",
+    bits: Annotated[int | None, typer.Option("--bits", help="Bits of a code.")] = None,
+    seed: Annotated[int, typer.Option("--seed")] = 0,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Any other setting of the method.", metavar="NAME=VALUE"),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Learn a model and write it to one file."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    from coldhash.models import MODELS
+
+    if model not in MODELS:
+        raise SettingError(f"no method is called {model!r}", hint=f"one of {', '.join(MODELS)}")
+    chosen = MODELS[model](**_settings(MODELS[model], bits, setting or []))
+    opened = open_data(dataset, data, ratings, users, items, column, duplicates, plan, encoding)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bars:
+        bar = bars.add_task(f"fitting {model}")
+
+        def tell(n: int, objective: float) -> None:
+            bars.update(
+                bar, description=f"fitting {model}: round {n + 1}, objective {objective:.6g}"
+            )
+
+        fitted = chosen.fit(opened, seed=seed, callback=tell)
+    fitted.save(out)
+    if fitted.report.get("warning"):
+        print(f"warning: {fitted.report['warning']}", file=sys.stderr)
+    print(json.dumps(_facts(fitted, out)) if as_json else out)
+
+
+@app.command()
+def recommend(
+    file: ModelFile,
+    user: Annotated[
+        list[str] | None,
+        typer.Option("--user", help='Somebody, as JSON: {"age": 25, "history": {"1193": 5}}.'),
+    ] = None,
+    users: Annotated[Path | None, typer.Option("--users", help="A table of people.")] = None,
+    user_id: Annotated[
+        list[str] | None, typer.Option("--user-id", help="Somebody from the training data.")
+    ] = None,
+    everybody: Annotated[
+        bool, typer.Option("--all", help="Everybody from the training data.")
+    ] = False,
+    k: HowMany = 10,
+    exclude: Annotated[list[str] | None, typer.Option(help="An item not to recommend.")] = None,
+    candidates: Annotated[
+        Path | None, typer.Option(help="A text file of the only items to recommend, one a line.")
+    ] = None,
+    score: Annotated[str, typer.Option(help="real, or hamming: codes on both sides.")] = "real",
+    out: Annotated[Path | None, typer.Option("--out", help="Write .csv or .parquet.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Recommend to strangers or to users of the training data."""
+    from coldhash.recommend import load
+
+    chosen = [name for name, given in (("--user", user), ("--users", users),
+              ("--user-id", user_id), ("--all", everybody)) if given]  # fmt: skip
+    if len(chosen) != 1:
+        raise SettingError("say for whom", hint="one of --user, --users, --user-id, --all")
+    model = load(file)
+    options: dict[str, Any] = {"score": score, "exclude": exclude}
+    if candidates is not None:
+        options["candidates"] = _lines(candidates)
+    if everybody:
+        tables = _with_progress(model, k, options)
+    elif user_id:
+        tables = [model.recommend(user_ids=user_id, k=k, **options)]
+    else:
+        people = [_person(text) for text in user or []] if users is None else _table(users)
+        tables = [model.recommend(people, k=k, **options)]
+    _give(model, tables, out, as_json)
+
+
+@app.command()
+def similar(
+    file: ModelFile,
+    item: Annotated[str | None, typer.Option("--item", help="An item id.")] = None,
+    user_id: Annotated[str | None, typer.Option("--user-id", help="A training user.")] = None,
+    k: HowMany = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Show the items, or the users, most like one."""
+    from coldhash.recommend import load
+
+    if (item is None) == (user_id is None):
+        raise SettingError("say like what", hint="--item ID or --user-id ID")
+    model = load(file)
+    if item is not None:
+        _give(model, [model.similar_items(item, k)], None, as_json)
+    else:
+        found = model.similar_users(user_id=user_id, k=k)
+        rows = [{"user_id": row["item_id"], "score": row["score"]} for row in found]
+        print(json.dumps(rows) if as_json else "\n".join(row["user_id"] for row in rows))
+
+
+@app.command()
+def inspect(file: ModelFile, as_json: AsJson = False) -> None:
+    """Show what a model file holds; its checksum is verified."""
+    from coldhash.recommend import load
+
+    facts = _facts(load(file), file)
+    if as_json:
+        print(json.dumps(facts))
+        return
+    for name, value in facts.items():
+        print(f"{name}: {json.dumps(value, indent=2) if isinstance(value, dict) else value}")
+
+
+@app.command()
+def export(
+    file: ModelFile,
+    to: Annotated[str, typer.Option("--to", help="parquet, numpy, faiss, duckdb, lancedb or "
+                                    "postgres.")],
+    out: Annotated[Path, typer.Option("--out", help="The file or folder to write.")],
+    what: Annotated[str, typer.Option(help="items or users")] = "items",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
+) -> None:  # fmt: skip
+    """Write codes for another engine to search."""
+    from coldhash.export import export as export_codes
+    from coldhash.recommend import load
+
+    print(export_codes(load(file), to, out, what=what, overwrite=overwrite))
+
+
+@app.command()
+def demo() -> None:
+    """Fit on the embedded sample, judge it beside popularity, and recommend to a stranger."""
+    from coldhash.data.sources import read
+    from coldhash.data.splits import split_cold_users
+    from coldhash.evaluate.metrics import accuracy_at
+    from coldhash.evaluate.protocol import make_trial, rank, scorer
+    from coldhash.models import MODELS
+
+    def say(text: str) -> None:
+        print(text, file=sys.stderr)
+
+    say("A made-up world: 2,000 users, 1,000 items. A fifth of the users are set aside: nobody")
+    say("has seen their ratings. All that is known of them is age, gender, occupation, city.")
+    train, cold = split_cold_users(read("sample"), share=0.2, seed=0)
+    trial = make_trial(train, cold, n_candidates=500)
+    print("Accuracy@10 for strangers (a favourite among 500 other items):")
+    for name in ("popularity", "ridge", "mfdcf"):
+        model = MODELS[name]().fit(train)
+        ranks = rank(scorer(model), trial)
+        print(f"  {name:12} {accuracy_at(10, ranks.greater, ranks.equal):.3f}")
+    stranger = {"age": 34, "gender": "female", "occupation": "nurse"}
+    say(f"For a stranger, {json.dumps(stranger)}, of whom the city is not known:")
+    _give(model, [model.recommend(stranger, k=5)], None, False)
+
+
+def _settings(form: type, bits: int | None, pairs: Iterable[str]) -> dict[str, Any]:
+    """Read settings as the method declares them; values are JSON, or else text."""
+    known = {each.name for each in dataclasses.fields(form)}
+    settings: dict[str, Any] = {} if bits is None else {"n_bits": bits}
+    for pair in pairs:
+        name, mark, value = pair.partition("=")
+        if not mark:
+            raise SettingError(f"--set {pair!r}", hint="NAME=VALUE")
+        try:
+            settings[name] = json.loads(value)
+        except ValueError:
+            settings[name] = value
+    for name in settings:
+        if name not in known:
+            raise SettingError(f"no setting is called {name!r}", hint=f"{', '.join(sorted(known))}")
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in settings.items()}
+
+
+def _person(text: str) -> dict[str, Any]:
+    try:
+        person = json.loads(text)
+    except ValueError as error:
+        raise SettingError(f"--user: not JSON: {error}", hint='{"age": 25}') from None
+    if not isinstance(person, dict):
+        raise SettingError("--user: not a JSON object", hint='{"age": 25}')
+    return person
+
+
+def _table(path: Path) -> pa.Table:
+    from coldhash.data.tables import as_table, infer_types
+
+    table, _ = as_table(path, lambda _: {}, "user")
+    return infer_types(table, keep="user_id")
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return [line for line in path.read_text(encoding="utf-8").splitlines() if line]
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(f"{path}: {error}") from None
+
+
+def _with_progress(model: Recommender, k: int, options: dict[str, Any]) -> Iterable[Any]:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True)) as bars:
+        bar = bars.add_task("recommending", total=len(model.user_ids))
+        yield from model.recommend_all(
+            k, progress=lambda done, _: bars.update(bar, completed=done), **options
+        )
+
+
+def _give(
+    model: Recommender,
+    answers: Iterable[Recommendations | pa.Table],
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Write answers to a file, or print them with titles."""
+    from coldhash.recommendations import Recommendations
+
+    if out is not None:
+        _write((x.to_arrow() if isinstance(x, Recommendations) else x for x in answers), out)
+        print(out)
+        return
+    for answer in answers:
+        rows = list(answer) if isinstance(answer, Recommendations) else answer.to_pylist()
+        for row in rows:
+            row["title"] = _title(model, row["item_id"])
+        if as_json:
+            told = isinstance(answer, Recommendations)
+            more = {"fallback": answer.fallback.tolist()} if told else {}
+            print(json.dumps({"items": rows, **more}, ensure_ascii=False))
+        else:
+            for row in rows:
+                shown = row["title"] or row["item_id"]
+                print(
+                    f"{row['user_id']}\t{row['rank']}\t{row['item_id']}\t{row['score']:.4g}\t{shown}"
+                )
+
+
+def _title(model: Recommender, item_id: str) -> str | None:
+    table = model.item_table
+    if table is None or "title" not in table.column_names:
+        return None
+    title: str | None = table.column("title")[int(model.item_ids.row_of(item_id))].as_py()
+    return title
+
+
+def _write(tables: Iterable[pa.Table], out: Path) -> None:
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    writers = {".csv": pyarrow.csv.CSVWriter, ".parquet": pyarrow.parquet.ParquetWriter}
+    if out.suffix not in writers:
+        raise SettingError(f"--out {out}", hint="a name that ends in .csv or .parquet")
+    draft = out.with_name(f".{out.name}.draft")
+    writer = None
+    try:
+        for table in tables:
+            writer = writer or writers[out.suffix](str(draft), table.schema)
+            writer.write_table(table)
+        if writer is not None:
+            writer.close()
+            draft.replace(out)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _facts(model: Recommender, file: Path) -> dict[str, Any]:
+    items = len(model.items)
+    return {
+        "file": str(file),
+        "bytes": file.stat().st_size,
+        "method": model.name,
+        "settings": model.settings,
+        "items": items,
+        "users": len(model.user_ids),
+        "bytes_per_item": model.items.index.stripes.nbytes / items if model.has_codes else None,  # type: ignore[union-attr]
+        "groups": model.features.widths,
+        "scale": list(model.scale),
+        "report": model.report,
+    }
