@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from coldhash import Dataset
 from coldhash.encoders.stack import stacked
-from coldhash.features.groups import fit_features
+from coldhash.features.fitting import fit_features
 from coldhash.models.ridge import solve_ridge, stranger_groups
 from coldhash.targets import RatingTarget
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
         split_first_ratings,
     )
     from coldhash.data.tables import TableFile
-    from coldhash.features.groups import FeatureEncoder, Features, fit_features
+    from coldhash.features.fitting import fit_features
+    from coldhash.features.groups import FeatureEncoder, Features
     from coldhash.models.mfdcf import MFDCF
     from coldhash.recommend import Recommender, load
     from coldhash.recommendations import Recommendations
@@ -41,7 +42,7 @@ _HOME = {
     "Recommender": "coldhash.recommend",
     "TableFile": "coldhash.data.tables",
     "cold_user_splits": "coldhash.data.splits",
-    "fit_features": "coldhash.features.groups",
+    "fit_features": "coldhash.features.fitting",
     "load": "coldhash.recommend",
     "read": "coldhash.data.sources",
     "split_cold_items": "coldhash.data.splits",

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coldhash.data.dataset import Dataset, described
-from coldhash.features.groups import fit_features
+from coldhash.features.fitting import fit_features
 
 
 def describe(data: Dataset) -> dict[str, Any]:

@@ -16,13 +16,13 @@ from scipy.sparse import csr_array
 from coldhash import store
 from coldhash.codes import pack, signs
 from coldhash.data.ids import Ids, as_text
-from coldhash.data.plan import PREFERENCE
 from coldhash.encoders import ENCODERS
 from coldhash.encoders.consensus import ConsensusEncoder
 from coldhash.encoders.encoded import Encoded, Encoder
 from coldhash.errors import ModelFileError, SettingError
 from coldhash.features.groups import FeatureEncoder
 from coldhash.features.people import HISTORY, as_columns, read_histories
+from coldhash.features.preference import PREFERENCE
 from coldhash.items import (
     CodeItems,
     IndexedItems,

@@ -176,7 +176,8 @@ def export(
     from coldhash.export import export as export_codes
     from coldhash.recommend import load
 
-    print(export_codes(load(file), to, out, what=what, overwrite=overwrite))
+    checked: Any = what  # the exporter says what it takes
+    print(export_codes(load(file), to, out, what=checked, overwrite=overwrite))
 
 
 @app.command()

@@ -15,14 +15,16 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 from scipy.sparse import csr_array
 
-from coldhash.data import plan
 from coldhash.errors import DataError
+
+if TYPE_CHECKING:
+    from coldhash.data import plan  # only its names: it is not needed to serve a model
 
 Cells = list[tuple[int, float]]  # (column, number) of one value
 
@@ -47,7 +49,7 @@ class Labels:
     @classmethod
     def fit(cls, spec: plan.Category | plan.MultiLabel, values: Mapping[Any, int]) -> Labels:
         """Learn which labels there are."""
-        separator = spec.separator if isinstance(spec, plan.MultiLabel) else None
+        separator = spec.separator if spec.kind == "multi-label" else None
         counts: Counter[str] = Counter()
         for value, count in values.items():
             for label in _labels(value, separator):
@@ -250,15 +252,15 @@ def fit_block(
 
 
 def _fit_form(spec: plan.Column, values: Sequence[Any], counts: np.ndarray | None) -> FittedColumn:
-    if isinstance(spec, plan.Vector):
+    if spec.kind == "vector":
         return Given.fit(values)
     if counts is None:  # lists, which cannot be counted by value
         weighed = Counter(map(_hashable, values))
     else:
         weighed = Counter(dict(zip(values, counts.tolist(), strict=True)))
-    if isinstance(spec, plan.Category | plan.MultiLabel):
+    if spec.kind == "category" or spec.kind == "multi-label":
         return Labels.fit(spec, weighed)
-    if isinstance(spec, plan.Text):
+    if spec.kind == "text":
         return Words.fit(spec, weighed)
     return Knots.fit(spec, weighed) if spec.method == "buckets" else Standard.fit(weighed)
 

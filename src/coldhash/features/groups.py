@@ -13,22 +13,17 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-import pyarrow as pa
 from scipy.sparse import csr_array, hstack
 
-from coldhash.data.dataset import Dataset
-from coldhash.data.plan import PREFERENCE
 from coldhash.features.columns import (
     FORMS,
     FittedColumn,
     dense_block,
     distinct_values,
-    fit_block,
-    fit_column,
     sparse_block,
 )
 from coldhash.features.people import as_columns
-from coldhash.features.preference import PreferenceMap, fit_preference
+from coldhash.features.preference import PREFERENCE, PreferenceMap
 
 NARROW = 256  # a group up to this width is kept dense
 
@@ -153,47 +148,6 @@ class FeatureEncoder:
                 **json["preference"],
             )
         return cls(groups, preference)
-
-
-def fit_features(data: Dataset, seed: int = 0) -> FeatureEncoder:
-    """Learn a feature encoder from the training part.
-
-    Examples
-    --------
-    >>> from coldhash.data.sources import read
-    >>> encoder = fit_features(read("sample", n_users=100, n_items=50))
-    >>> one = encoder.apply({"age": 30, "city": "Atlantis"})
-    >>> bool(one.has["demographics"][0]), bool(one.has["preference"][0])
-    (True, False)
-    """
-    groups = fit_groups(data.plan.users, data.users)
-    preference = None
-    if data.plan.preference is not None:
-        preference = fit_preference(
-            item_content(data),
-            data.ratings.matrix,
-            data.ratings.scale[1],
-            data.plan.preference.max_width,
-            np.random.default_rng(seed),
-        )
-    return FeatureEncoder(groups, preference)
-
-
-def fit_groups(groups: Mapping[str, Mapping[str, Any]], table: pa.Table) -> dict[str, GroupEncoder]:
-    """Learn the columns of each group of one table."""
-    return {
-        group: GroupEncoder(
-            {name: fit_column(spec, table.column(name), name) for name, spec in columns.items()}
-        )
-        for group, columns in groups.items()
-    }
-
-
-def item_content(data: Dataset) -> csr_array:
-    """Encode the item table without constants: what an item is made of; unknown is empty."""
-    columns = [pair for group in data.plan.items.values() for pair in group.items()]
-    blocks = [fit_block(spec, data.items.column(name), name)[1] for name, spec in columns]
-    return csr_array(hstack(blocks))
 
 
 Part = tuple[str, FittedColumn, Sequence[Any], np.ndarray | None]

@@ -10,7 +10,6 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from coldhash.data.ids import Ids, as_text
-from coldhash.data.tables import as_table
 from coldhash.errors import DataError
 
 HISTORY = "history"
@@ -23,6 +22,8 @@ def as_columns(people: Any) -> tuple[Mapping[str, Any], int]:
     if isinstance(people, Sequence) and not isinstance(people, str):
         names = dict.fromkeys(name for person in people for name in _checked(person))
         return {name: [person.get(name) for person in people] for name in names}, len(people)
+    from coldhash.data.tables import as_table  # readers of files, which one person does not need
+
     table, _ = as_table(people, lambda _: {}, "user")
     return {name: table.column(name) for name in table.column_names}, table.num_rows
 

@@ -17,6 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from coldhash.products import times
 
+PREFERENCE = "preference"  # the name of the group
 EXTRA = 16  # directions drawn beyond the ones wanted
 ROUNDS = 3  # subspace iterations: the spectrum of word counts decays slowly
 MAIN = 32  # directions that say most of what item content says

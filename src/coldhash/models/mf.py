@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 from coldhash.data.dataset import Dataset
 from coldhash.encoders.stack import StackEncoder
 from coldhash.errors import SettingError
-from coldhash.features.groups import fit_features
+from coldhash.features.fitting import fit_features
 from coldhash.items import RealItems
 from coldhash.models.callbacks import Callback
 from coldhash.models.favourites import facts_of

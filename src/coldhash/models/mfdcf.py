@@ -32,7 +32,8 @@ from coldhash.codes import signs
 from coldhash.data.dataset import Dataset
 from coldhash.encoders.consensus import ConsensusEncoder
 from coldhash.errors import DataError, SettingError
-from coldhash.features.groups import Features, fit_features
+from coldhash.features.fitting import fit_features
+from coldhash.features.groups import Features
 from coldhash.items import CodeItems
 from coldhash.models.callbacks import Callback
 from coldhash.models.diagnostics import Clock, code_report, warn_of_collapse

@@ -20,7 +20,8 @@ from coldhash.encoders.cell import CellEncoder
 from coldhash.encoders.encoded import Encoder
 from coldhash.encoders.stack import NoEncoder
 from coldhash.errors import SettingError
-from coldhash.features.groups import FeatureEncoder, fit_features
+from coldhash.features.fitting import fit_features
+from coldhash.features.groups import FeatureEncoder
 from coldhash.items import RealItems
 from coldhash.models.callbacks import Callback
 from coldhash.models.favourites import facts_of, favourite_matrix

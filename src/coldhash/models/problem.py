@@ -8,9 +8,9 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.linalg import svds
 
-from coldhash.data.plan import PREFERENCE
 from coldhash.errors import DataError
 from coldhash.features.groups import Features, Matrix
+from coldhash.features.preference import PREFERENCE
 from coldhash.products import times
 
 RIDGES = (1.0, 3.0, 10.0, 30.0, 50.0, 100.0, 200.0, 300.0, 1000.0, 3000.0)

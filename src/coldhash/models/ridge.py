@@ -14,10 +14,11 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from coldhash.data.dataset import Dataset
-from coldhash.data.plan import PREFERENCE
 from coldhash.encoders.stack import StackEncoder, stacked
 from coldhash.errors import DataError, SettingError
-from coldhash.features.groups import FeatureEncoder, Features, fit_features
+from coldhash.features.fitting import fit_features
+from coldhash.features.groups import FeatureEncoder, Features
+from coldhash.features.preference import PREFERENCE
 from coldhash.items import RealItems
 from coldhash.models.callbacks import Callback
 from coldhash.models.favourites import facts_of, favourite_matrix
