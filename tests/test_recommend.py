@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from coldhash import read, split_cold_users
 from coldhash.errors import DataError, SettingError, UnknownId
+from coldhash.evaluate.metrics import accuracy_at
+from coldhash.evaluate.protocol import make_trial, rank, scorer
 from coldhash.models import MODELS
 from coldhash.models.mfdcf import MFDCF
 
@@ -204,3 +206,21 @@ def test_mistakes_are_named(coded, data):
     ridge = MODELS["ridge"]().fit(data)
     with pytest.raises(SettingError, match=r"real-valued.*score='real'"):
         ridge.recommend({"age": 3}, score="hamming")
+
+
+def test_the_rounding_of_the_search_leaves_accuracy_alone():
+    """Accuracy@10 from the order of the lists equals the one from exact scores to 0.1%."""
+    train, cold = split_cold_users(read("sample"), seed=0)
+    model = MFDCF().fit(train)
+    trial = make_trial(train, cold)
+
+    def by_place(people, _):
+        found = model.recommend(people, k=1000, filter_seen=False)
+        scores = np.empty((people.num_rows, 1000))
+        for user, items in enumerate(found.item_ids):
+            scores[user, model.item_ids.rows(items)] = -np.arange(1000)
+        return scores
+
+    exact, listed = rank(scorer(model), trial), rank(by_place, trial)
+    expected = accuracy_at(10, exact.greater, exact.equal)
+    assert accuracy_at(10, listed.greater, listed.equal) == pytest.approx(expected, rel=1e-3)

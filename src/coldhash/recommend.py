@@ -16,6 +16,7 @@ from scipy.sparse import csr_array
 from coldhash import store
 from coldhash.codes import pack, signs
 from coldhash.data.ids import Ids, as_text
+from coldhash.data.ratings import entries_of_rows
 from coldhash.encoders import ENCODERS
 from coldhash.encoders.consensus import ConsensusEncoder
 from coldhash.encoders.encoded import Encoded, Encoder
@@ -275,7 +276,11 @@ class Recommender:
         rows = self.user_ids.rows(user_ids)
         seen = None
         if filter_seen and self.seen is not None:
-            seen = self.seen[rows]
+            # cut by hand: indexing would spread the one stored 1 out over all ratings
+            indptr = np.concatenate([[0], np.cumsum(np.diff(self.seen.indptr)[rows])])
+            items = self.seen.indices[entries_of_rows(self.seen.indptr, rows)]
+            ones = np.ones(len(items), dtype=np.float32)
+            seen = csr_array((ones, items, indptr), shape=(len(rows), self.seen.shape[1]))
         known = Encoded(self.user_vectors[rows], {}, np.zeros(len(rows), dtype=bool))
         return known, [self.user_ids[row] for row in rows], seen
 
@@ -351,6 +356,7 @@ def _restored(facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> Recommen
     encoder = form.restore((facts["encoder"]["state"], part("encoder/")), items, features)
     item_ids = Ids.stored(part("item_ids/"), "item")
     user_ids = Ids.stored(part("user_ids/"), "user")
+    _check_sizes(tensors, len(item_ids), len(user_ids), facts["n_bits"])
     seen = None
     if "seen/indptr" in tensors:
         indices = tensors["seen/indices"]
@@ -373,6 +379,25 @@ def _restored(facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> Recommen
         seen=seen,
         item_table=table,
     )
+
+
+def _check_sizes(
+    tensors: dict[str, np.ndarray], n_items: int, n_users: int, n_bits: int | None
+) -> None:
+    """Refuse parts that do not fit each other; what is inside them is the checksum's job."""
+    sizes = {"popularity": n_items, "items/order": n_items, "items/rank": n_items}
+    sizes |= {"item_ids/order": n_items, "user_ids/order": n_users, "users/vectors": n_users}
+    sizes["seen/indptr"] = n_users + 1
+    for name, size in sizes.items():
+        if name in tensors and len(tensors[name]) != size:
+            raise ValueError(f"{name} holds {len(tensors[name])} entries instead of {size}")
+    for ids in ("item_ids", "user_ids"):
+        if tensors[f"{ids}/offsets"][-1] != len(tensors[f"{ids}/bytes"]):
+            raise ValueError(f"{ids} do not end where their text ends")
+    if n_bits is not None:
+        expected = (-(-n_items // 64), -(-n_bits // 8), 64)
+        if tensors["items/stripes"].shape != expected:
+            raise ValueError(f"codes of shape {tensors['items/stripes'].shape}, not {expected}")
 
 
 def _names(users: Any, n_users: int) -> list[str]:

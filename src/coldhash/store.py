@@ -1,24 +1,29 @@
 """The model file: JSON and arrays in the safetensors layout, with a checksum.
 
     8 bytes      the length of the header, little-endian
-    header       JSON: for each tensor its type, shape and place; under `__metadata__` the format
-                 version and, as one JSON text, everything that is not an array
-    tensors      one after the other, wide types first, so that each is aligned
+    header       JSON: first, under `__metadata__`, the format version and, as one JSON text,
+                 everything that is not an array; then for each tensor its type, shape and place
+    tensors      one after the other, in an order in which each is aligned
     checksum     the last tensor: SHA-256 of all bytes before it
 
 Any safetensors reader opens it, and nothing in it can run. It is written beside its place and then
 renamed, so that a crash leaves the old file or the new one. It is read by memory map: processes
-that serve the same file share its pages.
+that serve the same file share its pages. To change it, put another file in its place: a file that
+is overwritten changes under those who serve it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import json
+import math
 import mmap
 import os
+import re
 import secrets
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,7 +37,11 @@ FORMAT = 1
 CHECKSUM = "checksum"
 N_CHECKSUM = 32
 N_LENGTH = 8
+HEAD = re.compile(rb'{"__metadata__":{"format":"coldhash","version":"([0-9]{1,9})"')
+N_HEAD = 64  # bytes that the head fits in
 LARGEST_HEADER = 100_000_000  # as the safetensors readers have it
+LINE = 64  # bytes of a cache line, and what Arrow aligns to
+ABANDONED = 3600  # seconds without a write after which a draft belongs to nobody
 TYPES = {
     "F64": np.float64,
     "F32": np.float32,
@@ -40,62 +49,71 @@ TYPES = {
     "U64": np.uint64,
     "I32": np.int32,
     "U32": np.uint32,
+    "F16": np.float16,
+    "I16": np.int16,
+    "U16": np.uint16,
     "I8": np.int8,
     "U8": np.uint8,
     "BOOL": np.bool_,
 }
 NAMES = {np.dtype(form): name for name, form in TYPES.items()}
+# what a header that is not as written may lead to
+ODD = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
 
 
 def write(path: Path, facts: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> None:
-    """Write a file in one step: whoever looks sees the old one or the new one."""
-    arrays = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    """Write a file in one step: whoever looks sees the old one or the new one.
+
+    A process that is killed leaves a draft behind, `.name.xxxxxxxx.part`; later writes remove it.
+    """
+    arrays = {name: np.asarray(array, order="C") for name, array in tensors.items()}
     header = _header(facts, arrays)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    if len(header) > LARGEST_HEADER:
+        raise ModelFileError(
+            f"{path}: {len(header):,} bytes of labels and settings are more than a file can hold",
+            hint="a column has too many labels: give it a larger min_count",
+        )
     digest = hashlib.sha256()
     try:
-        with draft.open("xb") as file:
-            for part in (header, *(_bytes_of(arrays[name]) for name in _placed(arrays))):
-                digest.update(part)
-                file.write(part)
-            file.write(digest.digest())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, path)
-        _sync_folder(path.parent)
-    except OSError as error:
+        _remove_abandoned(path)
+        draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+        try:
+            with draft.open("xb") as file:
+                for part in (header, *(_bytes_of(arrays[name]) for name in _placed(arrays))):
+                    digest.update(part)
+                    file.write(part)
+                file.write(digest.digest())
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, path)
+        finally:
+            with contextlib.suppress(OSError):
+                draft.unlink(missing_ok=True)
+    except (OSError, ValueError) as error:
         raise SourceError(
-            f"cannot write {path}: {error.strerror}; what was there is untouched",
+            f"cannot write {path}: {_reason(error)}; what was there is untouched",
             hint="make room, or name another folder",
         ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            draft.unlink(missing_ok=True)
+    _sync_folder(path.parent)
 
 
 def read(path: Path, verify: bool = True) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Map a file into memory: what is not an array, and the arrays.
 
-    Without `verify` the checksum is not looked at: only for files that nobody else can have
-    touched.
+    Without `verify` only the header is checked, and that all its tensors are there in full length.
+    What they hold is taken on trust, so that a damaged id or index may give a wrong answer or crash
+    the process: only for files that nobody can have touched since they were verified.
     """
     mapped = _mapped(path)
-    if len(mapped) < N_LENGTH + N_CHECKSUM:
-        raise ModelFileError(f"{path} is too short to be a model file")
+    start = _start(path, mapped)
     if verify:
-        body = memoryview(mapped)[:-N_CHECKSUM]
-        whole = hashlib.sha256(body).digest() == mapped[-N_CHECKSUM:]
-        body.release()
-        if not whole:
-            raise ChecksumError(
-                f"{path}: the checksum does not fit: the file is damaged or no model file",
-                hint="save the model again, or copy the file again",
-            )
-    facts, places = _parsed(path, mapped)
-    start = N_LENGTH + int.from_bytes(mapped[:N_LENGTH], "little")
-    view = np.frombuffer(mapped, dtype=np.uint8)
-    tensors = {name: _tensor(path, view[start:], name, place) for name, place in places.items()}
-    return facts, tensors
+        _verify(path, mapped)
+    try:
+        entries = json.loads(mapped[N_LENGTH:start])
+        facts = json.loads(entries.pop("__metadata__")["facts"])
+        return facts, _tensors(mapped, start, entries)
+    except ODD as error:
+        raise ModelFileError(f"{path}: its header cannot be read: {error!r}") from None
 
 
 def _header(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
@@ -107,7 +125,7 @@ def _header(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes
         entries[name] = _entry(NAMES[arrays[name].dtype], arrays[name].shape, start, end)
     entries[CHECKSUM] = _entry("U8", (N_CHECKSUM,), end, end + N_CHECKSUM)
     text = json.dumps(entries, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 64)  # the tensors start aligned
+    text += b" " * (-(N_LENGTH + len(text)) % LINE)  # the tensors start aligned
     return len(text).to_bytes(N_LENGTH, "little") + text
 
 
@@ -116,76 +134,114 @@ def _entry(dtype: str, shape: tuple[int, ...], start: int, end: int) -> dict[str
 
 
 def _placed(arrays: Mapping[str, np.ndarray]) -> list[str]:
-    """Order tensors so that each starts at a multiple of its item size."""
-    return sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
+    """Order tensors so that each is aligned: whole cache lines first, then wide types first."""
+    return sorted(
+        arrays,
+        key=lambda name: (arrays[name].nbytes % LINE > 0, -arrays[name].dtype.itemsize, name),
+    )
 
 
 def _bytes_of(array: np.ndarray) -> Any:
     return array.reshape(-1).view(np.uint8).data  # hashed and written without a copy
 
 
+def _remove_abandoned(path: Path) -> None:
+    """Remove the drafts of processes that were killed: nobody has written to them for long."""
+    for draft in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 8}.part"):
+        with contextlib.suppress(OSError):
+            if draft.stat().st_mtime < time.time() - ABANDONED:
+                draft.unlink()
+
+
 def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)  # so that the new name survives a power cut
-    finally:
-        os.close(handle)
+    """See to it that a new name survives a power cut, where the file system can do that."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
-def _mapped(path: Path) -> mmap.mmap | bytes:
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _mapped(path: Path) -> mmap.mmap:
     try:
         with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size == 0:
-                return b""
-            # copy-on-write: nobody writes, so pages stay shared; compiled code takes arrays that
-            # could be written to by a much quicker way than read-only ones
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-    except OSError as error:
-        raise SourceError(f"cannot read {path}: {error.strerror}") from None
+            if os.fstat(file.fileno()).st_size > 0:
+                # copy-on-write: nobody writes, so pages stay shared; compiled code takes arrays
+                # that could be written to by a much quicker way than read-only ones
+                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    except (OSError, ValueError) as error:
+        raise SourceError(f"cannot read {path}: {_reason(error)}") from None
+    raise ModelFileError(f"{path} is empty: no model file")
 
 
-def _parsed(path: Path, mapped: mmap.mmap | bytes) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read the header: facts and places of tensors."""
-    length = int.from_bytes(mapped[:N_LENGTH], "little")
-    if length > min(LARGEST_HEADER, len(mapped) - N_LENGTH):
-        raise ModelFileError(f"{path}: its header claims {length:,} bytes: no model file")
-    try:
-        entries = json.loads(mapped[N_LENGTH : N_LENGTH + length])
-        metadata = entries.pop("__metadata__")
-        foreign = metadata["format"] != "coldhash"
-        version = int(metadata["version"])
-        entries.pop(CHECKSUM)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        foreign, version = True, 0
-    if foreign:
+def _start(path: Path, mapped: mmap.mmap) -> int:
+    """Find where the tensors start, by as little of the file as tells what it is."""
+    head = HEAD.match(mapped[N_LENGTH : N_LENGTH + N_HEAD])
+    if head is None:
         raise ModelFileError(f"{path} is not a model file of coldhash")
-    if version > FORMAT:
+    if int(head[1]) > FORMAT:
         raise ModelFileError(
-            f"{path} is of format {version}, newer than this version reads ({FORMAT})",
+            f"{path} is of format {int(head[1])}, newer than this version reads ({FORMAT})",
             hint="upgrade coldhash",
         )
-    return json.loads(metadata["facts"]), entries
+    length = int.from_bytes(mapped[:N_LENGTH], "little")
+    if length > min(LARGEST_HEADER, len(mapped) - N_LENGTH - N_CHECKSUM):
+        raise ModelFileError(
+            f"{path} is damaged: its header claims {length:,} bytes",
+            hint="save the model again, or copy the file again",
+        )
+    return N_LENGTH + length
 
 
-def _tensor(path: Path, body: np.ndarray, name: str, place: Any) -> np.ndarray:
-    try:
-        start, end = place["data_offsets"]
-        form, shape = np.dtype(TYPES[place["dtype"]]), tuple(place["shape"])
-        if not 0 <= start <= end <= len(body):
-            raise ValueError("outside the file")
-        return body[start:end].view(form).reshape(shape)
-    except (ValueError, KeyError, TypeError) as error:
-        raise ModelFileError(f"{path}: tensor {name!r} cannot be read: {error}") from None
+def _verify(path: Path, mapped: mmap.mmap) -> None:
+    body = memoryview(mapped)[:-N_CHECKSUM]
+    whole = hashlib.sha256(body).digest() == mapped[-N_CHECKSUM:]
+    body.release()
+    if not whole:
+        raise ChecksumError(
+            f"{path} is damaged: the checksum does not fit",
+            hint="save the model again, or copy the file again",
+        )
+    mapped.madvise(mmap.MADV_DONTNEED)  # what is not used need not be in memory
+
+
+def _tensors(mapped: mmap.mmap, start: int, entries: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Cut the tensors out; as each begins where the last one ends, nothing may be missing."""
+    tensors: dict[str, np.ndarray] = {}
+    end = 0
+    for name, entry in entries.items():
+        form, shape = np.dtype(TYPES[entry["dtype"]]), entry["shape"]
+        if not all(type(n) is int and n >= 0 for n in shape):
+            raise ValueError(f"{name!r} has the shape {shape}")
+        begin, end = end, end + math.prod(shape) * form.itemsize
+        if entry["data_offsets"] != [begin, end] or begin % form.itemsize:
+            raise ValueError(f"{name!r} is out of place")
+        if start + end > len(mapped):
+            raise ValueError(f"{name!r} is cut off")
+        values = np.frombuffer(mapped, form, math.prod(shape), start + begin)
+        tensors[name] = values.reshape(shape)
+    if start + end != len(mapped) or tensors.pop(CHECKSUM).nbytes != N_CHECKSUM:
+        raise ValueError("the file does not end where the tensors do")
+    return tensors
 
 
 def arrow_bytes(table: pa.Table) -> np.ndarray:
     """Turn a table into bytes that can be a tensor."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, table.schema) as writer:
+    with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
+    sink.write(bytes(-sink.tell() % LINE))
     return np.frombuffer(sink.getvalue(), dtype=np.uint8)
 
 
 def arrow_table(content: np.ndarray) -> pa.Table:
     """Undo `arrow_bytes`, without copying."""
-    return pa.ipc.open_file(pa.py_buffer(content)).read_all()
+    try:
+        return pa.ipc.open_stream(pa.py_buffer(content)).read_all()
+    except (pa.ArrowException, OSError) as error:
+        raise ModelFileError(f"the table cannot be read: {error}") from None

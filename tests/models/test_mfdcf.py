@@ -419,3 +419,21 @@ def test_the_report_says_what_a_reader_wants(small):
         assert 0 <= report[codes]["mean_imbalance"] <= 1
         assert 0 <= report[codes]["mean_correlation"] <= 1
     assert sum(report["seconds"].values()) > 0
+
+
+def test_no_user_table_at_all():
+    """Items described, users not: people are known by what they rate."""
+    data = read("sample", n_users=120, n_items=60)
+    items = data.items.append_column("item_id", data.ratings.items.values)
+    owners = np.repeat(np.arange(120), data.ratings.per_user)
+    bare = Dataset.from_tables(
+        {
+            "user_id": [data.ratings.users[row] for row in owners],
+            "item_id": [data.ratings.items[row] for row in data.ratings.matrix.indices],
+            "rating": data.ratings.matrix.data,
+        },
+        items=items,
+    )
+    model = MFDCF(n_bits=32).fit(bare)
+    assert len(model.recommend({"history": {"1": 5, "2": 4}}, k=5).item_ids[0]) == 5
+    assert model.encode({}).fallback[0]

@@ -85,7 +85,10 @@ class FeatureEncoder:
 
         From `ratings` (people x items), if given, the preference group is made.
         """
-        return self.encode(*as_columns(people), ratings)
+        columns, n_rows = as_columns(people)
+        if not columns and ratings is not None:  # a table without columns does not know its length
+            n_rows = ratings.shape[0]
+        return self.encode(columns, n_rows, ratings)
 
     def encode(
         self, columns: Mapping[str, Any], n_rows: int, ratings: csr_array | None

@@ -46,7 +46,6 @@ class Popularity:
         if self.cell:
             encoder = _cell_encoder(features, self.cell)
             vectors = self._by_cell(encoder, features, data, liked)
-        n_users = len(data.ratings.users)
         return Recommender(
             **facts_of(data),
             name="popularity",
@@ -54,7 +53,9 @@ class Popularity:
             features=features,
             encoder=encoder,
             items=RealItems(vectors),
-            user_vectors=np.ones((n_users, 1), dtype=np.float32),
+            user_vectors=encoder.encode(
+                features.apply(data.users, data.ratings.matrix), None
+            ).vectors,
         )
 
     def _by_cell(
