@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,7 @@ from coldhash.models import MODELS
 from coldhash.models.mfdcf import MFDCF
 from coldhash.models.popularity import Popularity
 
-SETTINGS = {name: form() for name, form in MODELS.items()} | {
+SETTINGS = {name: MODELS[name]() for name in ("mfdcf", "mf", "popularity", "ridge")} | {
     "mfdcf, 16 bits": MFDCF(n_bits=16),
     "mfdcf, as printed": MFDCF(
         n_bits=16,
@@ -50,6 +52,14 @@ def test_a_checkerboard_is_learned(name):
     for parity, own in (("even", 0), ("odd", 1)):
         scores = model.score(model.encode({"parity": parity}))[0]
         assert scores[own::2].min() > scores[1 - own :: 2].max()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_is_put_to_the_contract(name):
+    """Here, or in a test file of its own."""
+    own = {"biased-mf": "biased_mf", "sign-lsh": "lsh"}.get(name, name)
+    file = Path(__file__).with_name(f"test_{own}.py")
+    assert name in SETTINGS or "contract.CHECKS" in file.read_text()
 
 
 def test_settings_cannot_recommend():

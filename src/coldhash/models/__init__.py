@@ -5,11 +5,19 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from coldhash.data.dataset import Dataset
+from coldhash.models.bccf import BCCF
+from coldhash.models.biased_mf import BiasedMF
 from coldhash.models.callbacks import Callback
+from coldhash.models.cbfknn import CBFKNN
+from coldhash.models.ch import CH
+from coldhash.models.itq import ITQ
+from coldhash.models.lsh import LSH, SignLSH
 from coldhash.models.mf import MF
 from coldhash.models.mfdcf import MFDCF
 from coldhash.models.popularity import Popularity
+from coldhash.models.pph import PPH
 from coldhash.models.ridge import Ridge
+from coldhash.models.zsr import ZSR
 from coldhash.recommend import Recommender
 
 
@@ -25,7 +33,19 @@ class Model(Protocol):
 
 MODELS: dict[str, type[Model]] = {
     "mfdcf": MFDCF,
+    # the baselines of its paper
+    "cbfknn": CBFKNN,
+    "zsr": ZSR,
+    # the related systems that it names
+    "lsh": LSH,
+    "sign-lsh": SignLSH,
+    "itq": ITQ,
+    "bccf": BCCF,
+    "ch": CH,
+    "pph": PPH,
     "mf": MF,
+    "biased-mf": BiasedMF,
+    # the controls that every table must show
     "popularity": Popularity,
     "ridge": Ridge,
 }

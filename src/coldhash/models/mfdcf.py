@@ -47,6 +47,7 @@ from coldhash.models.problem import (
     make_strangers,
     make_target,
 )
+from coldhash.models.settings import check_settings
 from coldhash.models.steps import (
     State,
     beyond_rank,
@@ -92,25 +93,29 @@ class MFDCF:
     cold_rotation: bool = True  # False: codes of strangers without R, as printed
 
     def __post_init__(self) -> None:
-        checks = {
-            "n_bits": 1 <= self.n_bits <= 1024,
-            "fit_weight": self.fit_weight > 0,
-            "code_weight": self.code_weight >= 0,
-            "rank_weight": self.rank_weight >= 0,
-            "retained_rank": self.retained_rank is None or 0 < self.retained_rank <= self.n_bits,
-            "ridge": self.ridge is None or self.ridge > 0,
-            "n_rounds": self.n_rounds is None or self.n_rounds >= 1,
-            "tolerance": self.tolerance >= 0,
-            "n_sweeps": self.n_sweeps >= 1,
-            "stranger_weight": self.stranger_weight is None or 0 <= self.stranger_weight < 1,
-            "stranger_code_share": 0 <= (self.stranger_code_share or 0) <= 1,
-            "svd_rank": self.svd_rank is None or self.svd_rank >= 1,
-            "rotation": self.rotation in ROTATIONS,
-            "item_step": self.item_step in ITEM_STEPS,
-        }
-        for name, holds in checks.items():
-            if not holds:
-                raise SettingError(f"MFDCF: {name}={getattr(self, name)!r}", hint=HINTS[name])
+        check_settings(
+            self,
+            n_bits=(1 <= self.n_bits <= 1024, "1 to 1024"),
+            fit_weight=(self.fit_weight > 0, "above 0"),
+            code_weight=(self.code_weight >= 0, "0 or more"),
+            rank_weight=(self.rank_weight >= 0, "0 or more"),
+            retained_rank=(
+                self.retained_rank is None or 0 < self.retained_rank <= self.n_bits,
+                "1 to n_bits",
+            ),
+            ridge=(self.ridge is None or self.ridge > 0, "above 0, or None to choose it"),
+            n_rounds=(self.n_rounds is None or self.n_rounds >= 1, "1 or more"),
+            tolerance=(self.tolerance >= 0, "0 or more"),
+            n_sweeps=(self.n_sweeps >= 1, "1 or more"),
+            stranger_weight=(
+                self.stranger_weight is None or 0 <= self.stranger_weight < 1,
+                "from 0 to below 1, or None",
+            ),
+            stranger_code_share=(0 <= (self.stranger_code_share or 0) <= 1, "from 0 to 1, or None"),
+            svd_rank=(self.svd_rank is None or self.svd_rank >= 1, "1 or more, or None"),
+            rotation=(self.rotation in ROTATIONS, f"one of {', '.join(ROTATIONS)}"),
+            item_step=(self.item_step in ITEM_STEPS, f"one of {', '.join(ITEM_STEPS)}"),
+        )
 
     def fit(self, data: Dataset, seed: int = 0, callback: Callback | None = None) -> Recommender:
         """Alternate the steps until (9) hardly falls; `callback` is told each round and (9)."""
@@ -253,21 +258,3 @@ def _default(setting: float | None, default: float) -> float:
 def _shares(weights: dict[str, float]) -> dict[str, float]:
     total = sum(weights.values())
     return {name: weight / total for name, weight in weights.items()}
-
-
-HINTS: dict[str, str] = {
-    "n_bits": "1 to 1024",
-    "fit_weight": "above 0",
-    "code_weight": "0 or more",
-    "rank_weight": "0 or more",
-    "retained_rank": "1 to n_bits",
-    "ridge": "above 0, or None to choose it",
-    "n_rounds": "1 or more",
-    "tolerance": "0 or more",
-    "n_sweeps": "1 or more",
-    "stranger_weight": "from 0 to below 1, or None",
-    "stranger_code_share": "from 0 to 1, or None",
-    "svd_rank": "1 or more, or None",
-    "rotation": f"one of {', '.join(ROTATIONS)}",
-    "item_step": f"one of {', '.join(ITEM_STEPS)}",
-}

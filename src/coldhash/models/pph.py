@@ -42,7 +42,7 @@ class PPH:
     n_bits: int = 62  # r: with the two for the length, one word
     length_weight: float = 1.0  # λ
     n_rounds: int = 15
-    n_sweeps: int = 2  # over the numbers of a row, in each round
+    n_sweeps: int = 1  # over the numbers of a row, in each round
     map_ridge: float = 100.0  # λ of the map from features
 
     def __post_init__(self) -> None:
@@ -112,22 +112,33 @@ def half(
 
 @njit(parallel=True, cache=True)
 def _half(indptr, indices, values, U, V, middle, weight, n_sweeps, order):  # type: ignore[no-untyped-def]
-    """Set the numbers of each row one after the other; rows do not know of each other."""
+    """Improve each row; rows do not know of each other."""
     for position in prange(len(order)):
         u = order[position]
         start, end = indptr[u], indptr[u + 1]
-        chosen = np.ascontiguousarray(V[indices[start:end]].T)
-        residual = values[start:end] - chosen.T @ U[u]
-        length = U[u] @ U[u]
-        for _ in range(n_sweeps):
-            for k in range(U.shape[1]):
-                v, old = chosen[k], U[u, k]
-                curve = v @ v
-                new = lowest(curve, v @ residual + curve * old, length - old * old - middle, weight)
-                residual -= (new - old) * v
-                length += new * new - old * old
-                U[u, k] = new
+        _row(indices[start:end], values[start:end], U[u], V, middle, weight, n_sweeps)
     return U
+
+
+@njit(cache=True)
+def _row(items, values, u, V, middle, weight, n_sweeps):  # type: ignore[no-untyped-def]
+    """Set the numbers of one row one after the other, in place."""
+    chosen, residual = np.empty((len(u), len(items))), values.copy()
+    for j in range(len(items)):
+        for k in range(len(u)):
+            chosen[k, j] = V[items[j], k]
+            residual[j] -= u[k] * chosen[k, j]
+    length = np.dot(u, u)
+    for _ in range(n_sweeps):
+        for k in range(len(u)):
+            v, old = chosen[k], u[k]
+            curve = np.dot(v, v)
+            pull = np.dot(v, residual) + curve * old
+            new = lowest(curve, pull, length - old * old - middle, weight)
+            for j in range(len(v)):
+                residual[j] -= (new - old) * v[j]
+            length += new * new - old * old
+            u[k] = new
 
 
 @njit(cache=True)
