@@ -6,7 +6,6 @@ the catalogue. Positions of the index are in this order, so that ties need no co
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +25,7 @@ SPLIT_GROUPS = 1 << 10  # a lone query is split over threads in ranges no smalle
 
 Lists = tuple[np.ndarray, np.ndarray]  # starts and sorted positions, query after query
 NO_LISTS: Lists = (np.zeros(0, np.int64), np.zeros(0, np.int32))
+BYTES, WORDS = np.zeros(0, np.uint8), np.zeros(0, np.uint16)  # tell a kernel how wide sums are
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,12 +82,10 @@ class CodeIndex:
         codes = np.ascontiguousarray(queries, dtype="<u8").view(np.uint8)
         if codes.shape[1] != n_bytes:
             codes = np.ascontiguousarray(codes[:, :n_bytes])
-        kind = np.uint8 if self.n_bits <= NARROW_BITS else np.uint16
+        sums = BYTES if self.n_bits <= NARROW_BITS else WORDS
         outputs = (np.int32, np.int32)
-        rows, distances = self._run(
-            hamming_kernel, codes, k, excluded, listed, threads, kind, outputs
-        )
-        return rows, distances
+        found = self._run(hamming_kernel, codes, k, excluded, listed, threads, sums, outputs)
+        return found[0], found[1]
 
     def weighted(
         self,
@@ -104,15 +102,15 @@ class CodeIndex:
         """
         if queries.shape[1:] != (self.n_bits,):
             raise DataError(f"{queries.shape} are no queries of {self.n_bits} numbers")
-        with np.errstate(over="ignore"):  # what float32 cannot hold is refused below
-            queries = np.ascontiguousarray(queries, dtype=np.float32)
+        if queries.dtype != np.float32:
+            with np.errstate(over="ignore"):  # what float32 cannot hold is refused below
+                queries = queries.astype(np.float32)
+        queries = np.ascontiguousarray(queries)
         if not np.isfinite(queries).all():
             raise DataError("a query holds NaN or infinity")
         outputs = (np.int32, np.int32, np.float64)
-        rows, _, scores = self._run(
-            weighted_kernel, queries, k, excluded, listed, threads, np.uint16, outputs
-        )
-        return rows, scores
+        found = self._run(weighted_kernel, queries, k, excluded, listed, threads, WORDS, outputs)
+        return found[0], found[2]
 
     def lists(self, lists: Sequence[Any]) -> Lists:
         """Turn lists of rows, one a query, into what the scan wants."""
@@ -132,41 +130,38 @@ class CodeIndex:
         excluded: Lists | None,
         listed: Lists | None,
         threads: int,
-        kind: type[np.generic],
+        sums: np.ndarray,
         outputs: tuple[type[np.generic], ...],
     ) -> list[np.ndarray]:
-        """Call the kernel once, or for chunks of queries, or for ranges of items of a few queries.
-
-        Gives what the kernel fills, arrays of the types in `outputs`: rows first, then distances.
-        """
+        """Call the kernel; gives what it fills: rows, distances, then the rest of `outputs`."""
         n_queries, n_groups = len(queries), len(self.stripes)
         _check(k, threads, n_queries, excluded, listed)
-        skip, skipped = excluded or NO_LISTS
-        only, chosen = listed or NO_LISTS
-        tile = 1 if n_queries == 1 else TILE if kind is np.uint8 else TILE // 2
-        parts, step = 1, max(n_queries, 1)
-        if threads > 1 and n_queries >= threads:
-            step = tile * -(-n_queries // (4 * threads * tile))  # four chunks a thread even out
-        elif threads > 1 and listed is None:
-            parts = max(1, min(threads, n_groups // SPLIT_GROUPS))
-        shape = (n_queries, min(k, len(self)))
-        found = [[np.empty(shape, dtype) for dtype in outputs] for _ in range(parts)]
+        if not queries.flags.writeable:  # or numba would compile the kernel anew
+            queries = queries.copy()
+        filters = (*(excluded or NO_LISTS), *(listed or NO_LISTS))
+        shape = (n_queries, min(k, len(self.order)))
 
-        def task(part: int, begin: int) -> None:
-            some, ends = slice(begin, begin + step), slice(begin, begin + step + 1)
-            edges = n_groups * part // parts, n_groups * (part + 1) // parts
-            filters = (skip[ends], skipped, only[ends], chosen)
-            sums = np.empty((tile, GROUP), kind)
-            mine = [values[some] for values in found[part]]
-            kernel(self.stripes, self.order, *edges, *filters, sums, queries[some], *mine)
+        def scan(first: int, last: int, begin: int, end: int, found: list[np.ndarray]) -> None:
+            skip, skipped, only, chosen = filters
+            some, ends = slice(begin, end), slice(begin, end + 1)
+            mine = (skip[ends], skipped, only[ends], chosen, sums, queries[some])
+            kernel(self.stripes, self.order, first, last, *mine, *[each[some] for each in found])
 
-        if parts == 1 and step >= n_queries:
-            filters = (skip, skipped, only, chosen)
-            sums = np.empty((tile, GROUP), kind)
-            kernel(self.stripes, self.order, 0, n_groups, *filters, sums, queries, *found[0])
-        else:
-            share(task, list(itertools.product(range(parts), range(0, n_queries, step))), threads)
-        return found[0] if parts == 1 else _merged(found)
+        parts = min(threads, n_groups // SPLIT_GROUPS)
+        if 0 < n_queries < threads and parts > 1 and listed is None:
+            edges = [n_groups * part // parts for part in range(parts + 1)]
+            ranges = [[np.empty(shape, dtype) for dtype in outputs] for _ in range(parts)]
+            tasks = [(*edges[i : i + 2], 0, n_queries, ranges[i]) for i in range(parts)]
+            share(scan, tasks, threads)
+            return _merged(ranges)
+        found = [np.empty(shape, dtype) for dtype in outputs]
+        if threads == 1 or n_queries <= 1:
+            kernel(self.stripes, self.order, 0, n_groups, *filters, sums, queries, *found)
+            return found
+        step = TILE * -(-n_queries // (4 * threads * TILE))  # chunks of uneven cost even out
+        begins = range(0, n_queries, step)
+        share(scan, [(0, n_groups, begin, begin + step, found) for begin in begins], threads)
+        return found
 
 
 def _check(
@@ -228,4 +223,5 @@ def share(task: Callable[..., None], arguments: Sequence[Any], threads: int) -> 
     pending = [_workers.submit(drain) for _ in range(min(threads, len(arguments)) - 1)]
     drain()
     for future in pending:
-        future.result()
+        if not future.cancel():  # one that has not begun has nothing left to do
+            future.result()

@@ -8,7 +8,7 @@ Items are stored in the order in which ties are broken, in groups of 64, one row
 byte of the code: `stripes[group, byte, lane]`. A table of 16 entries per half byte then gives the
 distances of 32 items per shuffle (`lanes.py`).
 
-A histogram of accepted distances yields the k-th best so far; a group with no item below it costs
+Counts of accepted distances yield the k-th best so far; a group with no item below it costs
 one comparison. Positions come in ascending order, so ties need no comparison. A real query is
 scanned with tables of 7 bits, rounded down; the rounding bound keeps every item that may belong to
 the answer, and those few are ordered by their exact integer distance.
@@ -21,13 +21,14 @@ from collections import namedtuple
 import numpy as np
 from numba import njit
 
-from coldhash.search.lanes import GROUP, lowest_bit, sums_one, sums_tile
+from coldhash.search.lanes import GROUP, TILE, lowest_bit, sums_one, sums_tile
 
 ROUNDING = 15  # bits dropped from exact table entries in the rounded tables
 WEIGHT_LIMIT = 127.5 * (1 << ROUNDING)  # heaviest half byte: 7 bits rounded, two fit a byte
 QUERIES = 16  # queries that share one pass over a block of items
 BLOCK_BYTES = 1 << 14  # item bytes per block: stays in the first-level cache
-BUCKETS = 512  # most histogram buckets of a real query (a Hamming query has one per distance)
+BUCKETS = 512  # most buckets of distances of a real query (a Hamming query has one per distance)
+FEW = 16  # keys up to which insertion is the fastest sort
 
 # What is scanned: groups first..last of stripes, or only the listed positions; filters by query
 # as (starts, sorted positions). `order` turns positions into rows of the catalogue.
@@ -50,7 +51,7 @@ _POPCOUNT = np.array([bin(value).count("1") for value in range(16)], np.uint8)
 
 @njit(cache=True, nogil=True)
 def _hamming_tables(code, rounded):
-    """rounded[nibble, value] = number of bits in which value differs from the query's nibble."""
+    """rounded[half byte, value] = number of bits in which value differs from the query's."""
     for byte in range(code.shape[0]):
         low, high = code[byte] & 15, code[byte] >> 4
         for value in range(16):
@@ -60,7 +61,7 @@ def _hamming_tables(code, rounded):
 
 @njit(cache=True, nogil=True)
 def _weight_unit(query):
-    """Float weight of one integer unit, so that the heaviest nibble just fits WEIGHT_LIMIT."""
+    """Float weight of one integer unit, so that the heaviest half byte just fits WEIGHT_LIMIT."""
     heaviest = 0.0
     for start in range(0, query.shape[0], 4):
         weight = 0.0
@@ -72,16 +73,16 @@ def _weight_unit(query):
 
 @njit(cache=True, nogil=True)
 def _weighted_tables(query, unit, rounded, exact, state):
-    """exact[nibble, value] = weight of the bits of value that disagree with the query's signs.
+    """exact[half byte, value] = weight of the bits of value that disagree with the query's signs.
 
     Sets the slack and shift of the rounded tables; returns the total weight.
     """
-    total, error, largest = 0, 0, 0
-    for nibble in range(exact.shape[0]):
-        row, heaviest, worst = exact[nibble], 0, 0
+    total, error = 0, 0
+    for half in range(exact.shape[0]):
+        row, heaviest, worst = exact[half], 0, 0
         row[0] = 0
         for j in range(4):
-            bit = 4 * nibble + j
+            bit = 4 * half + j
             value = np.float64(query[bit]) if bit < query.shape[0] else 0.0
             weight = np.int32(np.floor(abs(value) / unit + 0.5))
             heaviest += weight
@@ -90,14 +91,13 @@ def _weighted_tables(query, unit, rounded, exact, state):
                 row[known + (1 << j)] = agrees + (weight if value < 0 else 0)
                 row[known] = agrees + (0 if value < 0 else weight)
         for value in range(16):
-            rounded[nibble, value] = row[value] >> ROUNDING
+            rounded[half, value] = row[value] >> ROUNDING
             worst = max(worst, row[value] & ((1 << ROUNDING) - 1))
         total += heaviest
         error += worst
-        largest += heaviest >> ROUNDING
     state[SLACK] = 1 + (error >> ROUNDING)
     state[SHIFT] = 0
-    while largest >> state[SHIFT] >= BUCKETS:
+    while total >> ROUNDING >> state[SHIFT] >= BUCKETS:
         state[SHIFT] += 1
     return total
 
@@ -114,7 +114,7 @@ def _distance(stripes, position, table):
 
 
 @njit(cache=True, nogil=True)
-def _take(hits, base, listed, sums, lane_row, query, k, excluded, counts, keys, state):
+def _take(hits, base, listed, sums, sums_row, query, k, excluded, counts, keys, state):
     """Offer the lanes below the limit, in tie order; lower the limit to what may still enter."""
     bound, within, limit = state[query, BOUND], state[query, WITHIN], state[query, LIMIT]
     size, cursor, stop = state[query, SIZE], state[query, CURSOR], state[query, STOP]
@@ -122,7 +122,7 @@ def _take(hits, base, listed, sums, lane_row, query, k, excluded, counts, keys, 
     while hits != 0:
         lane = np.int64(lowest_bit(hits))
         hits &= hits - np.uint64(1)
-        distance = np.int64(sums[lane_row, lane])
+        distance = np.int64(sums[sums_row, lane])
         if distance >= limit:
             continue
         position = np.int64(listed[base + lane]) if listed.shape[0] > 0 else base + lane
@@ -140,6 +140,7 @@ def _take(hits, base, listed, sums, lane_row, query, k, excluded, counts, keys, 
                 within -= counts[query, bound]
                 bound -= 1
             if within >= k:
+                # with the slack it may pass what 16 bits hold, where it started
                 limit = min(limit, ((bound + 1) << shift) - 1 + slack)
     state[query, BOUND], state[query, WITHIN], state[query, LIMIT] = bound, within, limit
     state[query, SIZE], state[query, CURSOR] = size, cursor
@@ -188,19 +189,60 @@ def _answer_counted(order, counts, keys, state, rows, distances):
 
 
 @njit(cache=True, nogil=True)
-def _answer_exact(stripes, order, exact, keys, state, rows, distances):
+def _insertion_sort(keys, begin, end):
+    for i in range(begin + 1, end):
+        key, j = keys[i], i
+        while j > begin and keys[j - 1] > key:
+            keys[j] = keys[j - 1]
+            j -= 1
+        keys[j] = key
+
+
+@njit(cache=True, nogil=True)
+def _sort(keys, counts, shift, k):
+    """Give the keys with the k smallest first, in order: by bucket, then within each bucket.
+
+    Most buckets hold a key or two: three times as fast as a sort of all keys.
+    """
+    counts[:] = 0
+    for key in keys:
+        counts[key >> shift] += 1
+    start = 0
+    for bucket in range(counts.shape[0]):
+        count = counts[bucket]
+        counts[bucket] = start
+        start += count
+    ordered = np.empty_like(keys)
+    for key in keys:
+        bucket = key >> shift
+        ordered[counts[bucket]] = key
+        counts[bucket] += 1
+    begin = 0
+    for end in counts:  # each count has become the end of its bucket
+        if end - begin > FEW:
+            ordered[begin:end].sort()
+        else:
+            _insertion_sort(ordered, begin, end)
+        begin = end
+        if begin >= k:
+            break
+    return ordered
+
+
+@njit(cache=True, nogil=True)
+def _answer_exact(stripes, order, exact, counts, keys, state, rows, distances):
     """Order the survivors of the rounded scan by exact distance, then position."""
     kept = 0
     for i in range(state[SIZE]):
-        if keys[i] >> 32 <= state[LIMIT]:
+        if keys[i] >> 32 < state[LIMIT]:
             position = keys[i] & 0xFFFFFFFF
             keys[kept] = _distance(stripes, position, exact) << 32 | position
             kept += 1
-    keys[:kept].sort()
     found = min(rows.shape[0], kept)
+    ordered = _sort(keys[:kept], counts, 32 + ROUNDING + state[SHIFT], found)
     for i in range(found):
-        rows[i] = order[keys[i] & 0xFFFFFFFF]
-        distances[i] = keys[i] >> 32
+        rows[i] = order[ordered[i] & 0xFFFFFFFF]
+        distances[i] = ordered[i] >> 32
     return found
 
 
@@ -217,11 +259,8 @@ def _scan_one(items, query, sums, pools, k):
     """One query against all groups."""
     stripes, order, first, last, _, excluded, _, _ = items
     rounded, exact, counts, keys, state = pools
-    limits, hits, listed = (
-        state[query, LIMIT : LIMIT + 1].copy(),
-        np.empty(1, np.uint64),
-        excluded[:0],
-    )
+    limits, hits = state[query, LIMIT : LIMIT + 1].copy(), np.empty(1, np.uint64)
+    listed = excluded[:0]
     for group in range(first, last):
         if sums_one(stripes, group, rounded, query, limits, sums, hits) != 0:
             mask = hits[0] & _valid(group, order.shape[0])
@@ -278,6 +317,13 @@ def _scan_listed(items, query, listed, sums, pools, k):
 
 
 @njit(cache=True, nogil=True)
+def _sums(n_queries, like):
+    """Room for the distances of a group: to a lone query, or to a tile of queries."""
+    tile = 1 if n_queries == 1 else TILE if like.itemsize == 1 else TILE // 2
+    return np.empty((tile, GROUP), like.dtype)
+
+
+@njit(cache=True, nogil=True)
 def _workspace(n_queries, tile, n_bytes, n_buckets, k, exact_rows):
     """Tables and pools for the queries that share a pass, allocated once per call."""
     width = min(n_queries + tile - 1, QUERIES)
@@ -325,8 +371,16 @@ def _search(items, begin, count, sums, pools, rows, distances):
         if state[SLACK] == 0:
             found = _answer_counted(items.order, pools.counts[i], keys, state, my_rows, mine)
         else:
-            exact = pools.exact[i]
-            found = _answer_exact(items.stripes, items.order, exact, keys, state, my_rows, mine)
+            found = _answer_exact(
+                items.stripes,
+                items.order,
+                pools.exact[i],
+                pools.counts[i],
+                keys,
+                state,
+                my_rows,
+                mine,
+            )
         my_rows[found:], mine[found:] = -1, -1
 
 
@@ -340,7 +394,7 @@ def hamming_kernel(
     excluded,
     listed_starts,
     listed,
-    sums,
+    like,
     codes,
     rows,
     distances,
@@ -348,6 +402,7 @@ def hamming_kernel(
     """Hamming search of packed codes (uint8[n_queries, n_bytes])."""
     items = Items(stripes, order, first, last, excluded_starts, excluded, listed_starts, listed)
     n_queries, n_bytes = codes.shape
+    sums = _sums(n_queries, like)
     pools = _workspace(n_queries, sums.shape[0], n_bytes, 8 * n_bytes + 1, rows.shape[1], 0)
     for begin in range(0, n_queries, QUERIES):
         count = min(QUERIES, n_queries - begin)
@@ -366,7 +421,7 @@ def weighted_kernel(
     excluded,
     listed_starts,
     listed,
-    sums,
+    like,
     queries,
     rows,
     distances,
@@ -375,6 +430,7 @@ def weighted_kernel(
     """Search of real queries (float32[n_queries, n_bits]): exact over 20-bit weights."""
     items = Items(stripes, order, first, last, excluded_starts, excluded, listed_starts, listed)
     n_queries, halves = queries.shape[0], 2 * stripes.shape[1]
+    sums = _sums(n_queries, like)
     pools = _workspace(n_queries, sums.shape[0], halves // 2, BUCKETS, rows.shape[1], halves)
     totals, units = np.empty(n_queries, np.int64), np.empty(n_queries, np.float64)
     for begin in range(0, n_queries, QUERIES):

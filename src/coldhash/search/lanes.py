@@ -67,13 +67,19 @@ def _finish(builder, sums, limit, out):
     return builder.zext(builder.bitcast(below, ir.IntType(UNIT)), ir.IntType(GROUP))
 
 
+def _load(builder, base, offset, vector):
+    place = builder.bitcast(builder.gep(base, [offset]), vector.as_pointer())
+    return builder.load(place, align=1)
+
+
 def _emit_sums(context, builder, sig, args, tile, narrow):
     """Code of sums_one and sums_tile: loop over code bytes, all sums in registers."""
-    arrays = {
-        i: context.make_array(sig.args[i])(context, builder, args[i]) for i in (0, 2, 4, 5, 6)
-    }
-    n_bytes = cgutils.unpack_tuple(builder, arrays[0].shape)[1]
-    word, byte, long = n_bytes.type, ir.IntType(8), ir.IntType(64)
+    stripes, rounded, limits, out, hits = (
+        context.make_array(sig.args[i])(context, builder, args[i]) for i in (0, 2, 4, 5, 6)
+    )
+    group, first = args[1], args[3]
+    n_bytes = cgutils.unpack_tuple(builder, stripes.shape)[1]
+    word, byte = n_bytes.type, ir.IntType(8)
     row, table = ir.VectorType(byte, UNIT), ir.VectorType(byte, 16)
     total = row if narrow else ir.VectorType(ir.IntType(16), UNIT // 2)
     shape = [(query, unit) for query in range(tile) for unit in range(GROUP // UNIT)]
@@ -83,32 +89,34 @@ def _emit_sums(context, builder, sig, args, tile, narrow):
     for place in itertools.chain(*sums.values()):
         builder.store(_splat(total, 0), place)
 
-    def load(base, offset, vector):
-        place = builder.bitcast(builder.gep(base, [offset]), vector.as_pointer())
-        return builder.load(place, align=1)
-
-    size = builder.mul(n_bytes, word(32))
-    codes = builder.gep(arrays[0].data, [builder.mul(builder.mul(args[1], n_bytes), word(GROUP))])
-    tables = [builder.mul(builder.add(args[3], word(query)), size) for query in range(tile)]
+    size = builder.mul(n_bytes, word(32))  # of the tables of a query: two of 16 bytes a byte
+    codes = builder.gep(stripes.data, [builder.mul(builder.mul(group, n_bytes), word(GROUP))])
+    tables = [builder.mul(builder.add(first, word(query)), size) for query in range(tile)]
     with cgutils.for_range(builder, n_bytes) as loop:
         at = builder.mul(loop.index, word(GROUP))
-        rows = [load(codes, builder.add(at, word(i)), row) for i in range(0, GROUP, UNIT)]
+        rows = [_load(builder, codes, builder.add(at, word(i)), row) for i in range(0, GROUP, UNIT)]
         low = [builder.and_(code, _splat(row, 15)) for code in rows]
         high = [builder.lshr(code, _splat(row, 4)) for code in rows]
         for query, unit in shape:
             at = builder.add(tables[query], builder.mul(loop.index, word(32)))
-            left = _lookup(builder, load(arrays[2].data, at, table), low[unit])
+            left = _lookup(builder, _load(builder, rounded.data, at, table), low[unit])
             at = builder.add(at, word(16))
-            right = _lookup(builder, load(arrays[2].data, at, table), high[unit])
+            right = _lookup(builder, _load(builder, rounded.data, at, table), high[unit])
             _accumulate(builder, sums[query, unit], builder.add(left, right))
+    return _emit_hits(builder, sums, tile, limits.data, out.data, hits.data)
+
+
+def _emit_hits(builder, sums, tile, limits, out, hits):
+    """Code that stores sums and masks of lanes below the limits; gives whether any is."""
+    word, long = ir.IntType(64), ir.IntType(GROUP)
     masks = [long(0)] * tile
-    for query, unit in shape:
-        limit = builder.load(builder.gep(arrays[4].data, [word(query)]))
-        target = builder.gep(arrays[5].data, [word(query * GROUP + unit * UNIT)])
+    for query, unit in sums:
+        limit = builder.load(builder.gep(limits, [word(query)]))
+        target = builder.gep(out, [word(query * GROUP + unit * UNIT)])
         part = _finish(builder, sums[query, unit], limit, target)
         masks[query] = builder.or_(masks[query], builder.shl(part, long(unit * UNIT)))
     for query, mask in enumerate(masks):
-        builder.store(mask, builder.gep(arrays[6].data, [word(query)]))
+        builder.store(mask, builder.gep(hits, [word(query)]))
     return functools.reduce(builder.or_, masks)
 
 

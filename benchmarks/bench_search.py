@@ -1,0 +1,156 @@
+"""Search beside FAISS, implicit and BLAS, at the same number of threads; times in microseconds.
+
+Codes and queries are random. All queries of a batch have the same 500 seen items, because a
+selector of FAISS belongs to a call. Lists and selectors are built before the clock starts, and
+copies in float32 are left out at 10 million items, where they would take gigabytes.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # or peers spin for cores that others use
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import faiss
+import numpy as np
+from implicit.cpu.topk import topk
+from table import Row, best_times, finish, options
+from threadpoolctl import threadpool_limits
+
+from coldhash.codes import unpack
+from coldhash.search.index import CodeIndex
+
+BATCHES = {4_000: 1000, 100_000: 1000, 1_000_000: 200, 10_000_000: 20}
+HAMMING = {4_000: "<= 0.6", 100_000: "<= 0.4", 1_000_000: "<= 0.4", 10_000_000: "<= 0.6"}
+DENSE = 1_000_000  # items up to which there is a copy in float32
+SECONDS = 0.4  # for all turns of a race, but for two at least
+N_SEEN = 500
+
+
+def race(functions: dict[str, Callable[[], object]]) -> dict[str, float]:
+    """Give best times in microseconds, of as many turns as fit the time."""
+    best, turns, stop = best_times(functions, 1), 1, time.perf_counter() + SECONDS
+    while turns < 2 or (turns < 300 and time.perf_counter() < stop):
+        again = best_times(functions, 1)
+        best = {name: min(best[name], again[name]) for name in functions}
+        turns += 1
+    return {name: 1e6 * seconds for name, seconds in best.items()}
+
+
+class Catalogue:
+    """Random codes of one size, in our index and in those of the peers."""
+
+    def __init__(self, n_items: int, n_bits: int, rng: np.random.Generator) -> None:
+        self.n_items, self.n_bits, self.rng = n_items, n_bits, rng
+        self.packed = self.codes(n_items)
+        self.index = CodeIndex.of(self.packed, n_bits, np.zeros(n_items))
+        self.binary = faiss.IndexBinaryFlat(n_bits)
+        self.binary.add(self.packed.view(np.uint8))
+        self.seen = rng.choice(n_items, N_SEEN, replace=False)
+        self.dense = None
+        if n_items <= DENSE:
+            self.dense = unpack(self.packed, n_bits).astype(np.float32)
+            self.flat = faiss.IndexFlatIP(n_bits)
+            self.flat.add(self.dense)
+
+    def codes(self, n_codes: int) -> np.ndarray:
+        return self.rng.integers(2**64, size=(n_codes, self.n_bits // 64), dtype=np.uint64)
+
+    def rows(self, batch: int, threads: int) -> Iterator[Row]:
+        """Measure everything for one batch size."""
+        what = f"{self.n_bits} bits, {self.n_items:,} items, {threads} threads, batch {batch}"
+        codes = self.codes(batch)
+        vectors = self.rng.standard_normal((batch, self.n_bits)).astype(np.float32)
+        for k in (10, 100):
+            yield self.hamming(f"Hamming, {what}, k {k}", codes, k, threads)
+        yield self.filtered(f"Hamming, {what}, k 10, {N_SEEN} seen", codes, threads)
+        for k in (10, 100):
+            yield from self.real(f"real, {what}, k {k}", codes, vectors, k, threads)
+
+    def hamming(self, what: str, codes: np.ndarray, k: int, threads: int) -> Row:
+        as_bytes = codes.view(np.uint8)
+        times = race(
+            {
+                "ours": lambda: self.index.hamming(codes, k, threads=threads),
+                "peer": lambda: self.binary.search(as_bytes, k),
+            }
+        )
+        return Row(f"{what} / FAISS", times["ours"], times["peer"], HAMMING[self.n_items])
+
+    def filtered(self, what: str, codes: np.ndarray, threads: int) -> Row:
+        as_bytes = codes.view(np.uint8)
+        excluded = self.index.lists([self.seen] * len(codes))
+        seen = faiss.IDSelectorBatch(self.seen)  # a name of its own: the other only points to it
+        wanted = faiss.SearchParameters(sel=faiss.IDSelectorNot(seen))
+        times = race(
+            {
+                "ours": lambda: self.index.hamming(codes, 10, excluded, threads=threads),
+                "peer": lambda: self.binary.search(as_bytes, 10, params=wanted),
+            }
+        )
+        return Row(f"{what} / FAISS", times["ours"], times["peer"], "<= 0.25")
+
+    def real(
+        self, what: str, codes: np.ndarray, vectors: np.ndarray, k: int, threads: int
+    ) -> Iterator[Row]:
+        times = race(
+            {
+                "ours": lambda: self.index.weighted(vectors, k, threads=threads),
+                "own Hamming": lambda: self.index.hamming(codes, k, threads=threads),
+            }
+        )
+        yield Row(f"{what} / own Hamming", times["ours"], times["own Hamming"], "<= 5")
+        dense = self.dense
+        if dense is None:
+            return
+        peers: dict[str, Callable[[], object]] = {"BLAS product": lambda: dense @ vectors[0]}
+        if len(vectors) > 1:
+            peers = {
+                "implicit": lambda: topk(dense, vectors, k, num_threads=threads),
+                "FAISS": lambda: self.flat.search(vectors, k),
+            }
+        for name, peer in peers.items():  # one at a time: peers leave little of ours in the cache
+            functions = {"ours": lambda: self.index.weighted(vectors, k, threads=threads)}
+            times = race(functions | {name: peer})
+            target = "<= 0.1667" if len(vectors) == 1 else "<= 0.3333"
+            yield Row(f"{what} / {name}", times["ours"], times[name], target)
+
+    def reading(self, threads: int) -> Row:
+        """Compare the speed of reading memory, in GB/s a thread, with that of numpy's sum."""
+        query, parts = self.codes(1), np.array_split(self.packed.ravel(), threads)
+        with ThreadPoolExecutor(threads) as pool:
+            times = race(
+                {
+                    "ours": lambda: self.index.hamming(query, 10, threads=threads),
+                    "peer": lambda: list(pool.map(np.sum, parts)),
+                }
+            )
+        speeds = {name: self.packed.nbytes / 1e3 / times[name] / threads for name in times}
+        what = f"GB/s a thread, {self.n_bits} bits, {self.n_items:,} items, {threads} threads"
+        return Row(f"{what} / numpy sum", speeds["ours"], speeds["peer"], ">= 0.6")
+
+
+def main() -> None:
+    args = options(__doc__ or "")
+    rng = np.random.default_rng(0)
+    sizes = [n for n in BATCHES if not args.quick or n <= 100_000]
+    rows = []
+    for n_bits in (64, 128):
+        for n_items in sizes:
+            catalogue = Catalogue(n_items, n_bits, rng)
+            for threads in (1,) if args.quick else (1, 2):
+                faiss.omp_set_num_threads(threads)
+                with threadpool_limits(threads):
+                    for batch in (1, BATCHES[n_items]):
+                        rows += catalogue.rows(batch, threads)
+                    if n_items == 10_000_000 and n_bits == 64:
+                        rows.append(catalogue.reading(threads))
+    finish(rows, args.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""Parts of the scan beside themselves as plain Python.
+
+The kernels as a whole cannot run as Python: their inner loop is LLVM code (`lanes.py`). Tables,
+single distances and the final order can.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from coldhash.codes import pack, signs
+from coldhash.search import kernels
+from coldhash.search.index import CodeIndex
+
+
+@pytest.fixture
+def index(rng):
+    return CodeIndex.of(pack(signs(rng.standard_normal((200, 72)))), 72, np.zeros(200))
+
+
+def both(function, *arguments):
+    """What the compiled and the plain function give, each with what it wrote."""
+    results = []
+    for run in (function, function.py_func):
+        copies = [each.copy() if isinstance(each, np.ndarray) else each for each in arguments]
+        results.append([run(*copies), *copies])
+    for compiled, plain in zip(*results, strict=True):
+        np.testing.assert_array_equal(compiled, plain)
+    return results[0]
+
+
+def test_hamming_tables(rng):
+    code = rng.integers(256, size=9, dtype=np.uint8)
+    _, _, tables = both(kernels._hamming_tables, code, np.zeros((18, 16), np.uint8))
+    for half in range(18):
+        own = code[half // 2] >> 4 * (half % 2) & 15
+        assert tables[half].tolist() == [int(value ^ own).bit_count() for value in range(16)]
+
+
+@pytest.mark.parametrize("n_bits", [70, 72])
+def test_weighted_tables(rng, n_bits):
+    query = rng.standard_normal(n_bits).astype(np.float32)
+    unit = both(kernels._weight_unit, query)[0]
+    rounded, exact = np.zeros((18, 16), np.uint8), np.zeros((18, 16), np.int32)
+    total, _, _, rounded, exact, state = both(
+        kernels._weighted_tables, query, unit, rounded, exact, np.zeros(8, np.int64)
+    )
+    assert total * unit == pytest.approx(np.abs(query).sum(), rel=1e-5)
+    assert exact.max(axis=1).sum() == total
+    np.testing.assert_array_equal(rounded, exact >> kernels.ROUNDING)
+    lost = (exact - (rounded.astype(np.int64) << kernels.ROUNDING)).max(axis=1).sum()
+    assert state[kernels.SLACK] > lost >> kernels.ROUNDING
+
+
+def test_a_query_of_zeros_has_a_unit():
+    assert both(kernels._weight_unit, np.zeros(12, np.float32))[0] == 1.0
+
+
+def test_single_distances(rng, index):
+    query = pack(signs(rng.standard_normal((1, 72))))
+    tables = np.zeros((18, 16), np.uint8)
+    kernels._hamming_tables(query.view(np.uint8)[0, :9], tables)
+    for row in (0, 63, 64, 199):
+        distance = both(kernels._distance, index.stripes, int(index.rank[row]), tables)[0]
+        assert distance == np.bitwise_count(index.packed([row]) ^ query).sum()
+
+
+@pytest.mark.parametrize(("group", "lanes"), [(0, 64), (2, 64), (3, 8)])
+def test_padding_is_masked(group, lanes):
+    mask = int(kernels._valid(group, 200))
+    assert mask == 2**lanes - 1
