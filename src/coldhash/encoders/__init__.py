@@ -7,6 +7,7 @@ from coldhash.encoders.cell import CellEncoder
 from coldhash.encoders.consensus import ConsensusEncoder
 from coldhash.encoders.encoded import Encoder
 from coldhash.encoders.neighbours import NeighbourEncoder
+from coldhash.encoders.network import NetworkEncoder
 from coldhash.encoders.stack import NoEncoder, StackEncoder
 
 ENCODERS: dict[str, type[Encoder]] = {
@@ -16,6 +17,7 @@ ENCODERS: dict[str, type[Encoder]] = {
         CellEncoder,
         ConsensusEncoder,
         NeighbourEncoder,
+        NetworkEncoder,
         NoEncoder,
         StackEncoder,
     )

@@ -10,6 +10,10 @@ from coldhash.models.biased_mf import BiasedMF
 from coldhash.models.callbacks import Callback
 from coldhash.models.cbfknn import CBFKNN
 from coldhash.models.ch import CH
+from coldhash.models.dcf import DCF
+from coldhash.models.dcmf import DCMF
+from coldhash.models.ddl import DDL
+from coldhash.models.dfm import DFM
 from coldhash.models.itq import ITQ
 from coldhash.models.lsh import LSH, SignLSH
 from coldhash.models.mf import MF
@@ -35,6 +39,8 @@ MODELS: dict[str, type[Model]] = {
     "mfdcf": MFDCF,
     # the baselines of its paper
     "cbfknn": CBFKNN,
+    "dfm": DFM,
+    "ddl": DDL,
     "zsr": ZSR,
     # the related systems that it names
     "lsh": LSH,
@@ -43,6 +49,8 @@ MODELS: dict[str, type[Model]] = {
     "bccf": BCCF,
     "ch": CH,
     "pph": PPH,
+    "dcf": DCF,
+    "dcmf": DCMF,
     "mf": MF,
     "biased-mf": BiasedMF,
     # the controls that every table must show

@@ -1,17 +1,17 @@
 """BCCF: binary codes for collaborative filtering; known ratings only, bits balanced.
 
-    min  Σ_known (s_ui - ½ - u_u·v_i / 2r)² + λ (‖Σ_u u_u‖² + ‖Σ_i v_i‖²),    -1 <= u, v <= 1   (4)
+    min  Σ_known (s_ui - ½ - u_u·v_i / 2r)² + λ (‖Σ_u u_u‖² + ‖Σ_i v_i‖²),    -1 <= u, v <= 1   (1)
 
     here   paper   note
     s      R       ratings scaled to 0..1
     u, v   F, H    relaxed codes, the rows of U and V
 
-Each number of each row is set to its exact best between -1 and 1, so (4) never rises. Then users
+Each number of each row is set to its exact best between -1 and 1, so (1) never rises. Then users
 and items are rotated together towards codes that split every bit at its median:
 
     B = sgn(U R - median),  D = sgn(V R - median),  R = polar(U'B + V'D)
 
-Codes of strangers need a map: "bccf+map". Who never rated is not in (4) but for the balance: left
+Codes of strangers need a map: "bccf+map". Who never rated is not in (1) but for the balance: left
 at 0.
 
 Zhou and Zha, "Learning binary codes for collaborative filtering", KDD 2012.
@@ -97,7 +97,7 @@ def split(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def loss(T: csr_array, U: np.ndarray, V: np.ndarray, balance_weight: float) -> float:
-    """Give (4); T holds s - ½."""
+    """Give (1); T holds s - ½."""
     owners = np.repeat(np.arange(T.shape[0]), np.diff(T.indptr))
     fitted = np.einsum("nk,nk->n", U[owners], V[T.indices]) / (2 * U.shape[1])
     balance = np.sum(U.sum(axis=0) ** 2) + np.sum(V.sum(axis=0) ** 2)
@@ -107,7 +107,7 @@ def loss(T: csr_array, U: np.ndarray, V: np.ndarray, balance_weight: float) -> f
 def half(
     T: csr_array, U: np.ndarray, V: np.ndarray, balance_weight: float, n_sweeps: int
 ) -> np.ndarray:
-    """Lower (4) over the rows' vectors, given the columns'; gives the new ones."""
+    """Lower (1) over the rows' vectors, given the columns'; gives the new ones."""
     new = _half(T.indptr, T.indices, T.data, U.copy(), V, balance_weight, n_sweeps)
     return np.asarray(new)
 
@@ -116,7 +116,7 @@ def half(
 def _half(indptr, indices, values, U, V, balance_weight, n_sweeps):  # type: ignore[no-untyped-def]
     """Go over the rows one after the other, as the balance ties them together.
 
-    Over one number x of a row, (4) is  Σ (e_j - c x v_jk)² + λ (x + rest)², with c = 1/2r.
+    Over one number x of a row, (1) is  Σ (e_j - c x v_jk)² + λ (x + rest)², with c = 1/2r.
     """
     n_bits = U.shape[1]
     c = 1 / (2 * n_bits)

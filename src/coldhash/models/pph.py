@@ -1,13 +1,13 @@
 """PPH: preference-preserving hashing; vectors of nearly equal length, lengths in two more bits.
 
-    min  Σ_known (s_ui - ŝ/2 - u_u·v_i)² + λ [Σ_u (‖u_u‖² - ŝ/2)² + Σ_i (‖v_i‖² - ŝ/2)²]        (6)
+    min  Σ_known (s_ui - ŝ/2 - u_u·v_i)² + λ [Σ_u (‖u_u‖² - ŝ/2)² + Σ_i (‖v_i‖² - ŝ/2)²]        (1)
 
     here   paper   note
     s, ŝ   S, S_m  ratings as they are, and the highest possible one
-    u, v   p, q    the rows of U and V; signs of them lose the lengths, so (6) evens these out
+    u, v   p, q    the rows of U and V; signs of them lose the lengths, so (1) evens these out
 
-Over one number of a row (6) is a quartic, whose minimum is the root of a cubic: each number is set
-to its exact best, so (6) never rises.
+Over one number of a row (1) is a quartic, whose minimum is the root of a cubic: each number is set
+to its exact best, so (1) never rises.
 
 A code is n_bits signs and two bits for the length of an item: (-1, -1) for a short one, a deviation
 below the mean, (+1, +1) for a long one, and (-1, +1) between. Users have (+1, +1) there, so the two
@@ -94,7 +94,7 @@ def length_bits(V: np.ndarray) -> np.ndarray:
 
 
 def loss(T: csr_array, U: np.ndarray, V: np.ndarray, middle: float, length_weight: float) -> float:
-    """Give (6); T holds s - ŝ/2."""
+    """Give (1); T holds s - ŝ/2."""
     owners = np.repeat(np.arange(T.shape[0]), np.diff(T.indptr))
     errors = T.data - np.einsum("nk,nk->n", U[owners], V[T.indices])
     uneven = sum(np.sum((np.sum(M**2, axis=1) - middle) ** 2) for M in (U, V))
@@ -104,7 +104,7 @@ def loss(T: csr_array, U: np.ndarray, V: np.ndarray, middle: float, length_weigh
 def half(
     T: csr_array, U: np.ndarray, V: np.ndarray, middle: float, length_weight: float, n_sweeps: int
 ) -> np.ndarray:
-    """Lower (6) over the rows' vectors, given the columns'; gives the new ones."""
+    """Lower (1) over the rows' vectors, given the columns'; gives the new ones."""
     order = even_order(T.indptr)
     new = _half(T.indptr, T.indices, T.data, U.copy(), V, middle, length_weight, n_sweeps, order)
     return np.asarray(new)

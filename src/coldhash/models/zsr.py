@@ -1,6 +1,6 @@
 """ZSR: a low-rank linear auto-encoder between what users do and what is known of them.
 
-    min  ‖S - X W‖² + λ‖Sₙ W' - X‖² + β Σ_{j>q} σ_j(W)² + ε‖W‖²                              (7)
+    min  ‖S - X W‖² + λ‖Sₙ W' - X‖² + β Σ_{j>q} σ_j(W)² + ε‖W‖²                              (1)
 
     here   paper   note
     S, X   Yᵀ, Aᵀ  targets and features; our rows are the paper's columns
@@ -9,11 +9,11 @@
     σ_j    σ_j     the singular values of W, of which those beyond rank q cost
     ε      -       one-hot features are collinear
 
-With U the projection beyond the q main directions of W, (7) is solved over W by
+With U the projection beyond the q main directions of W, (1) is solved over W by
 
-    (X'X + βU + εI) W + λ W Sₙ'Sₙ = X'S + λ X'Sₙ                                             (11)
+    (X'X + βU + εI) W + λ W Sₙ'Sₙ = X'S + λ X'Sₙ                                             (2)
 
-Both matrices are symmetric: in their eigenvectors (11) is a division. λ must be small: what users
+Both matrices are symmetric: in their eigenvectors (2) is a division. λ must be small: what users
 do is thousands of times as wide as what is known of them. As λ -> 0, W is a ridge regression.
 
 Li, Jing, Lu, Zhu, Yang and Huang, "From zero-shot learning to cold-start recommendation",
@@ -64,7 +64,7 @@ class ZSR:
         )
 
     def fit(self, data: Dataset, seed: int = 0, callback: Callback | None = None) -> Recommender:
-        """Alternate (11) and the main directions of W; (7) never rises."""
+        """Alternate (2) and the main directions of W; (1) never rises."""
         rng = np.random.default_rng(seed)
         encoder = fit_features(data, seed)
         groups = stranger_groups(encoder)
@@ -88,7 +88,7 @@ class ZSR:
     def solve(
         self, X: np.ndarray, S: csr_array, rng: np.random.Generator, callback: Callback | None
     ) -> tuple[np.ndarray, list[float]]:
-        """Find W; gives it with (7) after each round."""
+        """Find W; gives it with (1) after each round."""
         S = S.astype(np.float64)
         kept = (rng.random(S.nnz) >= self.left_out) * S.data
         Sn = csr_array((kept, S.indices, S.indptr), shape=S.shape)

@@ -1,0 +1,102 @@
+"""Features side by side, scaled to 0..1, sent through the layers of a network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from coldhash.encoders.encoded import Encoded, shares_of
+from coldhash.encoders.stack import stacked
+from coldhash.features.groups import FeatureEncoder, Features, State
+from coldhash.items import Items
+from coldhash.products import times
+
+Layer = tuple[np.ndarray, np.ndarray]  # weights (inputs x outputs) and biases
+
+
+def sigmoid(values: np.ndarray) -> np.ndarray:
+    """Give 1 / (1 + e⁻ˣ), without overflow."""
+    return np.asarray(0.5 * (1 + np.tanh(0.5 * values)))
+
+
+OUTPUTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "tanh": np.tanh,
+    "linear": np.asarray,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class UnitScale:
+    """Some groups side by side, each column between 0 and 1; a missing group is all zeros."""
+
+    groups: tuple[str, ...]
+    low: np.ndarray
+    high: np.ndarray
+
+    @classmethod
+    def of(cls, features: Features, groups: tuple[str, ...]) -> UnitScale:
+        """Learn the ranges of columns; what is between 0 and 1 anyway stays as it is."""
+        matrix = stacked(features, groups)
+        return cls(groups, np.minimum(matrix.min(axis=0), 0), np.maximum(matrix.max(axis=0), 1))
+
+    def __call__(self, features: Features) -> np.ndarray:
+        """Scale people's features; what is outside of the range seen is cut off."""
+        matrix = stacked(features, self.groups)
+        scaled = np.clip((matrix - self.low) / (self.high - self.low), 0, 1).astype(np.float32)
+        widths = [features.matrices[name].shape[1] for name in self.groups]
+        has = np.column_stack([features.has[name] for name in self.groups])
+        return np.asarray(scaled * np.repeat(has, widths, axis=1))
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkEncoder:
+    """Layers of sigmoid units over scaled features, then an output layer."""
+
+    scale: UnitScale
+    layers: tuple[Layer, ...]
+    output: str = "tanh"  # or "linear"
+
+    def encode(self, features: Features, history: csr_array | None) -> Encoded:
+        """Encode people; a history tells this encoder nothing."""
+        del history
+        groups = self.scale.groups
+        has = np.column_stack([features.has[name] for name in groups])
+        shares = shares_of(has.astype(np.float32))
+        weights = {name: shares[:, at] for at, name in enumerate(groups)}
+        vectors = forward(self.scale(features), self.layers, self.output)[-1]
+        return Encoded(vectors.astype(np.float32), weights, np.asarray(~has.any(axis=1)))
+
+    def state(self) -> State:
+        """Give everything needed to rebuild the encoder."""
+        json = {"groups": list(self.scale.groups), "output": self.output, "n": len(self.layers)}
+        arrays = {"low": self.scale.low, "high": self.scale.high}
+        for n, (weights, biases) in enumerate(self.layers):
+            arrays |= {f"weights/{n}": weights, f"biases/{n}": biases}
+        return json, arrays
+
+    @classmethod
+    def restore(cls, state: State, items: Items, features: FeatureEncoder) -> NetworkEncoder:
+        """Rebuild the encoder."""
+        del items, features
+        json, arrays = state
+        scale = UnitScale(tuple(json["groups"]), arrays["low"], arrays["high"])
+        layers = tuple((arrays[f"weights/{n}"], arrays[f"biases/{n}"]) for n in range(json["n"]))
+        return cls(scale, layers, json["output"])
+
+
+def forward(
+    inputs: np.ndarray, layers: tuple[Layer, ...], output: str, product: Any = times
+) -> list[np.ndarray]:
+    """Give what each layer makes of the one before, the input first.
+
+    With `times` nobody depends on the others in there; BLAS, faster, rounds by the company.
+    """
+    made = [inputs]
+    for n, (weights, biases) in enumerate(layers):
+        squash = sigmoid if n < len(layers) - 1 else OUTPUTS[output]
+        made.append(squash(product(made[-1], weights) + biases))
+    return made
