@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from coldhash import Ids
@@ -25,6 +26,12 @@ def test_no_history_at_all(nothing):
 def test_a_rating_outside_the_scale_is_an_error(value):
     with pytest.raises(DataError, match=r"item 'a'.*from 1 to 5"):
         read_histories([{"a": value}], 1, ITEMS, (1, 5))
+
+
+def test_histories_of_a_json_table():
+    column = pa.chunked_array([pa.array([{"a": 5, "b": None}, None, {"a": None, "b": 2}])])
+    found = read_histories(column, 3, ITEMS, (1, 5))
+    np.testing.assert_array_equal(found.ratings.toarray(), [[5, 0, 0], [0, 0, 0], [0, 2, 0]])
 
 
 def test_a_list_is_no_history():

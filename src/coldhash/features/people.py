@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from scipy.sparse import csr_array
 
 from coldhash.data.ids import Ids, as_text
@@ -53,6 +54,9 @@ def read_histories(
     An item that the model has never seen is left out and reported; a rating outside the scale is
     an error.
     """
+    if isinstance(column, pa.ChunkedArray):  # objects of a JSON lines file share all their keys
+        rows = [dict(row) if row else {} for row in column.to_pylist()]
+        column = [{k: v for k, v in row.items() if v is not None} for row in rows]
     if column is None or not any(column):
         return None
     ends, rated, values, ignored = [0], [], [], []
