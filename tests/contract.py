@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import tempfile
+
 import numpy as np
 from numba import set_num_threads
 
-from coldhash import Dataset
+from coldhash import Dataset, load
 from coldhash.recommend import Recommender
 
 PEOPLE = [
@@ -94,6 +96,23 @@ def check_progress_is_told(settings, data: Dataset) -> None:
     settings.fit(data, seed=0, callback=lambda n, objective: told.append((n, objective)))
     assert [n for n, _ in told] == list(range(len(told)))
     assert all(np.isfinite(objective) for _, objective in told)
+
+
+def check_a_saved_model_is_the_same_model(settings, data: Dataset) -> None:
+    model = settings.fit(data, seed=0)
+    with tempfile.TemporaryDirectory() as folder:
+        model.save(f"{folder}/m.coldhash")
+        loaded = load(f"{folder}/m.coldhash")
+        same(model, loaded)
+        people = [dict(person, history={"3": 5, "9": 2}) for person in PEOPLE] + PEOPLE
+        before, after = model.recommend(people, k=5), loaded.recommend(people, k=5)
+        assert before.item_ids == after.item_ids
+        np.testing.assert_array_equal(before.scores, after.scores)
+        user_id = data.ratings.users[7]
+        known = loaded.recommend(user_ids=[user_id], k=5).item_ids[0]
+        assert known == model.recommend(user_ids=[user_id], k=5).item_ids[0]
+        rated = data.ratings.matrix[[7]].indices
+        assert not set(loaded.item_ids.rows(known)) & set(rated)
 
 
 CHECKS = [check for name, check in sorted(globals().items()) if name.startswith("check_")]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy.linalg import solve_sylvester
 from scipy.sparse import csr_array, random_array
+from scipy.stats import spearmanr
 
 from coldhash import Dataset, FeaturePlan, read, split_cold_users
 from coldhash.codes import signs
@@ -419,6 +420,30 @@ def test_the_report_says_what_a_reader_wants(small):
         assert 0 <= report[codes]["mean_imbalance"] <= 1
         assert 0 <= report[codes]["mean_correlation"] <= 1
     assert sum(report["seconds"].values()) > 0
+
+
+@pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
+def test_planted_codes_are_found():
+    """Where likings are planted by codes, items are as alike as their planted codes are."""
+    rng = np.random.default_rng(0)
+    users, items = (signs(rng.normal(size=(n, 8))).astype(int) for n in (600, 150))
+    liking = users @ items.T  # -8 to 8
+    rows, columns = np.nonzero(liking >= 2)
+    data = Dataset.from_tables(
+        {"user_id": rows, "item_id": columns, "rating": np.full(len(rows), 5.0)},
+        {"user_id": np.arange(600), "taste": users.astype(float).tolist()},
+        {"item_id": np.arange(150), "name": [str(n) for n in range(150)]},
+        plan=FeaturePlan(users={"taste": {"taste": Vector()}}),
+        scale=(0.0, 5.0),
+    )
+    # 8 planted bits, and one for the level that all likings share; the best of a few starts
+    settings = MFDCF(n_bits=9, popularity_power=0.0)
+    models = [settings.fit(data, seed=seed) for seed in range(5)]
+    model = min(models, key=lambda model: model.report["objective"][-1])
+    found = model.items.rows(model.item_ids.rows(np.arange(150))).astype(int)
+    pairs = np.triu_indices(150, 1)
+    alike, planted = (found @ found.T)[pairs], (items @ items.T)[pairs]
+    assert spearmanr(alike, planted).statistic >= 0.9
 
 
 def test_no_user_table_at_all():
