@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from coldhash.data.tables import TableFile
     from coldhash.features.fitting import fit_features
     from coldhash.features.groups import FeatureEncoder, Features
+    from coldhash.loading import load
     from coldhash.models.mfdcf import MFDCF
-    from coldhash.recommend import Recommender, load
+    from coldhash.recommend import Recommender
     from coldhash.recommendations import Recommendations
 
 __version__ = "0.1.0"
@@ -43,7 +44,7 @@ _HOME = {
     "TableFile": "coldhash.data.tables",
     "cold_user_splits": "coldhash.data.splits",
     "fit_features": "coldhash.features.fitting",
-    "load": "coldhash.recommend",
+    "load": "coldhash.loading",
     "read": "coldhash.data.sources",
     "split_cold_items": "coldhash.data.splits",
     "split_cold_users": "coldhash.data.splits",

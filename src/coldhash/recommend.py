@@ -17,10 +17,9 @@ from coldhash import store
 from coldhash.codes import pack, signs
 from coldhash.data.ids import Ids, as_text
 from coldhash.data.ratings import entries_of_rows
-from coldhash.encoders import ENCODERS
 from coldhash.encoders.consensus import ConsensusEncoder
 from coldhash.encoders.encoded import Encoded, Encoder
-from coldhash.errors import ModelFileError, SettingError
+from coldhash.errors import SettingError
 from coldhash.features.groups import FeatureEncoder
 from coldhash.features.people import HISTORY, as_columns, read_histories
 from coldhash.features.preference import PREFERENCE
@@ -30,7 +29,6 @@ from coldhash.items import (
     Items,
     RealItems,
     item_arrays,
-    stored_items,
 )
 from coldhash.ranking import best_items, distances_of, item_lists
 from coldhash.recommendations import Recommendations
@@ -327,77 +325,6 @@ class Recommender:
             fallback=np.zeros(len(names), dtype=bool),
             short=[],
         )
-
-
-def load(path: str | Path, verify: bool = True) -> Recommender:
-    """Load a model by memory map; `verify=False` skips the checksum."""
-    facts, tensors = store.read(Path(path), verify)
-    try:
-        return _restored(facts, tensors)
-    except (
-        KeyError,
-        ValueError,
-        TypeError,
-        IndexError,
-        AttributeError,
-        pa.ArrowException,
-    ) as error:
-        raise ModelFileError(f"{path}: a part of the model is missing or odd: {error!r}") from None
-
-
-def _restored(facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> Recommender:
-    def part(prefix: str) -> dict[str, np.ndarray]:
-        return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
-
-    popularity = tensors["popularity"]
-    items = stored_items(part("items/"), facts["n_bits"], popularity)
-    features = FeatureEncoder.from_state(facts["features"], part("features/"))
-    form = ENCODERS[facts["encoder"]["form"]]
-    encoder = form.restore((facts["encoder"]["state"], part("encoder/")), items, features)
-    item_ids = Ids.stored(part("item_ids/"), "item")
-    user_ids = Ids.stored(part("user_ids/"), "user")
-    _check_sizes(tensors, len(item_ids), len(user_ids), facts["n_bits"])
-    seen = None
-    if "seen/indptr" in tensors:
-        indices = tensors["seen/indices"]
-        ones = np.broadcast_to(np.float32(1), indices.shape)
-        shape = (len(user_ids), len(item_ids))
-        seen = csr_array((ones, indices, tensors["seen/indptr"]), shape=shape, copy=False)
-    table = store.arrow_table(tensors["item_table"]) if "item_table" in tensors else None
-    return Recommender(
-        name=facts["name"],
-        settings=facts["settings"],
-        features=features,
-        encoder=encoder,
-        item_ids=item_ids,
-        items=items,
-        popularity=popularity,
-        scale=(facts["scale"][0], facts["scale"][1]),
-        user_ids=user_ids,
-        user_vectors=tensors["users/vectors"],
-        report=facts["report"],
-        seen=seen,
-        item_table=table,
-    )
-
-
-def _check_sizes(
-    tensors: dict[str, np.ndarray], n_items: int, n_users: int, n_bits: int | None
-) -> None:
-    """Refuse parts that do not fit each other; what is inside them is the checksum's job."""
-    sizes = {"popularity": n_items, "items/order": n_items, "items/rank": n_items}
-    sizes |= {"item_ids/order": n_items, "user_ids/order": n_users, "users/vectors": n_users}
-    sizes["seen/indptr"] = n_users + 1
-    for name, size in sizes.items():
-        if name in tensors and len(tensors[name]) != size:
-            raise ValueError(f"{name} holds {len(tensors[name])} entries instead of {size}")
-    for ids in ("item_ids", "user_ids"):
-        if tensors[f"{ids}/offsets"][-1] != len(tensors[f"{ids}/bytes"]):
-            raise ValueError(f"{ids} do not end where their text ends")
-    if n_bits is not None:
-        expected = (-(-n_items // 64), -(-n_bits // 8), 64)
-        if tensors["items/stripes"].shape != expected:
-            raise ValueError(f"codes of shape {tensors['items/stripes'].shape}, not {expected}")
 
 
 def _names(users: Any, n_users: int) -> list[str]:

@@ -108,7 +108,7 @@ def recommend(
     as_json: AsJson = False,
 ) -> None:
     """Recommend to strangers or to users of the training data."""
-    from coldhash.recommend import load
+    from coldhash.loading import load
 
     chosen = [name for name, given in (("--user", user), ("--users", users),
               ("--user-id", user_id), ("--all", everybody)) if given]  # fmt: skip
@@ -137,7 +137,7 @@ def similar(
     as_json: AsJson = False,
 ) -> None:
     """Show the items, or the users, most like one."""
-    from coldhash.recommend import load
+    from coldhash.loading import load
 
     if (item is None) == (user_id is None):
         raise SettingError("say like what", hint="--item ID or --user-id ID")
@@ -153,7 +153,7 @@ def similar(
 @app.command()
 def inspect(file: ModelFile, as_json: AsJson = False) -> None:
     """Show what a model file holds; its checksum is verified."""
-    from coldhash.recommend import load
+    from coldhash.loading import load
 
     facts = _facts(load(file), file)
     if as_json:
@@ -174,7 +174,7 @@ def export(
 ) -> None:  # fmt: skip
     """Write codes for another engine to search."""
     from coldhash.export import export as export_codes
-    from coldhash.recommend import load
+    from coldhash.loading import load
 
     checked: Any = what  # the exporter says what it takes
     print(export_codes(load(file), to, out, what=checked, overwrite=overwrite))
