@@ -23,7 +23,9 @@ format: .venv/dev.done
 	$(BIN)/ruff format .
 
 bench: .venv/bench.done  ## measure beside the peers
-	for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
+	status=0; for script in benchmarks/bench_*.py; do \
+		echo "== $$script"; $(BIN)/python $$script || status=1; \
+	done; exit $$status  # 1 where a target is missed
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache build dist
