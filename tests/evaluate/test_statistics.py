@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from coldhash.errors import DataError, SettingError
+from coldhash.evaluate import statistics
+from coldhash.evaluate.statistics import UserHits, compare, interval
+
+
+def hits_of(rng, n_users=200, chance=0.3, ids=None, pairs=None):
+    """Users of different luck, around a chance of a hit."""
+    ids = np.array([f"u{u}" for u in range(n_users)], dtype=object) if ids is None else ids
+    pairs = rng.integers(1, 20, len(ids)) if pairs is None else pairs
+    luck = np.clip(chance + rng.normal(0, 0.1, len(ids)), 0, 1)
+    return UserHits(ids, rng.binomial(pairs, luck).astype(float), pairs)
+
+
+def better(split, by):
+    return UserHits(split.user_ids, split.hits + by * split.pairs, split.pairs)
+
+
+def test_the_mean_is_over_splits_of_pooled_pairs():
+    one = UserHits(np.array(["a", "b"]), np.array([1.0, 3.0]), np.array([2, 8]))
+    two = UserHits(np.array(["b", "c"]), np.array([1.0, 1.0]), np.array([1, 1]))
+    assert interval([one, two]).mean == pytest.approx((4 / 10 + 2 / 2) / 2)
+    means = [(1 / 2 + 3 / 8) / 2, 1.0]
+    assert interval([one, two], average="users").mean == pytest.approx(np.mean(means))
+
+
+def test_users_without_pairs_are_no_part_of_a_mean_of_users():
+    split = UserHits(np.array(["a", "b", "c"]), np.array([1.0, 1.0, 0.0]), np.array([2, 1, 0]))
+    assert interval([split], average="users").mean == pytest.approx((1 / 2 + 1) / 2)
+
+
+def test_the_interval_holds_the_truth_about_as_often_as_it_says(rng):
+    held = 0
+    for seed in range(100):
+        found = interval([hits_of(rng)], n_boot=300, level=0.9, seed=seed)
+        held += found.low <= 0.3 <= found.high
+        assert found.low < found.mean < found.high
+    assert 80 <= held <= 98
+
+
+def test_the_interval_is_that_of_drawing_users_one_by_one(rng):
+    """The plain bootstrap, written out, with a user's weight shared by both splits."""
+    first, second = hits_of(rng, 40), hits_of(rng, 40)
+    means = []
+    for _ in range(3000):
+        drawn = rng.integers(40, size=40)
+        shares = [s.hits[drawn].sum() / s.pairs[drawn].sum() for s in (first, second)]
+        means.append(np.mean(shares))
+    found = interval([first, second], n_boot=3000)
+    width = np.ptp(np.quantile(means, [0.025, 0.975]))
+    assert found.high - found.low == pytest.approx(width, rel=0.1)
+    assert found.low == pytest.approx(np.quantile(means, 0.025), abs=0.1 * width)
+
+
+def test_a_user_in_two_splits_is_one_person(rng):
+    """The same users twice teach nothing new; as many others do."""
+    split = hits_of(rng)
+    others = UserHits(np.array([f"v{u}" for u in range(200)]), split.hits, split.pairs)
+
+    def width(splits):
+        found = interval(splits)
+        return found.high - found.low
+
+    assert width([split, split]) == pytest.approx(width([split]))
+    assert width([split, others]) == pytest.approx(width([split]) / np.sqrt(2), rel=0.1)
+
+
+def test_the_same_model_is_level_with_itself(rng):
+    split = hits_of(rng)
+    found = compare([split], [split])
+    assert (found.difference, found.low, found.high, found.verdict) == (0, 0, 0, "level")
+
+
+def test_a_better_model_is_ahead_though_the_intervals_overlap(rng):
+    theirs = [hits_of(rng), hits_of(rng)]
+    ours = [better(split, 0.01) for split in theirs]
+    assert interval(ours).low < interval(theirs).high
+    found = compare(ours, theirs)
+    assert found.verdict == "ahead"
+    assert found.difference == pytest.approx(0.01)
+    assert compare(theirs, ours).verdict == "behind"
+    assert compare(theirs, ours).difference == pytest.approx(-0.01)
+    assert compare(ours, theirs, average="users").verdict == "ahead"
+
+
+def test_chance_alone_is_mostly_level(rng):
+    pairs = rng.integers(1, 20, 100)
+    verdicts = [
+        compare([hits_of(rng, 100, pairs=pairs)], [hits_of(rng, 100, pairs=pairs)], n_boot=300)
+        for _ in range(60)
+    ]
+    assert sum(found.verdict == "level" for found in verdicts) >= 50
+
+
+def test_the_order_of_users_does_not_matter(rng):
+    split = hits_of(rng)
+    order = rng.permutation(200)
+    shuffled = UserHits(split.user_ids[order], split.hits[order], split.pairs[order])
+    assert compare([shuffled], [split]).verdict == "level"
+    assert interval([shuffled]).low == pytest.approx(interval([split]).low)
+
+
+def test_seeds_decide_the_drawings(rng, monkeypatch):
+    split = hits_of(rng)
+    assert interval([split], seed=1) == interval([split], seed=1)
+    assert interval([split], seed=1) != interval([split], seed=2)
+    drawn = np.vstack(list(statistics._weights(7, 600, seed=3)))
+    assert drawn.shape == (600, 7)
+    assert (drawn.sum(axis=1) == 7).all()
+
+
+def test_different_users_and_pairs_are_refused(rng):
+    split = hits_of(rng)
+    more = UserHits(split.user_ids, split.hits, split.pairs + 1)
+    fewer = UserHits(split.user_ids[1:], split.hits[1:], split.pairs[1:])
+    for other in ([more], [fewer], [split, split]):
+        with pytest.raises(DataError, match="split"):
+            compare([split], other)
+
+
+def test_mistakes_are_named(rng):
+    split = hits_of(rng)
+    with pytest.raises(DataError, match="no split"):
+        interval([])
+    with pytest.raises(SettingError, match="n_boot=0"):
+        interval([split], n_boot=0)
+    with pytest.raises(SettingError, match="level=95"):
+        interval([split], level=95)
+    with pytest.raises(SettingError, match="average='items'"):
+        interval([split], average="items")
+    with pytest.raises(DataError, match="equally many"):
+        UserHits(np.array(["a"]), np.zeros(2), np.ones(2))
+    with pytest.raises(DataError, match="twice"):
+        UserHits(np.array(["a", "a"]), np.zeros(2), np.ones(2))
+    with pytest.raises(DataError, match="no test pair"):
+        UserHits(np.array(["a"]), np.zeros(1), np.zeros(1))
+    lonely = [UserHits(np.array([f"u{u}"]), np.ones(1), np.ones(1)) for u in range(30)]
+    with pytest.raises(DataError, match="too few users"):
+        interval(lonely, n_boot=10)
