@@ -50,6 +50,11 @@ class IndexedItems:
         return self.index.n_bits
 
     @property
+    def bytes_per_item(self) -> float:
+        """What an item costs in memory."""
+        return -(-self.n_bits // 8)
+
+    @property
     def packed(self) -> np.ndarray:
         """The packed codes, in the order of the catalogue."""
         return self.index.packed()
@@ -107,6 +112,12 @@ class RealItems:
 
     def __len__(self) -> int:
         return int(self.vectors.shape[0])
+
+    @property
+    def bytes_per_item(self) -> float:
+        """What an item costs in memory."""
+        arrays = item_arrays(self).values()
+        return sum(array.nbytes for array in arrays) / len(self)
 
     def scores(self, vectors: np.ndarray) -> np.ndarray:
         """Score all items for some users."""

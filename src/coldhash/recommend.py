@@ -74,6 +74,12 @@ class Recommender:
         """Whether items are codes: then Hamming distances exist."""
         return isinstance(self.items, IndexedItems)
 
+    @property
+    def bytes_per_item(self) -> float:
+        """What an item costs in memory: a code, or a vector of real numbers."""
+        assert not isinstance(self.items, CodeItems)  # laid out for search when it was made
+        return self.items.bytes_per_item
+
     def encode(self, people: Any, ratings: csr_array | None = None) -> Encoded:
         """Turn people into vectors: a dict, a list of dicts, or a table.
 

@@ -186,7 +186,7 @@ def demo() -> None:
     from coldhash.data.sources import read
     from coldhash.data.splits import split_cold_users
     from coldhash.evaluate.metrics import accuracy_at
-    from coldhash.evaluate.protocol import make_trial, rank, scorer
+    from coldhash.evaluate.protocol import PROTOCOLS, make_trial, rank, scorer
     from coldhash.models import MODELS
 
     def say(text: str) -> None:
@@ -195,7 +195,8 @@ def demo() -> None:
     say("A made-up world: 2,000 users, 1,000 items. A fifth of the users are set aside: nobody")
     say("has seen their ratings. All that is known of them is age, gender, occupation, city.")
     train, cold = split_cold_users(read("sample"), share=0.2, seed=0)
-    trial = make_trial(train, cold, n_candidates=500)
+    protocol = dataclasses.replace(PROTOCOLS["sampled-1000"], n_candidates=500)
+    trial = make_trial(train, cold, protocol=protocol)
     print("Accuracy@10 for strangers (a favourite among 500 other items):")
     for name in ("popularity", "ridge", "mfdcf"):
         model = MODELS[name]().fit(train)
@@ -325,7 +326,7 @@ def _facts(model: Recommender, file: Path) -> dict[str, Any]:
         "settings": model.settings,
         "items": items,
         "users": len(model.user_ids),
-        "bytes_per_item": model.items.index.stripes.nbytes / items if model.has_codes else None,  # type: ignore[union-attr]
+        "bytes_per_item": model.bytes_per_item,
         "groups": model.features.widths,
         "scale": list(model.scale),
         "report": model.report,

@@ -1,0 +1,183 @@
+"""Figures: panels of lines, one look for all of them, a colour for each method everywhere.
+
+Colours are Okabe and Ito's, which people who see few colours can tell apart; methods that share
+one differ in marker and dash. Nothing needs a display.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from coldhash.errors import SettingError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+YELLOW, BLUE, RED, PURPLE, GREY = "#B8A800", "#0072B2", "#D55E00", "#CC79A7", "#777777"
+
+Style = tuple[str, str, str]  # colour, marker, dash
+STYLES: dict[str, Style] = {
+    "MFDCF": (RED, "o", "-"),
+    "MFDCF, Hamming": (RED, "s", "--"),
+    "popularity": (GREY, "", ":"),
+    "ridge": (BLACK, "", "-."),
+    "CBFKNN": (BLUE, "v", "-"),
+    "ZSR": (SKY, "^", "-"),
+    "DFM": (GREEN, "D", "-"),
+    "DFM, negatives": (GREEN, "D", "--"),
+    "DDL": (ORANGE, "P", "-"),
+    "DDL, negatives": (ORANGE, "P", "--"),
+    "DCMF": (PURPLE, "X", "-"),
+    "DCMF, rho 0.5": (PURPLE, "X", "--"),
+    "DCF+map": (YELLOW, "<", "-"),
+    "CH+map": (YELLOW, ">", "--"),
+    "ITQ+map": (SKY, "*", "--"),
+    "BCCF+map": (BLUE, "h", "--"),
+    "PPH+map": (GREEN, "d", ":"),
+    "LSH": (GREY, "x", "-"),
+    "sign LSH": (GREY, "+", "--"),
+    "MF": (BLACK, "p", "-"),
+    "MF, float": (BLACK, "p", "-"),
+    "MF, int8": (BLACK, "8", "--"),
+    "biased MF": (BLACK, "1", ":"),
+}
+OTHERS: tuple[Style, ...] = ((BLUE, "o", "-"), (GREEN, "s", "-"), (ORANGE, "D", "-"))
+
+
+@dataclass(frozen=True)
+class Line:
+    """One method: points, and where known how sure they are."""
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float] | None = None
+    high: Sequence[float] | None = None
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes."""
+
+    title: str
+    x_label: str
+    y_label: str
+    lines: Sequence[Line]
+    x_scale: Literal["linear", "log", "log2"] = "linear"
+    y_scale: Literal["linear", "log"] = "linear"
+
+
+LOOK = {
+    "font.size": 10,
+    "font.family": "DejaVu Sans",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#E6E6E6",
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "svg.hashsalt": "coldhash",  # the same picture has the same bytes
+    "svg.fonttype": "path",
+    "figure.dpi": 120,
+}
+
+
+def draw(title: str, panels: Sequence[Panel], columns: int, note: str = "") -> Figure:
+    """Draw panels in rows of `columns`, with one legend for all of them."""
+    matplotlib = _matplotlib()
+    from matplotlib.figure import Figure
+
+    rows = -(-len(panels) // columns)
+    with matplotlib.rc_context(LOOK):
+        figure = Figure(figsize=(max(6.0, 3.1 * columns + 0.6), 2.9 * rows + 1.5))
+        axes = figure.subplots(rows, columns, squeeze=False)
+        for place, each in enumerate(axes.flat):
+            if place < len(panels):
+                _panel(each, panels[place])
+            else:
+                each.axis("off")
+        _legend(figure, axes, title, note)
+    return figure
+
+
+def _panel(axes: Any, panel: Panel) -> None:
+    for place, line in enumerate(panel.lines):
+        colour, marker, dash = STYLES.get(line.label, OTHERS[place % len(OTHERS)])
+        ours = line.label.startswith("MFDCF")
+        axes.plot(
+            line.x,
+            line.y,
+            color=colour,
+            marker=marker,
+            linestyle=dash,
+            markersize=4.5,
+            linewidth=2.4 if ours else 1.5,
+            zorder=3 if ours else 2,
+            markevery=max(1, len(line.x) // 6),
+            label=line.label,
+        )
+        if line.low is not None and line.high is not None:
+            axes.fill_between(line.x, line.low, line.high, color=colour, alpha=0.15, linewidth=0)
+    axes.set(title=panel.title, xlabel=panel.x_label, ylabel=panel.y_label)
+    if panel.x_scale != "linear":
+        axes.set_xscale("log", base=2 if panel.x_scale == "log2" else 10)
+    if panel.x_scale == "log2":
+        ticks = sorted({x for line in panel.lines for x in line.x})
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.minorticks_off()
+    axes.set_yscale(panel.y_scale)
+    if panel.y_scale == "linear":
+        axes.set_ylim(bottom=0)
+
+
+def _legend(figure: Figure, axes: Any, title: str, note: str) -> None:
+    """Put one legend under all panels, with every method once."""
+    handles: dict[str, Any] = {}
+    for each in axes.flat:
+        for handle, label in zip(*each.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    height = figure.get_figheight()
+    columns = max(2, min(6, int(figure.get_figwidth() // 2)))
+    legend_rows = -(-len(handles) // columns)
+    below = (0.22 * legend_rows + (0.3 if note else 0.1)) / height
+    figure.suptitle(title, fontsize=13, x=0.01, ha="left")
+    if len(handles) > 1:
+        figure.legend(
+            list(handles.values()),
+            list(handles),
+            loc="lower center",
+            bbox_to_anchor=(0.5, 0.26 / height if note else 0.0),
+            ncols=columns,
+            frameon=False,
+        )
+    if note:
+        figure.text(0.01, 0.06 / height, note, fontsize=8.5, color="#555555")
+    figure.tight_layout(rect=(0, below, 1, 0.99))
+
+
+def save(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Write a PNG and an SVG, the same bytes for the same picture."""
+    matplotlib = _matplotlib()
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    FigureCanvasAgg(figure)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{name}.png", folder / f"{name}.svg"]
+    with matplotlib.rc_context(LOOK):
+        figure.savefig(paths[0], metadata={"Software": None})
+        figure.savefig(paths[1], metadata={"Date": None, "Creator": None})
+    return paths
+
+
+def _matplotlib() -> Any:
+    try:
+        import matplotlib
+    except ImportError:
+        raise SettingError(
+            "figures need matplotlib", hint="pip install 'coldhash[plots]'"
+        ) from None
+    return matplotlib
