@@ -4,7 +4,7 @@ BIN := .venv/bin
 
 .PHONY: demo test test-fast check format bench clean
 
-demo: .venv/demo.done  ## fit and show the embedded sample
+demo: .venv/demo.done  ## fit on the embedded sample, judge it, open the page
 	$(BIN)/coldhash demo
 
 test: .venv/dev.done  ## run all tests
@@ -34,7 +34,7 @@ clean:
 	$(PYTHON) -m venv .venv
 
 .venv/demo.done: .venv/bin/python pyproject.toml constraints.txt
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[plots,serve]"
 	touch $@
 
 .venv/dev.done .venv/bench.done: .venv/%.done: .venv/bin/python pyproject.toml constraints.txt

@@ -77,17 +77,6 @@ def test_a_mistake_is_told_in_one_line_with_exit_code_2(tmp_path, arguments, mes
     assert "Traceback" not in run.stderr
 
 
-def test_demo_fits_and_judges():
-    run = coldhash_command("demo")
-    assert run.returncode == 0
-    lines = run.stdout.splitlines()
-    accuracy = {line.split()[0]: float(line.split()[1]) for line in lines[1:4]}
-    assert set(accuracy) == {"popularity", "ridge", "mfdcf"}
-    assert accuracy["mfdcf"] > accuracy["popularity"]
-    assert len(lines) == 4 + 5
-    assert "made-up" in run.stderr
-
-
 @pytest.fixture(scope="module")
 def model_file(tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")

@@ -1,4 +1,4 @@
-"""Commands about models: fit, recommend, similar, inspect, export, demo."""
+"""Commands about models: fit, recommend, similar, inspect, export."""
 
 from __future__ import annotations
 
@@ -178,33 +178,6 @@ def export(
 
     checked: Any = what  # the exporter says what it takes
     print(export_codes(load(file), to, out, what=checked, overwrite=overwrite))
-
-
-@app.command()
-def demo() -> None:
-    """Fit on the embedded sample, judge it beside popularity, and recommend to a stranger."""
-    from coldhash.data.sources import read
-    from coldhash.data.splits import split_cold_users
-    from coldhash.evaluate.metrics import accuracy_at
-    from coldhash.evaluate.protocol import PROTOCOLS, make_trial, rank, scorer
-    from coldhash.models import MODELS
-
-    def say(text: str) -> None:
-        print(text, file=sys.stderr)
-
-    say("A made-up world: 2,000 users, 1,000 items. A fifth of the users are set aside: nobody")
-    say("has seen their ratings. All that is known of them is age, gender, occupation, city.")
-    train, cold = split_cold_users(read("sample"), share=0.2, seed=0)
-    protocol = dataclasses.replace(PROTOCOLS["sampled-1000"], n_candidates=500)
-    trial = make_trial(train, cold, protocol=protocol)
-    print("Accuracy@10 for strangers (a favourite among 500 other items):")
-    for name in ("popularity", "ridge", "mfdcf"):
-        model = MODELS[name]().fit(train)
-        ranks = rank(scorer(model), trial)
-        print(f"  {name:12} {accuracy_at(10, ranks.greater, ranks.equal):.3f}")
-    stranger = {"age": 34, "gender": "female", "occupation": "nurse"}
-    say(f"For a stranger, {json.dumps(stranger)}, of whom the city is not known:")
-    _give(model, [model.recommend(stranger, k=5)], None, False)
 
 
 def _settings(form: type, bits: int | None, pairs: Iterable[str]) -> dict[str, Any]:

@@ -86,14 +86,20 @@ LOOK = {
 }
 
 
-def draw(title: str, panels: Sequence[Panel], columns: int, note: str = "") -> Figure:
-    """Draw panels in rows of `columns`, with one legend for all of them."""
+def draw(
+    title: str,
+    panels: Sequence[Panel],
+    columns: int,
+    note: str = "",
+    size: tuple[float, float] = (3.1, 2.9),
+) -> Figure:
+    """Draw panels of a size in rows of `columns`, with one legend for all of them."""
     matplotlib = _matplotlib()
     from matplotlib.figure import Figure
 
     rows = -(-len(panels) // columns)
     with matplotlib.rc_context(LOOK):
-        figure = Figure(figsize=(max(6.0, 3.1 * columns + 0.6), 2.9 * rows + 1.5))
+        figure = Figure(figsize=(max(6.0, size[0] * columns + 0.6), size[1] * rows + 1.5))
         axes = figure.subplots(rows, columns, squeeze=False)
         for place, each in enumerate(axes.flat):
             if place < len(panels):
@@ -129,6 +135,8 @@ def _panel(axes: Any, panel: Panel) -> None:
         ticks = sorted({x for line in panel.lines for x in line.x})
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.minorticks_off()
+    if panel.x_scale == "linear":
+        axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_yscale(panel.y_scale)
     if panel.y_scale == "linear":
         axes.set_ylim(bottom=0)

@@ -36,7 +36,7 @@ def accuracy_section(name: str, results: Results) -> Section:
         (name, draw(f"Strangers on {dataset}", _by_k(results, bits), len(bits), note)),
         (
             f"{name}-bits",
-            draw(f"Strangers on {dataset}, by code length", _by_bits(results), 3, note),
+            draw(f"Strangers on {dataset}, by code length", _by_bits(results), 3, note, (4.2, 4.2)),
         ),
     ]
     text = "\n\n".join([_intro(results), main_table(results), _ties_table(results)])

@@ -50,6 +50,7 @@ def write_report(sections: Sequence[Section], out: Path, command: str) -> Path:
         anchor = f'<a id="{section.name}"></a>'
         parts.append("\n\n".join([f"{anchor}\n\n## {section.title}", *pictures, section.text]))
     parts.append(_made_with())
+    out.mkdir(parents=True, exist_ok=True)
     path = out / "results.md"
     draft = path.with_name(".results.draft")
     draft.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
