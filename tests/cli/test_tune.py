@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("optuna")
+
+STUDY = """
+model = "ridge"
+datasets = ["sample"]
+trials = 3
+folds = 1
+
+[space]
+ridge = {low = 1.0, high = 1000.0, log = true}
+"""
+
+
+def coldhash_tune(*arguments, cwd):
+    return subprocess.run(
+        [sys.executable, "-m", "coldhash", "tune", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=120,
+    )
+
+
+def test_a_study_of_a_file_and_its_resumption(tmp_path):
+    (tmp_path / "study.toml").write_text(STUDY)
+    first = coldhash_tune("study.toml", "--out", "out", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert first.stdout == (tmp_path / "out" / "ridge.md").read_text()
+    assert "| 0 (defaults) | 100 |" in first.stdout
+    assert "Warning" not in first.stderr
+    again = coldhash_tune(
+        "study.toml", "--out", "out", "--trials", 4, "--minutes", 5, "--json", cwd=tmp_path
+    )
+    report = json.loads(again.stdout)
+    assert report == json.loads((tmp_path / "out" / "ridge.json").read_text())
+    assert len(report["trials"]) == report["study"]["trials"] == 4
+    assert str(tmp_path) not in again.stdout
+
+
+def test_the_study_that_is_shipped_on_other_data(tmp_path):
+    run = coldhash_tune(
+        "--model", "ridge", "--dataset", "sample", "--trials", 2, "--out", ".", "--json",
+        cwd=tmp_path,
+    )  # fmt: skip
+    report = json.loads(run.stdout)
+    assert report["study"]["datasets"] == ["sample"]
+    assert [trial["is_default"] for trial in report["trials"]] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "say which study"),
+        (["study.toml", "--model", "ridge"], "say which study"),
+        (["--model", "popularity"], "no study of 'popularity' is shipped; hint: one of bccf, "),
+        (["gone.toml"], "gone.toml"),
+        (["bad.toml"], "bad.toml: study, space.ridge.range.hihg"),
+        (["study.toml", "--dataset", "nothing"], "no data set is called 'nothing'"),
+        (["study.toml", "--dataset", "ml-1m"], "ml-1m needs the path"),
+        (["study.toml", "--trials", "0"], "study, trials"),
+        (["study.toml", "--minutes", "0"], "minutes=0"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line_with_exit_code_2(tmp_path, arguments, message):
+    (tmp_path / "study.toml").write_text(STUDY)
+    (tmp_path / "bad.toml").write_text(
+        STUDY.replace("high", "hihg, high").replace("hihg,", "hihg = 1,")
+    )
+    run = coldhash_tune(*arguments, "--out", "out", cwd=tmp_path)
+    assert run.returncode == 2
+    assert run.stdout == ""
+    assert message in run.stderr
+    assert "Traceback" not in run.stderr
