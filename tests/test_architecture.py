@@ -13,7 +13,8 @@ import coldhash
 
 PACKAGE = Path(coldhash.__file__).parent
 STAGES = """errors products data features targets codes search items encoders store ranking
-recommendations recommend loading models export evaluate describe cli __main__""".split()
+recommendations recommend loading models export evaluate serve describe
+reproduce cli __main__""".split()
 HEAVY = {"numpy", "scipy", "numba", "pyarrow", "narwhals", "pydantic", "typer", "rich"}
 
 

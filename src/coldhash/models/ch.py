@@ -38,13 +38,13 @@ class CH:
     """Settings of the iteration and of the map."""
 
     n_bits: int = 64  # r
-    n_rounds: int = 100
+    n_rounds: int = 15
     tolerance: float = 1e-5  # stop when a round gains less than this share
     rotate: bool = True  # False: the rotation that chance gave, as in the paper
     rotation_rounds: int = 50
     rotation_starts: int = 1  # the best of so many; short codes that are there need several
     target: TargetKind = "share"
-    map_ridge: float = 100.0  # λ of the map from features
+    map_ridge: float = 7000.0  # λ of the map from features
 
     def __post_init__(self) -> None:
         check_bits("CH", self.n_bits)

@@ -44,13 +44,13 @@ class DCF:
     """Settings of the method and of the map for strangers."""
 
     n_bits: int = 64  # r
-    balance_weight: float = 0.01  # α and β
+    balance_weight: float = 20.0  # α and β
     n_rounds: int = 10
     n_sweeps: int = 3  # over the bits, in each step
     n_relaxed: int = 3  # rounds of the real-valued start
-    ridge: float = 0.1  # of the start, for each rating
+    ridge: float = 0.05  # of the start, for each rating
     map_to: Literal["factors", "codes"] = "codes"  # what features are mapped to
-    map_ridge: float = 100.0
+    map_ridge: float = 1.0
 
     def __post_init__(self) -> None:
         check_settings(

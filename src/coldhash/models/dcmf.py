@@ -44,14 +44,14 @@ class DCMF:
     """Settings of the method."""
 
     n_bits: int = 64  # r
-    content_weight: float = 10.0  # η: how hard features pull on a code
-    map_ridge: float = 10.0  # λ
+    content_weight: float = 0.5  # η: how hard features pull on a code
+    map_ridge: float = 4.0  # λ
     rho: float = 0.0  # ρ: unknown entries; 0 leaves them out, as DCF does; 0.5 ranks far better
-    balance_weight: float = 0.01  # α and β
+    balance_weight: float = 100.0  # α and β
     n_rounds: int = 10
     n_sweeps: int = 3  # over the bits, in each step
     n_relaxed: int = 3  # rounds of the real-valued start
-    ridge: float = 0.1  # of the start, for each rating
+    ridge: float = 0.05  # of the start, for each rating
 
     def __post_init__(self) -> None:
         check_settings(

@@ -60,9 +60,9 @@ class DFM:
     use_user_id: bool = True  # False: users are their features alone
     use_item_bias: bool = True  # when scoring; it is learned in any case
     n_negatives: int = 0  # unrated items for each rating, as the lowest; 0 as in the paper
-    bias_ridge: float = 10.0  # α: with less, items of a few high ratings lead every list
-    balance_weight: float = 10.0  # β
-    n_rounds: int = 10
+    bias_ridge: float = 50.0  # α: with less, items of a few high ratings lead every list
+    balance_weight: float = 0.004  # β
+    n_rounds: int = 14
     n_sweeps: int = 3  # over the bits, in each step
     n_relaxed: int = 3  # rounds of the real-valued start
     ridge: float = 0.1  # of the start, for each rating

@@ -55,8 +55,8 @@ class ITQ:
 
     n_bits: int = 64
     n_rounds: int = 50  # of the rotation
-    confidence: float = 5.0  # of the factors, as in MF
-    ridge: float = 1.0
+    confidence: float = 30.0  # of the factors, as in MF
+    ridge: float = 15.0
     factor_rounds: int = 15
     target: TargetKind = "favourite"
     map_ridge: float = 100.0  # λ of the map from features

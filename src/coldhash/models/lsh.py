@@ -41,9 +41,9 @@ from coldhash.targets import TargetKind
 class LSH:
     """Settings of the tables."""
 
-    n_tables: int = 20  # q
+    n_tables: int = 10  # q
     n_hashes: int = 1  # p, to a table
-    smoothing: float = 20.0  # members' worth of everybody's favourites in each bucket
+    smoothing: float = 140.0  # members' worth of everybody's favourites in each bucket
 
     def __post_init__(self) -> None:
         if self.n_tables < 1 or self.n_hashes < 1 or self.smoothing < 0:
@@ -91,7 +91,7 @@ class SignLSH:
     """Settings of the codes of users, and of the vote."""
 
     n_bits: int = 64
-    n_neighbours: int = 500
+    n_neighbours: int = 650
     target: TargetKind = "favourite"  # what a neighbour's rating is worth
 
     def __post_init__(self) -> None:

@@ -40,10 +40,10 @@ class PPH:
     """Settings of the factorisation and of the map; codes are two bits longer than `n_bits`."""
 
     n_bits: int = 62  # r: with the two for the length, one word
-    length_weight: float = 1.0  # λ
+    length_weight: float = 85.0  # λ
     n_rounds: int = 15
     n_sweeps: int = 1  # over the numbers of a row, in each round
-    map_ridge: float = 100.0  # λ of the map from features
+    map_ridge: float = 80.0  # λ of the map from features
 
     def __post_init__(self) -> None:
         check_bits("PPH", self.n_bits)

@@ -29,7 +29,7 @@ from coldhash.recommend import Recommender
 class Ridge:
     """Settings: the strength of the shrinkage."""
 
-    ridge: float = 100.0  # λ
+    ridge: float = 400.0  # λ
 
     def __post_init__(self) -> None:
         if not self.ridge > 0:

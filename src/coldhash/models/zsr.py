@@ -44,10 +44,10 @@ from coldhash.targets import RatingTarget, TargetKind
 class ZSR:
     """Settings of the method; `fit` turns a data set into a `Recommender`."""
 
-    encode_weight: float = 1e-3  # λ: how much what users do must tell what is known of them
-    rank_weight: float = 10.0  # β
+    encode_weight: float = 0.0075  # λ: how much what users do must tell what is known of them
+    rank_weight: float = 450.0  # β
     retained_rank: int = 10  # q
-    ridge: float = 1e-6  # ε
+    ridge: float = 4.4e-6  # ε
     left_out: float = 0.05  # share of the entries
     n_rounds: int = 5
     target: TargetKind = "favourite"
