@@ -1,0 +1,231 @@
+"""The service on MovieLens-1M, loaded from a second process: speed, swaps, start, memory.
+
+The peer of an answer is a constant of the same size, from the same app, for the same validated
+request. The models that are swapped have different items, so that a mixed answer shows. The memory
+of workers is proportional set size: a page that n of them share counts 1/n for each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from bench_store import catalogue
+from http_load import LONGEST, Client, load, must_be_200, request_bytes, running
+from table import Row, finish, options
+
+from coldhash import MFDCF, Dataset, Ids, Recommender, read
+
+CONNECTIONS = 32
+AGES = (1, 18, 25, 35, 45, 50, 56)
+CHILD = """
+import socket, sys
+from fastapi import Request
+from starlette.responses import Response
+from uvicorn import Config, Server
+from coldhash.serve import create_app
+from coldhash.serve.schemas import Ask
+
+app = create_app(sys.argv[1])
+content = b'{"constant":"' + b"x" * (int(sys.argv[2]) - 15) + b'"}'
+
+async def constant(request: Request, ask: Ask) -> Response:
+    headers = {"Server-Timing": "total;dur=0.000"}
+    return Response(content, media_type="application/json", headers=headers)
+
+app.add_api_route("/constant", constant, methods=["POST"])
+listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
+print(f"serving on http://127.0.0.1:{listener.getsockname()[1]}", file=sys.stderr, flush=True)
+Server(Config(app, log_level="warning", access_log=False)).run([listener])
+"""
+
+
+def usual(n: int) -> dict[str, Any]:
+    """Give one of the 294 kinds of people of MovieLens, as they come."""
+    return {"gender": "FM"[n % 2], "age": AGES[n // 2 % 7], "occupation": str(n // 14 % 21)}
+
+
+def unlike(n: int) -> dict[str, Any]:
+    """Give somebody who was never asked about: nothing that is kept helps."""
+    return usual(n) | {"occupation": f"never seen {time.perf_counter_ns()}"}
+
+
+def speed(file: Path, quick: bool) -> list[Row]:
+    n_requests, rounds = (1000, 3) if quick else (5000, 5)
+    asked = [("/v1/recommend", usual), ("/constant", usual), ("/v1/recommend", unlike)]
+    rates: list[list[float]] = [[] for _ in asked]
+    slowest: list[list[float]] = [[] for _ in asked]
+    size = len(json.dumps(_one_answer(file)))
+    with running(["-c", CHILD, str(file), str(size)]) as (_, port):
+        for turn in range(rounds + 1):  # in turns, so that noise meets all alike; one to warm up
+            for at, (path, who) in enumerate(asked):
+                people = ({"user": who(n), "k": 10} for n in range(n_requests))
+                requests = [request_bytes("POST", path, person) for person in people]
+                start = time.perf_counter()
+                seconds = asyncio.run(load(port, requests, CONNECTIONS, must_be_200))
+                if turn:
+                    rates[at].append(n_requests / (time.perf_counter() - start))
+                    slowest[at].append(float(np.quantile(seconds, 0.99)) * 1000)
+    ours, constant, new = (float(np.median(each)) for each in rates)
+    late, late_constant, _ = (float(np.median(each)) for each in slowest)
+    return [
+        Row("requests a second / a constant answer", ours, constant, ">= 0.7"),
+        Row("... nobody like anybody before / constant", new, constant, ">= 0.5"),
+        Row(f"p99 ms, {CONNECTIONS} connections / constant", late, late_constant, "<= 3"),
+    ]
+
+
+def _one_answer(file: Path) -> dict[str, Any]:
+    answers: list[bytes] = []
+    with running(["-m", "coldhash", "serve", str(file), "--port", "0"]) as (_, port):
+        request = request_bytes("POST", "/v1/recommend", {"user": usual(0), "k": 10})
+        asyncio.run(load(port, [request], 1, lambda status, body: answers.append(body)))
+    return dict(json.loads(answers[0]))
+
+
+def renamed(model: Recommender, letter: str) -> Recommender:
+    ids = Ids.of([f"{letter}{row}" for row in range(len(model.item_ids))], "item")
+    return replace(model, item_ids=ids)
+
+
+def swaps(model: Recommender, folder: Path, quick: bool) -> list[Row]:
+    """Swap two models while requests come in; each answer must be of one of them alone."""
+    n_requests, n_swaps = (2000, 5) if quick else (10_000, 20)
+    served, letters = folder / "served.coldhash", {}
+    for letter in "ab":
+        renamed(model, letter).save(folder / letter)
+        letters[(folder / letter).read_bytes()[-32:].hex()[:16]] = letter
+    os.link(folder / "a", served)
+    count = {"answers": 0, "swaps": 0, "errors": 0, "mixed": 0}
+    last = "a"
+
+    def look(status: int, body: bytes) -> None:
+        nonlocal last
+        count["answers"] += 1
+        if status != 200:
+            count["errors"] += 1
+            return
+        answer = json.loads(body)
+        letter = letters[answer["model"]]
+        count["mixed"] += {item["item_id"][0] for item in answer["items"]} != {letter}
+        count["swaps"] += letter != last
+        last = letter
+
+    async def swap(process: subprocess.Popen[str]) -> None:
+        for turn in range(n_swaps):
+            while count["swaps"] < turn or count["answers"] < turn * n_requests // n_swaps:
+                await asyncio.sleep(0.005)
+            os.link(folder / "ba"[turn % 2], folder / "next")
+            os.replace(folder / "next", served)
+            process.send_signal(signal.SIGHUP)
+
+    async def both(process: subprocess.Popen[str], port: int) -> None:
+        swapping = asyncio.create_task(swap(process))
+        request = request_bytes("POST", "/v1/recommend", {"user": {"age": 30}, "k": 10})
+        while not swapping.done() or count["swaps"] < n_swaps or count["answers"] < n_requests:
+            await load(port, [request] * 100, 8, look)
+        await swapping
+
+    with running(["-m", "coldhash", "serve", str(served), "--port", "0"]) as (process, port):
+        asyncio.run(asyncio.wait_for(both(process, port), LONGEST))
+    return [
+        Row("requests during swaps / wanted", count["answers"], n_requests, ">= 1"),
+        Row("swaps that were seen / made", count["swaps"], n_swaps, ">= 1"),
+        Row("failed requests during swaps + 1", count["errors"] + 1, 1, "<= 1"),
+        Row("mixed answers during swaps + 1", count["mixed"] + 1, 1, "<= 1"),
+    ]
+
+
+def seconds_to_ready(file: Path, repeats: int) -> float:
+    best = float("inf")
+    for _ in range(repeats + 1):  # the first one fills the cache of compiled code
+        start = time.perf_counter()
+        with running(["-m", "coldhash", "serve", str(file), "--port", "0"]):
+            best = min(best, time.perf_counter() - start)
+    return best
+
+
+def memory(file: Path, n_workers: int) -> dict[str, float]:
+    """Serve and ask; gives megabytes of all workers: all, private, and of the model file."""
+    command = ["-m", "coldhash", "serve", str(file), "--port", "0", "--workers", str(n_workers)]
+    with running(command) as (process, port):
+        asyncio.run(asyncio.wait_for(_all_up(port, n_workers), LONGEST))
+        request = request_bytes("POST", "/v1/recommend", {"user": {"age": 30}, "k": 100})
+        asyncio.run(load(port, [request] * 50 * n_workers, 4 * n_workers, must_be_200))
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        pids = [pid for pid in (str(process.pid), *children) if _maps(pid, file)]
+        assert len(pids) == n_workers
+        each = [_megabytes(pid, file) for pid in pids]
+    return {name: sum(own[name] for own in each) for name in each[0]}
+
+
+async def _all_up(port: int, n_workers: int) -> None:
+    """Wait until all workers have loaded the model and answered once."""
+    wanted = re.compile(rb"coldhash_model_workers\{.*\} %d\.0" % n_workers)
+    while not wanted.search((await Client.ask_once(port, "GET", "/metrics"))[1]):
+        await asyncio.sleep(0.1)
+
+
+def _maps(pid: str, file: Path) -> bool:
+    return str(file) in Path(f"/proc/{pid}/maps").read_text()
+
+
+def _megabytes(pid: str, file: Path) -> dict[str, float]:
+    found = {"all": 0.0, "private": 0.0, "file": 0.0}
+    of_file = False
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if "-" in line.split(" ", 1)[0]:  # a new mapping begins
+            of_file = line.endswith(str(file))
+        elif name == "Pss":
+            found["all"] += int(value.split()[0]) / 1024
+            found["file"] += of_file * int(value.split()[0]) / 1024
+        elif name.startswith("Private_"):
+            found["private"] += (not of_file) * int(value.split()[0]) / 1024
+    return found
+
+
+def shared(small: Recommender, folder: Path, n_items: int) -> list[Row]:
+    """Compare four workers with one, and with the heap that each of the others needs anyway."""
+    file = folder / "large.coldhash"
+    catalogue(small, n_items, n_items // 100).save(file)
+    one, four = memory(file, 1), memory(file, 4)
+    for name, figures in (("one worker", one), ("four workers", four)):
+        print(f"{name}:", ", ".join(f"{part} {mb:,.0f} MB" for part, mb in figures.items()))
+    bound = one["all"] + 3 * one["private"]
+    return [
+        Row("MB of 4 workers / one and 3 private heaps", four["all"], bound, "<= 1.3"),
+        Row("MB of the mapped file, 4 workers / one", four["file"], one["file"], "<= 1.3"),
+    ]
+
+
+def main() -> None:
+    args = options(__doc__ or "")
+    data: Dataset = read("sample") if args.data is None else read("ml-1m", args.data)
+    small = MFDCF(n_bits=64).fit(read("sample", n_users=200, n_items=120))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        file = folder / "m.coldhash"
+        MFDCF(n_bits=64).fit(data).save(file)
+        ready = seconds_to_ready(file, 2 if args.quick else 5)
+        rows = [
+            *speed(file, args.quick),
+            *swaps(small, folder, args.quick),
+            Row("seconds from start to ready / 2", ready, 2, "<= 1"),
+            *shared(small, folder, 1_000_000 if args.quick else 10_000_000),
+        ]
+    finish(rows, args.out)
+
+
+if __name__ == "__main__":
+    main()

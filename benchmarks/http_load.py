@@ -1,0 +1,97 @@
+"""A server in another process, and load on it over raw connections that are kept alive."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+LONGEST = 120  # seconds that any part may take
+
+
+@contextlib.contextmanager
+def running(command: list[str]) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """Run a server, wait until it is ready, and stop it; gives the process and the port."""
+    with (
+        tempfile.TemporaryFile("w+") as talk,
+        subprocess.Popen([sys.executable, *command], stderr=talk, text=True) as process,
+    ):
+        try:
+            yield process, asyncio.run(asyncio.wait_for(_ready(process, talk), LONGEST))
+        finally:
+            process.send_signal(signal.SIGTERM)
+
+
+async def _ready(process: subprocess.Popen[str], talk: Any) -> int:
+    while True:
+        assert process.poll() is None, "the server ended"
+        talk.seek(0)
+        first = talk.readline()
+        if first.endswith("\n"):
+            port = int(first.rsplit(":", 1)[1])
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                if (await Client.ask_once(port, "GET", "/readyz"))[0] == 200:
+                    return port
+        await asyncio.sleep(0.01)
+
+
+class Client:
+    """One connection, kept alive."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    @classmethod
+    async def ask_once(cls, port: int, method: str, path: str) -> tuple[int, bytes]:
+        client = cls(*await asyncio.open_connection("127.0.0.1", port))
+        answer = await client.ask(request_bytes(method, path))
+        client.writer.close()
+        return answer
+
+    async def ask(self, request: bytes) -> tuple[int, bytes]:
+        self.writer.write(request)
+        head = (await self.reader.readuntil(b"\r\n\r\n")).lower()
+        length = int(head.split(b"content-length: ", 1)[1].split(b"\r\n", 1)[0])
+        return int(head[9:12]), await self.reader.readexactly(length)
+
+
+def request_bytes(method: str, path: str, body: Any = None) -> bytes:
+    content = b"" if body is None else json.dumps(body).encode()
+    lines = f"{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    return f"{lines}content-length: {len(content)}\r\n\r\n".encode() + content
+
+
+async def load(
+    port: int,
+    requests: Iterable[bytes],
+    connections: int,
+    look: Callable[[int, bytes], None],
+) -> np.ndarray:
+    """Send requests over some connections, each its next one on an answer; gives their seconds."""
+    left = iter(requests)
+    seconds: list[float] = []
+
+    async def connection() -> None:
+        client = Client(*await asyncio.open_connection("127.0.0.1", port))
+        for request in left:
+            start = time.perf_counter()
+            status, body = await client.ask(request)
+            seconds.append(time.perf_counter() - start)
+            look(status, body)
+        client.writer.close()
+
+    await asyncio.wait_for(asyncio.gather(*(connection() for _ in range(connections))), LONGEST)
+    return np.array(seconds)
+
+
+def must_be_200(status: int, body: bytes) -> None:
+    assert status == 200, body

@@ -1,0 +1,6 @@
+"""A model behind HTTP: `create_app(model)`; the command `coldhash serve` runs it."""
+
+from coldhash.serve.app import create_app
+from coldhash.serve.limits import Limits
+
+__all__ = ["Limits", "create_app"]

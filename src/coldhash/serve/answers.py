@@ -1,0 +1,217 @@
+"""From a request to an answer, on one model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from coldhash.encoders.encoded import Encoded
+from coldhash.features.people import HISTORY
+from coldhash.ranking import best_items, distances_of, item_lists
+from coldhash.recommend import USER_ID, Score
+from coldhash.search.index import Lists
+from coldhash.serve.refused import Refused, blaming
+from coldhash.serve.shelf import Served
+
+RATED = "rated "  # how the library names what a rating contributes
+SHOWN = 3  # parts that a sentence names
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """What somebody wants recommended."""
+
+    k: int = 10
+    exclude: Sequence[str] | None = None
+    candidates: Sequence[str] | None = None
+    score: Score = "real"
+    exclude_seen: bool = True
+
+
+def recommend(
+    served: Served,
+    users: list[dict[str, Any]] | None,
+    user_ids: Sequence[str] | None,
+    wish: Wish,
+    at: str,
+) -> list[dict[str, Any]]:
+    """Answer some people: strangers, or users of the training data. `at` names them in errors."""
+    model = served.model
+    by_code = wish.score == "hamming"
+    if by_code and not model.has_codes:
+        raise Refused(422, f"{model.name} has no codes", field="score", hint='"real"')
+    encoded, names, seen = _who(served, users, user_ids, wish, at)
+    excluded, listed = _filters(served, wish, len(names), seen)
+    rows, scores = best_items(  # one thread: requests share the cores, not one request all of them
+        model.items, model.popularity, encoded, wish.k, excluded, listed, 1, by_code
+    )
+    ranked = ranked_items(served, rows, scores, encoded.fallback, by_code)
+    codes = coded(served, encoded, known=users is None)
+    return [
+        {"items": items, "user_id": name, **code}
+        for items, name, code in zip(ranked, names, codes, strict=True)
+    ]
+
+
+def _who(
+    served: Served,
+    users: list[dict[str, Any]] | None,
+    user_ids: Sequence[str] | None,
+    wish: Wish,
+    at: str,
+) -> tuple[Encoded, Sequence[str | None], csr_array | None]:
+    """Find out who asks: their vectors, what they are called, if anything, and what they rated."""
+    with blaming(at):
+        if users is not None and len(users) == 1 and not users[0].get(HISTORY):
+            encoded, seen = served.encodings.of(users[0]), None
+        else:
+            encoded, names, seen = served.model._who(users, user_ids, wish.exclude_seen)
+    if users is None:
+        return encoded, names, seen
+    given = (user.get(USER_ID) for user in users)
+    return encoded, [None if name is None else str(name) for name in given], seen
+
+
+def _filters(
+    served: Served, wish: Wish, n_people: int, seen: csr_array | None
+) -> tuple[Lists | None, Lists | None]:
+    """Turn what is not wanted, what is wanted alone, and what was seen, into item lists."""
+    if wish.exclude is None and wish.candidates is None and seen is None:
+        return None, None
+    items, ids = served.model.items, served.model.item_ids
+    with blaming("exclude"):
+        excluded = item_lists(items, ids, wish.exclude, n_people, seen)
+    with blaming("candidates"):
+        return excluded, item_lists(items, ids, wish.candidates, n_people, None)
+
+
+def ranked_items(
+    served: Served, rows: np.ndarray, scores: np.ndarray, fallback: np.ndarray, by_code: bool
+) -> list[list[dict[str, Any]]]:
+    """Make lists of items to send; a person who got the popular items has no distances."""
+    catalogue = served.catalogue
+    lists: list[list[dict[str, Any]]] = []
+    for line, values in zip(rows.tolist(), scores.tolist(), strict=True):
+        found = [
+            (catalogue[row], value) for row, value in zip(line, values, strict=True) if row >= 0
+        ]
+        lists.append(
+            [
+                {"item_id": item_id, "title": title, "rank": rank, "score": value}
+                for rank, ((item_id, title), value) in enumerate(found, 1)
+            ]
+        )
+    if by_code:
+        distances = distances_of(served.model.items, scores).tolist()
+        for items, own, popular in zip(lists, distances, fallback.tolist(), strict=True):
+            for item, distance in zip(items, own, strict=False):
+                item["distance"] = None if popular else distance
+    return lists
+
+
+def coded(served: Served, encoded: Encoded, known: bool = False) -> list[dict[str, Any]]:
+    """Give for each person the code and how it came about; for `known` users that is not kept."""
+    n_bits = served.n_bits
+    # the bytes that codes.pack(signs(vectors)) has, without its checks
+    bits = None if n_bits is None else np.packbits(encoded.vectors >= 0, axis=1, bitorder="little")
+    weights = {} if known else {name: each.tolist() for name, each in encoded.weights.items()}
+    ignored: dict[int, list[str]] = {}
+    for place, item_id in encoded.ignored:
+        ignored.setdefault(place, []).append(item_id)
+    return [
+        {
+            "code": None if bits is None else bits[place].tobytes().hex(),
+            "n_bits": n_bits,
+            "weights": {name: shares[place] for name, shares in weights.items()},
+            "fallback": fallback,
+            "ignored": ignored.get(place, []),
+            "model": served.version,
+        }
+        for place, fallback in enumerate(encoded.fallback.tolist())
+    ]
+
+
+def encode(served: Served, user: Mapping[str, Any]) -> dict[str, Any]:
+    """Give a person's vector and code."""
+    with blaming("user"):
+        encoded = served.model.encode(user)
+    return {"vector": encoded.vectors[0].tolist(), **coded(served, encoded)[0]}
+
+
+def similar(served: Served, item_id: str, k: int) -> dict[str, Any]:
+    """Give the items most like one."""
+    with blaming("item_id"):
+        found = served.model.similar_items(item_id, k)
+    items = [
+        {
+            "item_id": row["item_id"],
+            "title": served.catalogue.title_of(row["item_id"]),
+            "rank": row["rank"],
+            "score": row["score"],
+            "distance": row.get("distance"),
+        }
+        for row in found
+    ]
+    return {"items": items, "model": served.version}
+
+
+def explain(served: Served, user: Mapping[str, Any], item_id: str) -> dict[str, Any]:
+    """Say what carried an item for a person.
+
+    The ids of the training users most like the person, which the library knows, are not told: they
+    are other people's.
+    """
+    with blaming("item_id"):
+        served.model.item_ids.rows([item_id])
+    with blaming("user"):
+        found = served.model.explain(user, item_id)
+    title = served.catalogue.title_of(found["item_id"])
+    return {
+        "item_id": found["item_id"],
+        "title": title,
+        "score": found["score"],
+        "contributions": found["contributions"],
+        "weights": found["group_weights"],
+        "fallback": found["fallback"],
+        "ignored": found["ignored"],
+        "why": why(served, found, user),
+        "model": served.version,
+    }
+
+
+def why(served: Served, found: Mapping[str, Any], user: Mapping[str, Any]) -> str:
+    """Say in a sentence what spoke for an item, the strongest reason first."""
+    if found["fallback"]:
+        return "Nothing usable is known of this person, so popularity decides."
+    ordered = sorted(found["contributions"].items(), key=lambda part: -part[1])
+    reasons = [_reason(served, name, user) for name, value in ordered if value > 0]
+    if not reasons:
+        return "Nothing that is known of this person speaks for this item."
+    shown, rest = reasons[:SHOWN], len(reasons) - SHOWN
+    more = (
+        f", and {rest} smaller reasons"
+        if rest > 1
+        else ", and one smaller reason"
+        if rest > 0
+        else ""
+    )
+    return f"Because of {_listed(shown) if not more else ', '.join(shown)}{more}."
+
+
+def _reason(served: Served, name: str, user: Mapping[str, Any]) -> str:
+    history = user.get(HISTORY) or {}
+    item_id = name.removeprefix(RATED)
+    if name.startswith(RATED) and item_id in history:
+        title = served.catalogue.title_of(item_id) or item_id
+        return f"your rating of {title} ({history[item_id]:g})"
+    said = [field for field in served.fields.values() if field.group == name]
+    told = [field.name for field in said if user.get(field.name) not in (None, "")]
+    return _listed(told) if told else name
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]

@@ -1,0 +1,214 @@
+"""create_app: a model as an ASGI application."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import orjson
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.responses import FileResponse, Response
+from starlette.staticfiles import StaticFiles
+from threadpoolctl import threadpool_limits
+
+from coldhash import __version__
+from coldhash.recommend import Recommender
+from coldhash.serve import schemas
+from coldhash.serve.endpoints import Endpoints
+from coldhash.serve.gate import Gate, Log, to_stderr
+from coldhash.serve.limits import Limits
+from coldhash.serve.metrics import Metrics
+from coldhash.serve.pool import Pool
+from coldhash.serve.refused import Refused
+from coldhash.serve.shelf import Served, Shelf
+
+PAGE = Path(__file__).parent / "page"
+WATCH_SECONDS = 1.0  # between two looks at the model file
+PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'; object-src 'none'",
+    "Cache-Control": "no-cache",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+HINTS = {
+    404: "see /openapi.json for what there is",
+    405: "see /openapi.json for what there is",
+    413: "ask for less at a time",
+}
+
+
+def create_app(
+    source: Recommender | str | Path,
+    *,
+    limits: Limits | None = None,
+    token: str | None = None,
+    log: Log = to_stderr,
+    watch_seconds: float = WATCH_SECONDS,
+) -> FastAPI:
+    """Serve a model, or a model file, which is watched: a new one in its place is served at once.
+
+    With a `token`, all requests need it but those for health and for the page. `log` takes an entry
+    for each request.
+    """
+    shelf = Shelf.of(source)
+    limits = limits or Limits()
+    metrics, pool = Metrics(), Pool(limits.max_waiting)
+    _report_swaps(shelf, metrics, log)
+    app = FastAPI(
+        title="coldhash",
+        version=__version__,
+        description="Recommend to people you have never seen.",
+        docs_url=None,  # these pages load scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=partial(_lifespan, shelf, pool, watch_seconds),
+    )
+    app.router.route_class = _StrictJson
+    _add_routes(app, Endpoints(limits, metrics, pool))
+    _add_page(app)
+    for kind in (Refused, RequestValidationError, HTTPException):
+        app.add_exception_handler(kind, _refuse)
+    app.add_middleware(Gate, limits=limits, token=token, metrics=metrics, shelf=shelf, log=log)
+    return app
+
+
+def _report_swaps(shelf: Shelf, metrics: Metrics, log: Log) -> None:
+    named = shelf.current.version, shelf.current.model.name
+    metrics.serve(*named)
+
+    def swapped(served: Served) -> None:
+        nonlocal named
+        before, named = named, (served.version, served.model.name)
+        metrics.serve(*named, before=before)
+        metrics.swaps.labels("ok").inc()
+        log({"event": "model swapped", "from": before[0], "model": served.version})
+
+    def refused(error: Exception) -> None:
+        metrics.swaps.labels("refused").inc()
+        log({"event": "model refused", "model": named[0], "error": str(error)})
+
+    shelf.on_swap, shelf.on_refusal = swapped, refused
+
+
+@contextlib.asynccontextmanager
+async def _lifespan(
+    shelf: Shelf, pool: Pool, watch_seconds: float, app: FastAPI
+) -> AsyncIterator[None]:
+    """Watch the file while the app runs; requests share the cores, so BLAS gets one thread."""
+    del app
+    loop = asyncio.get_running_loop()
+    asked = asyncio.Event()  # by SIGHUP
+    main = threading.current_thread() is threading.main_thread()
+    if main and hasattr(signal, "SIGHUP"):
+        loop.add_signal_handler(signal.SIGHUP, asked.set)
+    watcher = asyncio.create_task(_watch(shelf, asked, watch_seconds))
+    with threadpool_limits(1, "blas"):
+        yield
+    watcher.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await watcher
+    pool.close()
+
+
+async def _watch(shelf: Shelf, asked: asyncio.Event, seconds: float) -> None:
+    """Look at the file now and then; loading a new one is done by a thread of its own."""
+    # not before the start: Arrow's first steps import pandas, where there is one
+    await asyncio.to_thread(shelf.current.catalogue.warm_up)
+    while True:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asked.wait(), seconds)
+        force = asked.is_set()
+        asked.clear()
+        await asyncio.to_thread(shelf.refresh, force)
+
+
+class _StrictRequest(Request):
+    """A body is read by orjson: no NaN, no lone surrogates, no endless nesting, and quicker."""
+
+    async def json(self) -> Any:
+        return orjson.loads(await self.body())
+
+
+class _StrictJson(APIRoute):
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handler = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            return await handler(_StrictRequest(request.scope, request.receive))
+
+        return handle
+
+
+def _add_routes(app: FastAPI, endpoints: Endpoints) -> None:
+    errors: dict[int | str, dict[str, Any]] = {
+        status: {"model": schemas.Error} for status in (401, 404, 413, 422, 503, 504)
+    }
+    lines = {"application/x-ndjson": {"schema": {"type": "string"}}}
+    batch = errors | {200: {"content": lines, "description": "An answer for each person."}}
+    open_ = {"responses": {}, "tags": ["operation"]}
+    table: list[tuple[str, str, Callable[..., Awaitable[Response]], Any, dict[str, Any]]] = [
+        ("POST", "/v1/recommend", endpoints.recommend, schemas.Answer, {}),
+        ("POST", "/v1/recommend/batch", endpoints.recommend_batch, schemas.Answers,
+         {"responses": batch}),
+        ("POST", "/v1/encode", endpoints.encode, schemas.Encoding, {}),
+        ("POST", "/v1/explain", endpoints.explain, schemas.Why, {}),
+        ("GET", "/v1/items", endpoints.items, schemas.Found, {}),
+        ("GET", "/v1/items/{item_id:path}/similar", endpoints.similar, schemas.Similar, {}),
+        ("GET", "/v1/model", endpoints.model, schemas.Card, {}),
+        ("GET", "/healthz", endpoints.alive, schemas.State, open_),
+        ("GET", "/readyz", endpoints.ready, schemas.State, open_),
+        ("GET", "/metrics", endpoints.figures, None, {"response_class": Response}),
+    ]  # fmt: skip
+    for method, path, endpoint, model, more in table:
+        options = {"responses": errors, "response_model": model} | more
+        app.add_api_route(path, endpoint, methods=[method], **options)
+
+
+class _PageFiles(StaticFiles):
+    """The files of the page, with headers that let nothing in from elsewhere."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        response = super().file_response(*args, **kwargs)
+        response.headers.update(PAGE_HEADERS)
+        return response
+
+
+def _add_page(app: FastAPI) -> None:
+    async def page() -> Response:
+        return FileResponse(PAGE / "index.html", headers=PAGE_HEADERS)
+
+    app.add_api_route("/", page, methods=["GET"], include_in_schema=False)
+    app.mount("/page", _PageFiles(directory=PAGE))
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    """Answer with an error, always in the same shape."""
+    del request
+    refused = _as_refused(error)
+    return Response(refused.body, refused.status, refused.headers, "application/json")
+
+
+def _as_refused(error: Exception) -> Refused:
+    if isinstance(error, RequestValidationError):
+        first = error.errors()[0]
+        if first["type"] == "json_invalid":
+            reason = first.get("ctx", {}).get("error", "")
+            return Refused(422, f"not JSON: {reason}", field="body", hint="RFC 8259, in UTF-8")
+        field = ".".join(map(str, first["loc"][1:])) or str(first["loc"][0])
+        message = str(first["msg"]).removeprefix("Value error, ")
+        return Refused(422, message, field=field, hint="see /openapi.json")
+    if isinstance(error, HTTPException):
+        hint = HINTS.get(error.status_code)
+        return Refused(error.status_code, error.detail, hint=hint, headers=error.headers)
+    assert isinstance(error, Refused)
+    return error

@@ -1,0 +1,34 @@
+// Making elements. Whatever comes from the server or the address becomes text, never markup.
+
+export const byId = (id) => document.getElementById(id);
+
+/** Make an element; a value of false, null or undefined leaves the attribute out. */
+export function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === true) element.setAttribute(name, "");
+    else if (value !== false && value != null) element.setAttribute(name, value);
+  }
+  element.append(...children);
+  return element;
+}
+
+/** Text for those who listen instead of looking. */
+export const aside = (text) => make("span", { class: "aside" }, text);
+
+/** A bar of a share from 0 to 1, with its label and what to write beside it. */
+export function bar(label, share, written, kind = "") {
+  const track = make("span", { class: `track ${kind}`, "aria-hidden": "true" }, make("span"));
+  // through the object model: the page's policy forbids style attributes
+  track.firstChild.style.setProperty("--share", `${Math.round(share * 1000) / 10}%`);
+  return make("li", {}, make("span", { class: "label" }, label), track,
+    make("span", { class: "value" }, written));
+}
+
+/** "age_group" -> "Age group". */
+export function inWords(name) {
+  const words = name.replaceAll(/[_\s]+/g, " ").trim();
+  return words.charAt(0).toUpperCase() + words.slice(1);
+}
+
+export const plural = (n, one, many = `${one}s`) => `${n.toLocaleString("en")} ${n === 1 ? one : many}`;

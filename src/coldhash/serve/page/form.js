@@ -1,0 +1,151 @@
+// The form: fields as the model names them, and the rated items.
+
+import { bar, byId, inWords, make } from "./dom.js";
+
+const wrongId = (name) => `wrong-${name}`;
+
+/** Put the fields on the page, filled with what is known; `changed` is called after each answer. */
+export function showFields(card, person, changed) {
+  const groups = Map.groupBy(card.fields.filter(canBeAsked), (field) => field.group);
+  const sets = [...groups].map(([group, fields]) => {
+    const controls = fields.map((field) => fieldFor(field, person, changed));
+    if (groups.size === 1) return make("div", { class: "group" }, ...controls);
+    return make("fieldset", { class: "group" }, make("legend", {}, inWords(group)), ...controls);
+  });
+  byId("fields").replaceChildren(...sets);
+  byId("history").hidden = !card.takes_history;
+}
+
+const canBeAsked = (field) => field.kind !== "vector";
+
+function fieldFor(field, person, changed) {
+  const wrong = make("p", { class: "wrong", id: wrongId(field.name), hidden: true });
+  const told = (value) => {
+    if (value === null || value.length === 0) person.said.delete(field.name);
+    else person.said.set(field.name, value);
+    changed();
+  };
+  const known = person.said.get(field.name);
+  if (field.kind === "multi-label") return checkboxes(field, known ?? [], told, wrong);
+  const input = field.kind === "category" ? choice(field, known) : entry(field, known);
+  input.setAttribute("aria-describedby", wrong.id);
+  input.addEventListener("input", () => {
+    const broken = input.validity.badInput;
+    showWrong(field.name, broken ? "not a number" : null);
+    if (!broken) told(field.kind === "number" && input.value ? Number(input.value) : input.value);
+  });
+  const label = make("label", { for: input.id }, inWords(field.name));
+  return make("div", { class: "field" }, label, input, wrong);
+}
+
+function choice(field, known) {
+  const order = new Intl.Collator("en", { numeric: true }).compare;
+  const options = field.choices.toSorted(order).map((each) => make("option", { value: each }, each));
+  const empty = make("option", { value: "" }, "–");
+  const select = make("select", { id: `field-${field.name}` }, empty, ...options);
+  select.value = known ?? "";
+  return select;
+}
+
+function entry(field, known) {
+  const id = `field-${field.name}`;
+  if (field.kind === "text") return filled(make("input", { id, type: "text", maxlength: 1000 }), known);
+  const [low, high] = [Math.ceil(field.min), Math.floor(field.max)];
+  const usual = low < high ? { min: low, max: high, placeholder: `${low} to ${high}` } : {};
+  return filled(make("input", { id, type: "number", step: "any", ...usual }), known);
+}
+
+function filled(input, value) {
+  input.value = value ?? "";
+  return input;
+}
+
+function checkboxes(field, known, told, wrong) {
+  const chosen = new Set(known);
+  const boxes = field.choices.map((each) => {
+    const box = make("input", { type: "checkbox" });
+    box.checked = chosen.has(each);
+    box.addEventListener("change", () => {
+      if (box.checked) chosen.add(each);
+      else chosen.delete(each);
+      told([...chosen]);
+    });
+    return make("label", {}, box, each);
+  });
+  const legend = make("legend", {}, inWords(field.name));
+  return make("fieldset", { class: "field several" }, legend, make("div", {}, ...boxes), wrong);
+}
+
+/** Put the rated items on the page; `titles` knows the names of some. */
+export function showRated(card, person, titles, changed) {
+  const rows = [...person.rated].map(([itemId, rating]) => {
+    const title = titles.get(itemId) ?? itemId;
+    const remove = make("button", { type: "button", "aria-label": `Remove ${title}` }, "×");
+    remove.addEventListener("click", () => {
+      person.rated.delete(itemId);
+      showRated(card, person, titles, changed);
+      byId("search").focus();
+      changed();
+    });
+    const wrong = make("p", { class: "wrong", id: wrongId(`history.${itemId}`), hidden: true });
+    const rated = (value) => {
+      person.rated.set(itemId, value);
+      changed();
+    };
+    return make("li", {}, make("span", { class: "title" }, title), remove,
+      ...scaleFor(card.scale, title, rating, rated), wrong);
+  });
+  byId("rated").replaceChildren(...rows);
+}
+
+/** A slider over the scale of the model; none where there is one rating only. */
+function scaleFor([low, high], title, rating, rated) {
+  if (low === high) return [];
+  const fits = (step) => [low, high].every((end) => Number.isInteger(end / step)) && high - low >= 2 * step;
+  const slider = make("input", {
+    type: "range", min: low, max: high, step: [1, 0.5].find(fits) ?? "any",
+    "aria-label": `Your rating of ${title}`,
+  });
+  slider.value = rating;
+  const written = (value) => `${Number(value.toFixed(2))} of ${high}`;
+  const output = make("output", {}, written(rating));
+  slider.setAttribute("aria-valuetext", written(rating));
+  slider.addEventListener("input", () => {
+    const value = slider.valueAsNumber;
+    output.textContent = written(value);
+    slider.setAttribute("aria-valuetext", written(value));
+    rated(value);
+  });
+  return [slider, output];
+}
+
+/** Say what is wrong beside a field, or take it back; false if the form has no such field. */
+export function showWrong(name, words) {
+  const place = byId(wrongId(name));
+  if (!place) return false;
+  place.textContent = words ?? "";
+  place.hidden = !words;
+  const input = byId(`field-${name}`);
+  if (words) input?.setAttribute("aria-invalid", "true");
+  else input?.removeAttribute("aria-invalid");
+  return true;
+}
+
+export function clearWrong() {
+  for (const place of document.querySelectorAll(".wrong")) {
+    showWrong(place.id.slice(wrongId("").length), null);
+  }
+}
+
+/** Draw the share of each group of fields. */
+export function showWeights(weights, ratingsCount, fallback) {
+  const bars = Object.entries(weights).map(([group, share]) =>
+    bar(inWords(group), share, `${Math.round(share * 100)} %`));
+  byId("bars").replaceChildren(...bars);
+  byId("weights").hidden = bars.length === 0;
+  byId("weights-note").textContent = fallback
+    ? "Nothing is known yet, so nothing counts but popularity."
+    : ratingsCount
+      ? "The share of each group of answers. Your ratings then move the result."
+      : "The share of each group of answers.";
+}

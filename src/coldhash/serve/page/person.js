@@ -1,0 +1,81 @@
+// What is known of the person: in memory, in a request, and in the address.
+//
+// In the address: #age=25&gender=F&history.1193=5, the names that errors of the server use, too.
+// An address may come from anybody, so what does not fit the model is dropped.
+
+const HISTORY = "history.";
+const MAX_RATED = 100;
+const MAX_TEXT = 1000;
+
+/** Nobody in particular: field -> value (or list of them), item id -> rating. */
+export const nobody = () => ({ said: new Map(), rated: new Map() });
+
+export function asRequest(person) {
+  const user = Object.fromEntries(person.said); // makes own keys, even of "__proto__"
+  if (person.rated.size) user.history = Object.fromEntries(person.rated);
+  return user;
+}
+
+export function asFragment(person) {
+  const pairs = new URLSearchParams();
+  for (const [name, value] of person.said) {
+    for (const each of [value].flat()) pairs.append(name, each);
+  }
+  for (const [itemId, rating] of person.rated) pairs.append(HISTORY + itemId, rating);
+  return pairs.toString();
+}
+
+export function fromFragment(fragment, card) {
+  const person = nobody();
+  const fields = new Map(card.fields.map((field) => [field.name, field]));
+  const pairs = new URLSearchParams(fragment.replace(/^#/, ""));
+  for (const [name, text] of pairs) {
+    const field = fields.get(name);
+    if (field) say(person, field, text);
+    else if (card.takes_history && name.startsWith(HISTORY)) {
+      rate(person, name.slice(HISTORY.length), text, card.scale);
+    }
+  }
+  return person;
+}
+
+function say(person, field, text) {
+  const value = valueOf(field, text);
+  if (value === null) return;
+  if (field.kind !== "multi-label") person.said.set(field.name, value);
+  else person.said.set(field.name, [...new Set([...(person.said.get(field.name) ?? []), value])]);
+}
+
+/** What a text means for a field, or null. */
+function valueOf(field, text) {
+  if (text.trim() === "") return null;
+  if (field.kind === "number") return Number.isFinite(Number(text)) ? Number(text) : null;
+  if (field.kind === "text") return text.slice(0, MAX_TEXT);
+  return field.choices.includes(text) ? text : null; // and a vector has no choices
+}
+
+function rate(person, itemId, text, [low, high]) {
+  const rating = Number(text);
+  const fits = text.trim() !== "" && rating >= low && rating <= high;
+  if (itemId && itemId.length <= MAX_TEXT && fits && person.rated.size < MAX_RATED) {
+    person.rated.set(itemId, rating);
+  }
+}
+
+/** Somebody at random, to show what the page does. */
+export function somebody(card, popular) {
+  const person = nobody();
+  const pick = (list) => list[Math.floor(Math.random() * list.length)];
+  for (const field of card.fields) {
+    if (field.kind === "category") person.said.set(field.name, pick(field.choices));
+    if (field.kind === "multi-label") person.said.set(field.name, [pick(field.choices)]);
+    if (field.kind === "number") {
+      person.said.set(field.name, Math.round(field.min + Math.random() * (field.max - field.min)));
+    }
+  }
+  if (card.takes_history && popular.length) {
+    const [low, high] = card.scale;
+    for (let n = 0; n < 3; n++) person.rated.set(pick(popular).item_id, n ? high : low);
+  }
+  return person;
+}

@@ -1,0 +1,158 @@
+"""Running the app: one process, or several workers on one socket and one mapped file."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import math
+import os
+import signal
+import socket
+import sys
+import tempfile
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+from uvicorn import Config, Server
+from uvicorn.supervisors import Multiprocess
+
+from coldhash import store
+from coldhash.errors import SettingError, SourceError
+from coldhash.serve.app import create_app
+from coldhash.serve.limits import Limits
+from coldhash.serve.metrics import FOLDER
+
+SETTINGS = "COLDHASH_SERVE"  # the variable by which workers learn what to serve
+TOKEN = "COLDHASH_TOKEN"
+KEEP_ALIVE = 75  # seconds: longer than the usual proxy keeps an idle connection
+GRACE = 5  # seconds beyond the time limit of requests until a stopping server gives up on them
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serving:
+    """What to serve, where, and how."""
+
+    file: Path
+    host: str = "127.0.0.1"
+    port: int = 8000  # 0: any free one
+    workers: int = 1
+    token: str | None = field(default=None, repr=False)
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        if self.workers < 1:
+            raise SettingError(f"workers={self.workers}", hint="at least 1")
+        if not 0 <= self.port <= 65535:
+            raise SettingError(f"port={self.port}", hint="0 to 65535; 0 is any free one")
+        if self.token is not None and not self.token.isascii():
+            raise SettingError("the token holds more than ASCII", hint="letters and digits")
+
+
+def serve(serving: Serving) -> None:
+    """Serve until the process is told to stop; requests that are running are answered first."""
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a model to look for
+    with _listening(serving.host, serving.port) as listener, contextlib.suppress(KeyboardInterrupt):
+        if serving.workers == 1:
+            app = create_app(serving.file, limits=serving.limits, token=serving.token)
+            _log_as_json()
+            _tell(listener)
+            Server(_config(serving, app)).run([listener])
+        else:
+            _serve_by_workers(serving, listener)
+
+
+def worker_app() -> FastAPI:
+    """Make the app of one worker, by what the parent put into the environment."""
+    _log_as_json()
+    settings = json.loads(os.environ[SETTINGS])
+    limits = Limits(**settings["limits"])
+    return create_app(settings["file"], limits=limits, token=os.environ.get(TOKEN))
+
+
+def _serve_by_workers(serving: Serving, listener: socket.socket) -> None:
+    store.read(serving.file)  # a bad file is told here, once, and not by every worker
+    settings = {"file": str(serving.file), "limits": asdict(serving.limits)}
+    with tempfile.TemporaryDirectory(prefix="coldhash-metrics-") as folder:
+        os.environ |= {SETTINGS: json.dumps(settings), FOLDER: folder}
+        os.environ.pop(TOKEN, None)
+        if serving.token is not None:
+            os.environ[TOKEN] = serving.token
+        _tell(listener)
+        Workers(_config(serving, "coldhash.serve.server:worker_app"), sockets=[listener]).run()
+
+
+class Workers(Multiprocess):
+    """Workers that are told of a new model, and whose figures are forgotten when they die."""
+
+    def handle_hup(self) -> None:
+        """Pass SIGHUP on: a worker need not be restarted to serve another model."""
+        for process in self.processes:
+            if process.pid is not None and process.process.is_alive():
+                os.kill(process.pid, signal.SIGHUP)
+
+    def keep_subprocess_alive(self) -> None:
+        """Start another worker for one that died."""
+        from prometheus_client.multiprocess import mark_process_dead
+
+        before = {process.pid for process in self.processes}
+        super().keep_subprocess_alive()
+        for pid in before - {process.pid for process in self.processes}:
+            if pid is not None:
+                mark_process_dead(pid)  # type: ignore[no-untyped-call]
+
+
+def _config(serving: Serving, app: FastAPI | str) -> Config:
+    return Config(
+        app,
+        factory=isinstance(app, str),
+        workers=serving.workers,
+        log_config=None,
+        log_level="warning",
+        access_log=False,  # the app writes its own, which holds nothing personal
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=math.ceil(serving.limits.timeout) + GRACE,
+    )
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise SourceError(
+            f"cannot listen on {host}, port {port}: {error.strerror or error}",
+            hint="another --port, or --port 0 for any free one",
+        ) from None
+    listener.set_inheritable(True)
+    return listener
+
+
+def _tell(listener: socket.socket) -> None:
+    host, port = listener.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    print(f"serving on http://{shown}:{port}", file=sys.stderr, flush=True)
+
+
+class _JsonLines(logging.Formatter):
+    """What uvicorn has to say, as a line of JSON; without tracebacks, which may hold requests."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        entry: dict[str, Any] = {"time": time, "event": "server", "message": record.getMessage()}
+        if record.exc_info and record.exc_info[0] is not None:
+            entry["error"] = record.exc_info[0].__name__
+        return json.dumps(entry)
+
+
+def _log_as_json() -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(_JsonLines())
+    logger = logging.getLogger("uvicorn")
+    logger.handlers = [handler]
+    logger.propagate = False

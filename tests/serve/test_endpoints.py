@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+from coldhash import MFDCF, Dataset
+from coldhash.codes import pack, signs
+from coldhash.models import MODELS
+from coldhash.serve import create_app
+from worlds import checkerboard
+
+PERSON = {"age": 30, "gender": "female"}
+
+
+def told(answer):
+    return [(item["item_id"], item["rank"]) for item in answer["items"]]
+
+
+def expected(found):
+    return [(row["item_id"], row["rank"]) for row in found]
+
+
+@pytest.mark.parametrize("score", ["real", "hamming"])
+@pytest.mark.parametrize("k", [1, 10, 1000])
+def test_a_stranger_gets_what_the_library_gives(client, model, score, k):
+    answer = client.post("/v1/recommend", json={"user": PERSON, "k": k, "score": score}).json()
+    rows = list(model.recommend(PERSON, k=k, score=score))
+    assert told(answer) == expected(rows)
+    for key in ("score", "distance"):
+        assert [each.get(key) for each in answer["items"]] == [row.get(key) for row in rows]
+    encoded = model.encode(PERSON)
+    assert answer["weights"] == {name: float(w[0]) for name, w in encoded.weights.items()}
+    assert bytes.fromhex(answer["code"]) == pack(signs(encoded.vectors)).tobytes()[:4]
+    assert (answer["n_bits"], answer["fallback"], answer["ignored"]) == (32, False, [])
+
+
+def test_titles_are_those_of_the_item_table(client, model):
+    answer = client.post("/v1/recommend", json={"user": PERSON}).json()
+    titles = model.item_table.column("title").to_pylist()
+    for item in answer["items"]:
+        assert item["title"] == titles[model.item_ids.row_of(item["item_id"])]
+
+
+def test_a_history_counts_and_is_left_out(client, model):
+    history = {model.item_ids[0]: 5, model.item_ids[1]: 1, "no such item": 3}
+    ask = {"user": PERSON | {"history": history}, "k": 200}
+    answer = client.post("/v1/recommend", json=ask).json()
+    assert told(answer) == expected(model.recommend(ask["user"], k=200))
+    assert answer["ignored"] == ["no such item"]
+    assert len(answer["items"]) == len(model.item_ids) - 2
+    kept = client.post("/v1/recommend", json=ask | {"exclude_seen": False}).json()
+    assert len(kept["items"]) == len(model.item_ids)
+
+
+def test_a_training_user(client, model):
+    answer = client.post("/v1/recommend", json={"user_id": model.user_ids[5], "k": 7}).json()
+    assert told(answer) == expected(model.recommend(user_ids=[model.user_ids[5]], k=7))
+    assert (answer["user_id"], answer["weights"]) == (model.user_ids[5], {})
+
+
+def test_exclude_and_candidates(client, model):
+    few = [model.item_ids[row] for row in range(5)]
+    ask = {"user": PERSON, "candidates": few, "exclude": few[:2]}
+    answer = client.post("/v1/recommend", json=ask).json()
+    assert {item["item_id"] for item in answer["items"]} == set(few[2:])
+
+
+def test_nothing_known_falls_back_to_popularity(client, model):
+    answer = client.post("/v1/recommend", json={"user": {}, "k": 5}).json()
+    assert answer["fallback"] is True
+    best = sorted(model.popularity.tolist(), reverse=True)[:5]
+    assert [item["score"] for item in answer["items"]] == best
+
+
+def test_one_and_true_are_not_the_same_person():
+    """A kept vector must be that of exactly what was said."""
+    n = 24
+    said = ["1" if user % 2 == 0 else "true" for user in range(n)]
+    ratings = checkerboard(n).ratings.matrix.tocoo()
+    data = Dataset.from_tables(
+        {"user_id": ratings.row, "item_id": ratings.col, "rating": ratings.data},
+        {"user_id": np.arange(n), "said": said},
+    )
+    model = MFDCF(n_bits=8).fit(data)
+    answers = []
+    with TestClient(create_app(model, log=lambda entry: None)) as client:
+        for value in (1, True, 1.0, "1", "true"):
+            answer = client.post("/v1/recommend", json={"user": {"said": value}, "k": 20}).json()
+            assert told(answer) == expected(model.recommend({"said": value}, k=20))
+            answers.append(told(answer))
+    assert answers[0] != answers[1]
+    assert answers[0] == answers[2] == answers[3]
+
+
+def test_a_kept_vector_does_not_carry_the_name_of_another(client):
+    for name in ("x", "y"):
+        ask = {"user": PERSON | {"user_id": name}}
+        assert client.post("/v1/recommend", json=ask).json()["user_id"] == name
+    assert client.post("/v1/recommend", json={"user": PERSON}).json()["user_id"] is None
+
+
+@pytest.mark.parametrize("n_people", [0, 1, 200])
+def test_batch_is_the_single_answers(client, n_people):
+    people = [{"age": 10 + n % 60, "user_id": f"u{n}"} for n in range(n_people)]
+    ask = {"users": people, "k": 3}
+    whole = client.post("/v1/recommend/batch", json=ask).json()
+    assert len(whole["answers"]) == n_people
+    for person, answer in list(zip(people, whole["answers"], strict=True))[::40]:
+        assert answer == client.post("/v1/recommend", json={"user": person, "k": 3}).json()
+    lines = client.post("/v1/recommend/batch", json=ask, headers={"Accept": "application/x-ndjson"})
+    assert lines.headers["content-type"] == "application/x-ndjson"
+    assert [json.loads(line) for line in lines.text.splitlines()] == whole["answers"]
+
+
+def test_batch_of_training_users(client, model):
+    ids = [model.user_ids[row] for row in (3, 1, 2)]
+    answers = client.post("/v1/recommend/batch", json={"user_ids": ids, "k": 4}).json()["answers"]
+    assert [answer["user_id"] for answer in answers] == ids
+    together = [item["item_id"] for answer in answers for item in answer["items"]]
+    assert together == [row["item_id"] for row in model.recommend(user_ids=ids, k=4)]
+
+
+def test_encode(client, model):
+    answer = client.post("/v1/encode", json={"user": PERSON}).json()
+    vector = model.encode(PERSON).vectors[0]
+    np.testing.assert_array_equal(np.float32(answer["vector"]), vector)
+
+
+def test_explain_adds_up_and_says_why(client, model):
+    liked = model.item_ids[3]
+    ask = {"user": PERSON | {"history": {liked: 5}}, "item_id": model.item_ids[9]}
+    answer = client.post("/v1/explain", json=ask).json()
+    assert answer["score"] == pytest.approx(sum(answer["contributions"].values()))
+    assert f"rated {liked}" in answer["contributions"]
+    assert answer["why"].endswith(".")
+    positive = [name for name, value in answer["contributions"].items() if value > 0]
+    title = model.item_table.column("title")[3].as_py()
+    assert (title in answer["why"]) == (f"rated {liked}" in positive)
+    assert "nearest_users" not in answer
+
+
+def test_explain_says_that_popularity_decides(client, model):
+    answer = client.post("/v1/explain", json={"user": {}, "item_id": model.item_ids[0]}).json()
+    assert answer["fallback"] is True
+    assert "popularity" in answer["why"]
+
+
+def test_search_finds_by_title_and_id_in_any_case(client, model):
+    titles = model.item_table.column("title").to_pylist()
+    word = titles[7].split()[0]
+    found = client.get("/v1/items", params={"search": word.upper(), "limit": 100}).json()["items"]
+    wanted = {
+        model.item_ids[row]
+        for row, title in enumerate(titles)
+        if word.lower() in title.lower() or word.lower() in model.item_ids[row].lower()
+    }
+    assert {item["item_id"] for item in found} == wanted
+    begins = [item["title"].lower().startswith(word.lower()) for item in found]
+    assert begins == sorted(begins, reverse=True)
+    ids = client.get("/v1/items", params={"search": model.item_ids[11]}).json()["items"]
+    assert model.item_ids[11] in [item["item_id"] for item in ids]
+
+
+def test_search_for_nothing_gives_the_popular_items(client, model):
+    found = client.get("/v1/items", params={"limit": 5}).json()["items"]
+    popular = client.post("/v1/recommend", json={"user": {}, "k": 5}).json()["items"]
+    assert [item["item_id"] for item in found] == [item["item_id"] for item in popular]
+
+
+def test_similar_items(client, model):
+    answer = client.get(f"/v1/items/{model.item_ids[4]}/similar", params={"k": 5}).json()
+    assert told(answer) == expected(model.similar_items(model.item_ids[4], 5))
+
+
+def test_ids_with_slashes_and_of_any_script(model):
+    from dataclasses import replace
+    from urllib.parse import quote
+
+    from coldhash import Ids
+
+    odd = ["a/b", "../x", "été", "a b?c#d", "100%", "/similar", "漢/字/similar", "\x00"]
+    ids = Ids.of(odd + [str(row) for row in range(len(model.item_ids) - len(odd))], "item")
+    with TestClient(create_app(replace(model, item_ids=ids), log=lambda _: None)) as client:
+        for item_id in odd:
+            answer = client.get(f"/v1/items/{quote(item_id, safe='')}/similar?k=200")
+            assert answer.status_code == 200, item_id
+            assert item_id not in {item["item_id"] for item in answer.json()["items"]}
+            assert len(answer.json()["items"]) == len(ids) - 1
+
+
+def test_the_model_says_what_a_form_needs(client, model):
+    card = client.get("/v1/model").json()
+    assert (card["n_items"], card["n_users"], card["n_bits"]) == (120, 300, 32)
+    assert (card["method"], card["takes_history"]) == ("mfdcf", True)
+    assert (card["scale"], card["scores"]) == ([1.0, 5.0], ["real", "hamming"])
+    fields = {field["name"]: field for field in card["fields"]}
+    assert {"age", "gender", "occupation"} <= set(fields)
+    assert fields["age"]["kind"] == "number"
+    assert fields["age"]["min"] < fields["age"]["max"]
+    assert fields["gender"]["kind"] == "category"
+    assert {"female", "male"} <= set(fields["gender"]["choices"])
+    assert {field["group"] for field in card["fields"]} <= set(card["groups"])
+
+
+@pytest.mark.parametrize("name", ["popularity", "ridge", "cbfknn"])
+def test_methods_without_codes_are_served_too(name):
+    model = MODELS[name]().fit(checkerboard())
+    with TestClient(create_app(model, log=lambda _: None)) as client:
+        ask = {"user": {"parity": "odd"}, "k": 4}
+        answer = client.post("/v1/recommend", json=ask).json()
+        assert told(answer) == expected(model.recommend({"parity": "odd"}, k=4))
+        if not model.has_codes:
+            assert (answer["code"], answer["n_bits"]) == (None, None)
+            refused = client.post("/v1/recommend", json=ask | {"score": "hamming"})
+            assert (refused.status_code, refused.json()["error"]["field"]) == (422, "score")
+        assert client.get("/v1/items?search=1").status_code == 200
+        assert client.post("/v1/encode", json={"user": {}}).status_code == 200
+
+
+def test_server_timing_is_told(client):
+    header = client.post("/v1/recommend", json={"user": PERSON}).headers["server-timing"]
+    assert float(header.removeprefix("total;dur=")) > 0
+
+
+def test_health_and_page(client):
+    assert client.get("/healthz").json() == {"status": "ok"}
+    assert client.get("/readyz").json() == {"status": "ready"}
+    for path in ("/", "/page/index.html"):
+        page = client.get(path)
+        assert page.status_code == 200
+        assert page.headers["content-type"].startswith("text/html")
+        assert "default-src 'self'" in page.headers["content-security-policy"]
+        assert "unsafe" not in page.headers["content-security-policy"]
+        again = client.get("/page/index.html", headers={"if-none-match": page.headers["etag"]})
+        assert again.status_code == 304

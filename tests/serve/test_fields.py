@@ -1,0 +1,139 @@
+"""All kinds of fields: told for a form, taken as they should be, refused by name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from fastapi.testclient import TestClient
+
+from coldhash import MFDCF, Dataset, FeaturePlan
+from coldhash.serve import catalogue, create_app
+
+N = 40
+
+
+@pytest.fixture(scope="module")
+def every_kind():
+    users, items = np.indices((N, 20)).reshape(2, -1)
+    keep = (users % 2 == items % 2) & ((users + items) % 5 > 0)
+    plan = FeaturePlan(
+        users={
+            "all": {
+                "hobbies": {"kind": "multi-label", "min_count": 1},
+                "about": {"kind": "text", "min_count": 1},
+                "height": {"kind": "number", "method": "standard"},
+                "weight": "number",
+                "picture": "vector",
+                "colour": {"kind": "category", "min_count": 1},
+            }
+        }
+    )
+    return Dataset.from_tables(
+        {"user_id": users[keep], "item_id": items[keep], "rating": 1.0 + users[keep] % 5},
+        {
+            "user_id": np.arange(N),
+            "hobbies": ["chess|go" if user % 2 else "running" for user in range(N)],
+            "about": [f"likes {'odd' if user % 2 else 'even'} things" for user in range(N)],
+            "height": 150.0 + np.arange(N),
+            "weight": 50.0 + np.arange(N),
+            "picture": [[float(user % 2), 0.5, -1.0] for user in range(N)],
+            "colour": ["red" if user % 4 else "blue" for user in range(N)],
+        },
+        {"item_id": np.arange(20), "title": [f"Title {item}" for item in range(20)]},
+        plan=plan,
+    )
+
+
+@pytest.fixture(scope="module")
+def kinds_model(every_kind):
+    return MFDCF(n_bits=8).fit(every_kind)
+
+
+@pytest.fixture(scope="module")
+def kinds_client(kinds_model):
+    with TestClient(create_app(kinds_model, log=lambda _: None)) as client:
+        yield client
+
+
+def test_fields_are_told(kinds_client):
+    told = {field.pop("name"): field for field in kinds_client.get("/v1/model").json()["fields"]}
+    empty = {"group": "all", "choices": [], "min": None, "max": None, "length": None}
+    height = 150 + np.arange(N)
+    assert told.pop("height") == empty | {
+        "kind": "number",
+        "min": pytest.approx(height.mean() - 3 * height.std()),
+        "max": pytest.approx(height.mean() + 3 * height.std()),
+    }
+    weight = told.pop("weight")
+    assert (weight["kind"], 50 <= weight["min"] < weight["max"] < 50 + N) == ("number", True)
+    assert told == {
+        "hobbies": empty | {"kind": "multi-label", "choices": ["chess", "go", "running"]},
+        "about": empty | {"kind": "text"},
+        "picture": empty | {"kind": "vector", "length": 3},
+        "colour": empty | {"kind": "category", "choices": ["red", "blue"]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("person", "status"),
+    [
+        ({"hobbies": ["chess", "go"]}, 200),
+        ({"hobbies": "chess|unheard of"}, 200),
+        ({"hobbies": []}, 200),
+        ({"hobbies": [["chess"]]}, 422),
+        ({"hobbies": {"chess": 1}}, 422),
+        ({"about": "odd"}, 200),
+        ({"about": 7}, 200),
+        ({"about": ["odd"]}, 422),
+        ({"height": 1e30}, 200),
+        ({"height": -1e30}, 200),
+        ({"height": "tall"}, 422),
+        ({"picture": [1, 0.5, -1]}, 200),
+        ({"picture": []}, 200),
+        ({"picture": None}, 200),
+        ({"picture": [1, 2]}, 422),
+        ({"picture": [1, 2, None]}, 422),
+        ({"picture": [1, 2, "3"]}, 422),
+        ({"picture": [1, 2, True]}, 422),
+        ({"picture": [1, 2, 1e39]}, 422),
+        ({"picture": "abc"}, 422),
+        ({"picture": 3}, 422),
+        ({"picture": {"0": 1}}, 422),
+    ],
+)
+def test_values_are_taken_or_refused_by_name(kinds_client, kinds_model, person, status):
+    answer = kinds_client.post("/v1/recommend", json={"user": person, "k": 20})
+    assert answer.status_code == status, answer.text
+    if status == 422:
+        assert answer.json()["error"]["field"] == f"user.{next(iter(person))}"
+    else:
+        rows = kinds_model.recommend(person, k=20)
+        told = [item["item_id"] for item in answer.json()["items"]]
+        assert told == [row["item_id"] for row in rows]
+
+
+def test_a_catalogue_that_stays_in_the_file_says_the_same(model, monkeypatch):
+    asks = [("POST", "/v1/recommend", {"user": {"age": 30}, "k": 120}),
+            ("GET", "/v1/items?search=a&limit=50", None),
+            ("GET", f"/v1/items/{model.item_ids[0]}/similar", None)]  # fmt: skip
+
+    def answers():
+        with TestClient(create_app(model, log=lambda _: None)) as client:
+            return [client.request(method, path, json=body).json() for method, path, body in asks]
+
+    in_memory = answers()
+    monkeypatch.setattr(catalogue, "LISTED", 0)
+    assert answers() == in_memory
+
+
+@pytest.mark.parametrize("titles", [None, [["x"]] * 120, [b"\xff"] * 120, list(range(120))])
+def test_titles_of_any_type(model, titles):
+    from dataclasses import replace
+
+    table = None if titles is None else pa.table({"title": titles})
+    with TestClient(create_app(replace(model, item_table=table), log=lambda _: None)) as client:
+        item = client.post("/v1/recommend", json={"user": {}, "k": 1}).json()["items"][0]
+        row = model.item_ids.row_of(item["item_id"])
+        assert item["title"] == (str(row) if titles == list(range(120)) else None)
+        assert client.get("/v1/items?search=1").json()["items"]
