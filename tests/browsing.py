@@ -20,7 +20,9 @@ def needed(module):
     return pytest.importorskip(module, reason=f"{module.partition('.')[0]} is not installed")
 
 
+PATIENCE = 30_000  # milliseconds: on a busy machine a browser is slow, which is no failure
 expect = needed("playwright.sync_api").expect
+expect.set_options(timeout=PATIENCE)
 
 
 @contextmanager
@@ -86,7 +88,7 @@ class Visit:
                 [item["item_id"] for item in content["items"]],
                 np.unpackbits(code, bitorder="little")[: content["n_bits"]].tolist(),
             ],
-            timeout=5000,
+            timeout=PATIENCE,
         )
         return content
 
