@@ -81,13 +81,10 @@ def shots_section(results: Results) -> Section:
     """Show what the first ratings of a stranger bring."""
     panels, rows = [], []
     for dataset, of_data in results.by("dataset"):
-        longest = (
-            64 if 64 in of_data.values("n_bits") else max(filter(None, of_data.values("n_bits")))
-        )
         chosen = [
-            (shown(label) + suffix, part)
+            (shown(label) + (", Hamming" if score == "hamming" else ""), part)
             for label, of_label in of_data.by("label")
-            for part, suffix in _variants(of_label, longest)
+            for score, part in of_label.by("score")
         ]
         lines = []
         for name, part in chosen:
@@ -107,13 +104,6 @@ def shots_section(results: Results) -> Section:
         text,
         [("shots", draw("A stranger gives a few ratings", panels, 2, note))],
     )
-
-
-def _variants(of_label: Results, bits: int) -> list[tuple[Results, str]]:
-    if len(of_label.values("n_bits")) > 1 or of_label.values("label") == ["mfdcf"]:
-        of_label = of_label.where(n_bits=bits)
-    names = {"real": "", "hamming": ", Hamming"}
-    return [(part, names[score]) for score, part in of_label.by("score")]
 
 
 def bytes_section(results: Results) -> Section:
@@ -171,8 +161,9 @@ def protocols_section(results: Results) -> Section:
         parts.append(f"**{DATASETS[dataset]}**\n\n" + table(head, rows))
     text = (
         "`sampled-1000` and `full` (which is also Du et al.'s) count ties fairly, `ddl` counts them"
-        " as hits, `mdcf` averages users. The last column is sampled-1000 with the hidden ratings themselves told"
-        " to the model, as works do that build test users' features from all their ratings.\n\n"
+        " as hits, `mdcf` averages users. The last column is sampled-1000 with the hidden ratings"
+        " themselves told to the model, as works do that build test users' features from all their"
+        " ratings.\n\n"
     )
     return Section("protocols", "The same models under other protocols", text + "\n\n".join(parts))
 
