@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from coldhash.models.ridge import Ridge
+
 pytest.importorskip("optuna")
 
 STUDY = """
@@ -34,7 +36,7 @@ def test_a_study_of_a_file_and_its_resumption(tmp_path):
     first = coldhash_tune("study.toml", "--out", "out", cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     assert first.stdout == (tmp_path / "out" / "ridge.md").read_text()
-    assert "| 0 (defaults) | 100 |" in first.stdout
+    assert f"| 0 (defaults) | {Ridge().ridge:g} |" in first.stdout
     assert "Warning" not in first.stderr
     again = coldhash_tune(
         "study.toml", "--out", "out", "--trials", 4, "--minutes", 5, "--json", cwd=tmp_path

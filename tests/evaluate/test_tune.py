@@ -173,7 +173,7 @@ def test_a_study_is_run_by_one_process_at_a_time(datasets, tmp_path):
 
 
 def test_a_setting_that_the_model_refuses_fails_alone(datasets, tmp_path):
-    study = STUDY.replaced(trials=8, space={"ridge": {"low": -200.0, "high": 200.0}})
+    study = STUDY.replaced(trials=8, space={"ridge": {"low": -1000.0, "high": 1000.0}})
     tuned = tune(study, datasets, tmp_path)
     refused = [attempt for attempt in tuned.attempts if attempt.state == "refused"]
     assert 0 < len(refused) < 8
@@ -299,7 +299,7 @@ import sys
 sys.modules["optuna"] = None
 from coldhash.evaluate.study import Study
 from coldhash.evaluate.tune import tune
-study = Study(model="ridge", datasets=["sample"], space={"ridge": {"low": 1.0, "high": 200.0}})
+study = Study(model="ridge", datasets=["sample"], space={"ridge": {"low": 1.0, "high": 1e5}})
 tune(study, {}, "nowhere")
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -60,7 +60,7 @@ class Live:
     def __init__(self, process, talk):
         self.process, self._talk = process, talk
         self.url = self._until(lambda: self._address())
-        self.client = httpx.Client(base_url=self.url, timeout=30)
+        self.client = httpx.Client(base_url=self.url, timeout=120)
         self._until(lambda: self.client.get("/readyz").status_code == 200)
 
     def _address(self):
@@ -68,7 +68,7 @@ class Live:
         return first[0].removeprefix("serving on ") if first[1] else None
 
     def _until(self, test):
-        for _ in range(3000):
+        for _ in range(9000):  # a busy machine is no failure
             assert self.process.poll() is None, self.log()
             if found := test():
                 return found

@@ -29,6 +29,7 @@ from coldhash.serve.metrics import FOLDER
 SETTINGS = "COLDHASH_SERVE"  # the variable by which workers learn what to serve
 TOKEN = "COLDHASH_TOKEN"
 KEEP_ALIVE = 75  # seconds: longer than the usual proxy keeps an idle connection
+PATIENCE = 60  # seconds without a sign of life until a worker is replaced; starting takes a few
 GRACE = 5  # seconds beyond the time limit of requests until a stopping server gives up on them
 
 
@@ -116,6 +117,7 @@ def _config(serving: Serving, app: FastAPI | str) -> Config:
         access_log=False,  # the app writes its own, which holds nothing personal
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE,
+        timeout_worker_healthcheck=PATIENCE,
         timeout_graceful_shutdown=math.ceil(serving.limits.timeout) + GRACE,
     )
 
