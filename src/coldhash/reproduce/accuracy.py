@@ -106,17 +106,18 @@ def _by_bits(results: Results) -> list[Panel]:
 
 
 def _intro(results: Results) -> str:
-    short = {label: len(part.values("split")) for label, part in results.by("label")}
-    most = max(short.values())
-    fewer = [shown(label) for label, n in short.items() if n < most]
+    counts = {label: len(part.values("split")) for label, part in results.by("label")}
+    most = max(counts.values())
     text = (
         f"{most} random split(s), 20% of the users cold, nothing known of them but their features;"
         " every favourite ranked among 1,000 items that its user has not rated, the same for all"
         " methods; mean over splits, interval over users (95%, bootstrap)."
     )
-    return text + (
-        f" Fewer splits ({min(short.values())}) for {', '.join(fewer)}." if fewer else ""
-    )
+    fewer = [
+        f"{n} for {', '.join(shown(label) for label, count in counts.items() if count == n)}"
+        for n in sorted(set(counts.values()) - {most}, reverse=True)
+    ]
+    return text + (f" Fewer splits: {'; '.join(fewer)}." if fewer else "")
 
 
 def main_table(results: Results) -> str:

@@ -187,7 +187,7 @@ def _add_page(app: FastAPI) -> None:
     async def page() -> Response:
         return FileResponse(PAGE / "index.html", headers=PAGE_HEADERS)
 
-    app.add_api_route("/", page, methods=["GET"], include_in_schema=False)
+    app.add_api_route("/", page, methods=["GET", "HEAD"], include_in_schema=False)
     app.mount("/page", _PageFiles(directory=PAGE))
 
 
