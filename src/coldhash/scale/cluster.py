@@ -103,16 +103,16 @@ class OnDask:
     def _in_order(self, futures: list[Future[Any]]) -> Iterator[Any]:
         futures.reverse()
         while futures:
-            self._wait(futures)
-            yield futures.pop().result()  # forgotten at once: sums may be large
+            result = self._wait(futures)
+            futures.pop()  # forgotten at once: sums may be large
+            yield result
 
-    def _wait(self, futures: list[Future[Any]]) -> None:
+    def _wait(self, futures: list[Future[Any]]) -> Any:
         """Wait for the last of some futures, as long as there is anybody to wait for."""
         n_done, since = -1, time.monotonic()
         while True:
             try:
-                futures[-1].result(timeout=LOOK)
-                return
+                return futures[-1].result(timeout=LOOK)
             except KilledWorker as error:
                 raise WorkerError(
                     f"workers died again and again over one partition ({error.last_worker})",

@@ -87,13 +87,13 @@ class Prepared:
                 largest_part=facts["largest_part"],
                 plan=FeaturePlan(**facts["plan"]),
             )
+        except ColdhashError:
+            raise
         except OSError:
             raise SourceError(
                 f"{folder} holds no prepared data, or only a part of it",
                 hint="coldhash prepare --ratings FILE --out DIR (again: it goes on)",
             ) from None
-        except ColdhashError:
-            raise
         except (ValueError, KeyError, TypeError, IndexError) as error:
             raise SourceError(f"{path} cannot be read: {error!r}", hint="prepare again") from None
 
@@ -104,7 +104,8 @@ class Prepared:
     @property
     def items(self) -> pa.Table:
         """What is known of items, in row order."""
-        return self._items.drop_columns([ITEM_ID])
+        table = self._items.drop_columns([ITEM_ID])
+        return table if table.num_columns else pa.table({})
 
     @property
     def item_ids(self) -> Ids:
