@@ -136,8 +136,9 @@ class MFDCF:
         data
             A data set, or a folder of partitions that `prepare` made.
         on
-            Where the partitions of users are: None (in memory; a prepared folder is streamed), a
-            `Disk`, or a `dask.distributed.Client`. It changes no bit of the codes.
+            Where the partitions of users are: None (in memory; a prepared folder is streamed),
+            `Memory()`, `Disk(folder)`, or a `dask.distributed.Client`. It changes no bit of the
+            codes.
         """
         clock, rng = Clock(), np.random.default_rng(seed)
         # BLAS on one thread: the same sums in the same order everywhere

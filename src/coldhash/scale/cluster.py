@@ -47,12 +47,14 @@ class _Parcel:
 class OnDask:
     """Partitions as futures."""
 
-    def __init__(self, client: Any, parts: list[dict[str, Any]]) -> None:
+    def __init__(
+        self, client: Any, parts: list[dict[str, Any]], patience: float = PATIENCE
+    ) -> None:
         if not isinstance(client, Client) or client.asynchronous:
             raise SettingError(
                 f"on={client!r} is no place for a fit", hint="a Client that is not asynchronous"
             )
-        self._client = client
+        self._client, self._patience = client, patience
         self._name, self._numbers = f"coldhash-{uuid4().hex[:12]}", count()
         self._parts = [
             {name: self._submit(_opened, _Parcel(value)) for name, value in part.items()}
@@ -128,9 +130,9 @@ class OnDask:
             now_done = sum(future.status != "pending" for future in futures)
             if now_done != n_done or self._anybody_works():
                 n_done, since = now_done, time.monotonic()
-            elif time.monotonic() - since > PATIENCE:
+            elif time.monotonic() - since > self._patience:
                 raise WorkerError(
-                    f"for {PATIENCE:.0f} seconds no worker has done anything: "
+                    f"for {self._patience:.0f} seconds no worker has done anything: "
                     "they are gone, or paused for want of memory",
                     hint=MORE_MEMORY,
                 )

@@ -18,6 +18,7 @@ from coldhash.scale.checkpoint import Checkpoint
 from coldhash.scale.disk import Disk
 from coldhash.scale.partitions import InMemory, Partitions, raw_parts
 from coldhash.scale.prepared import Prepared
+from coldhash.scale.stored import loaded
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,13 +44,26 @@ class Crowd:
         } | self.last_facts(self.users)
 
 
+@dataclass(frozen=True)
+class Memory:
+    """All partitions in the memory of this process."""
+
+    def partitions(self, data: Dataset | Prepared) -> InMemory:
+        """Load the partitions."""
+        if isinstance(data, Dataset):
+            return InMemory(raw_parts(data))
+        return InMemory(
+            [{name: loaded(one) for name, one in part.items()} for part in data.raw_parts()]
+        )
+
+
 @contextmanager
 def opened(data: Dataset | Prepared, on: Any = None) -> Iterator[Crowd]:
     """Bring the partitions of a data set to where the fit is to run."""
-    if isinstance(data, Prepared) and on is None:
-        on = Disk(data.folder / "work")
     if on is None:
-        users: Partitions = InMemory(raw_parts(data))  # type: ignore[arg-type]
+        on = Disk(data.folder / "work") if isinstance(data, Prepared) else Memory()
+    if isinstance(on, Memory):
+        users: Partitions = on.partitions(data)
     elif isinstance(on, Disk):
         users = on.partitions(data)
     else:
@@ -80,7 +94,7 @@ def _on_cluster(data: Dataset | Prepared, client: Any) -> Partitions:
     if not hasattr(client, "submit") or not hasattr(client, "scheduler_info"):
         raise SettingError(
             f"on={client!r} is no place for a fit",
-            hint="None, Disk(folder), or a dask.distributed.Client",
+            hint="None, Memory(), Disk(folder), or a dask.distributed.Client",
         )
     from coldhash.scale.cluster import OnDask  # needs the extra `dask`
 

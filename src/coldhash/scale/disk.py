@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -99,6 +100,9 @@ class OnDisk:
         """Remove the values; what was kept of rounds stays."""
         remove(self._values)
         self._lock.close()
+        with contextlib.suppress(OSError):
+            if not any(file.name != "lock" for file in self._folder.iterdir()):
+                remove(self._folder)
 
     def _write(self, at: int, values: dict[str, Any]) -> None:
         for name, value in values.items():

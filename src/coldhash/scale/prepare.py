@@ -160,7 +160,7 @@ def _with_ids(table: pa.Table, ids: pa.Array, name: str) -> pa.Table:
 
 def _job(path: Path, users: Any, items: Any, rules: dict[str, Any]) -> dict[str, Any]:
     """Say what is prepared, so that another job in the same folder is not taken for it."""
-    files = {}
+    files: dict[str, list[Any] | None] = {}
     for title, source in (("ratings", path), ("users", users), ("items", items)):
         if isinstance(source, str | Path) and Path(source).exists():
             facts = Path(source).stat()
