@@ -18,7 +18,7 @@ from coldhash.cli.app import (
     app,
     role_of,
 )
-from coldhash.errors import SettingError, SourceError
+from coldhash.errors import SettingError
 
 PartsFolder = Annotated[
     Path | None, typer.Option("--parts", help="A folder that `coldhash prepare` made.")
@@ -97,7 +97,9 @@ def place_of_fit(
     if memory is not None and (parts is None or dask is not None):
         raise SettingError("--memory is for fits from disk", hint="--parts DIR, without --dask")
     if dask is not None:
-        with _client(dask) as client:
+        from coldhash.scale.cluster import client_at
+
+        with client_at(dask) as client:
             yield {"on": client}
     elif parts is not None:
         from coldhash.scale.disk import Disk
@@ -105,24 +107,3 @@ def place_of_fit(
         yield {"on": Disk(out.with_name(f"{out.name}.work"), memory)}
     else:
         yield {}
-
-
-@contextmanager
-def _client(address: str) -> Iterator[Any]:
-    try:
-        from distributed import Client, LocalCluster
-    except ImportError:
-        raise SettingError("Dask is not installed", hint="pip install 'coldhash[dask]'") from None
-    if address == "local":
-        with (
-            LocalCluster(threads_per_worker=1, dashboard_address=":0") as cluster,
-            Client(cluster) as client,
-        ):
-            yield client
-        return
-    try:
-        client = Client(address, timeout=20)
-    except (OSError, ValueError) as error:
-        raise SourceError(f"no Dask scheduler at {address}: {error}") from None
-    with client:
-        yield client

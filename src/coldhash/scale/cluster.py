@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -19,13 +20,13 @@ import numba
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from coldhash.errors import SettingError, WorkerError
+from coldhash.errors import SettingError, SourceError, WorkerError
 from coldhash.scale.partitions import Changes, Step
 from coldhash.scale.stored import loaded
 
 try:
     import dask
-    from distributed import Client, Future, KilledWorker, get_worker
+    from distributed import Client, Future, KilledWorker, LocalCluster, get_worker, wait
     from distributed.client import FutureCancelledError
 except ImportError:
     raise SettingError("Dask is not installed", hint="pip install 'coldhash[dask]'") from None
@@ -114,7 +115,8 @@ class OnDask:
         n_done, since = -1, time.monotonic()
         while True:
             try:
-                return futures[-1].result(timeout=LOOK)
+                wait(futures[-1], timeout=LOOK)  # type: ignore[no-untyped-call]
+                return futures[-1].result(timeout=max(self._patience, PATIENCE))
             except KilledWorker as error:
                 raise WorkerError(
                     f"workers died again and again over one partition ({error.last_worker})",
@@ -125,8 +127,7 @@ class OnDask:
                     f"the cluster gave the fit up: {error}", hint="is the scheduler still there?"
                 ) from error
             except TimeoutError:
-                if futures[-1].status != "pending":
-                    raise
+                pass
             now_done = sum(future.status != "pending" for future in futures)
             if now_done != n_done or self._anybody_works():
                 n_done, since = now_done, time.monotonic()
@@ -140,6 +141,22 @@ class OnDask:
     def _anybody_works(self) -> bool:
         workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
         return any(worker["status"] == "running" for worker in workers)
+
+
+@contextmanager
+def client_at(address: str) -> Iterator[Any]:
+    """Reach a cluster by its address; `local` starts one here, a worker for each core."""
+    if address == "local":
+        options = {"threads_per_worker": 1, "dashboard_address": ":0"}
+        with LocalCluster(**options) as cluster, Client(cluster) as client:  # type: ignore[no-untyped-call]
+            yield client
+        return
+    try:
+        client = Client(address, timeout=20)  # type: ignore[no-untyped-call]
+    except (OSError, ValueError) as error:
+        raise SourceError(f"no Dask scheduler at {address}: {error}") from None
+    with client:
+        yield client
 
 
 def _opened(parcel: _Parcel) -> Any:
