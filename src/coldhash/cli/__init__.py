@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import sys
 
-from coldhash.cli import data, demo, evaluate, models, serve, tune
+from coldhash.cli import data, demo, evaluate, models, scale, serve, tune
 from coldhash.cli.app import app
 from coldhash.errors import ColdhashError
 
-__all__ = ["app", "data", "demo", "evaluate", "main", "models", "serve", "tune"]
+__all__ = ["app", "data", "demo", "evaluate", "main", "models", "scale", "serve", "tune"]
 
 
 def main() -> None:

@@ -25,6 +25,7 @@ from coldhash.cli.app import (
     app,
     open_data,
 )
+from coldhash.cli.scale import DaskAddress, MemoryLimit, PartsFolder, open_parts, place_of_fit
 from coldhash.errors import SettingError
 
 if TYPE_CHECKING:
@@ -56,6 +57,9 @@ def fit(
         list[str] | None,
         typer.Option("--set", help="Any other setting of the method.", metavar="NAME=VALUE"),
     ] = None,
+    parts: PartsFolder = None,
+    memory: MemoryLimit = None,
+    dask: DaskAddress = None,
     as_json: AsJson = False,
 ) -> None:
     """Learn a model and write it to one file."""
@@ -67,9 +71,13 @@ def fit(
     if model not in MODELS:
         raise SettingError(f"no method is called {model!r}", hint=f"one of {', '.join(MODELS)}")
     chosen = MODELS[model](**_settings(MODELS[model], bits, setting or []))
-    opened = open_data(dataset, data, ratings, users, items, column, duplicates, plan, encoding)
+    own = (dataset, data, ratings, users, items, column, duplicates, plan, encoding)
+    opened = open_data(*own) if parts is None else open_parts(parts, *own)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bars:
+    with (
+        place_of_fit(model, out, parts, memory, dask) as place,
+        Progress(*columns, console=Console(stderr=True)) as bars,
+    ):
         bar = bars.add_task(f"fitting {model}")
 
         def tell(n: int, objective: float) -> None:
@@ -77,8 +85,8 @@ def fit(
                 bar, description=f"fitting {model}: round {n + 1}, objective {objective:.6g}"
             )
 
-        fitted = chosen.fit(opened, seed=seed, callback=tell)
-    fitted.save(out)
+        fitted = chosen.fit(opened, seed=seed, callback=tell, **place)
+        fitted.save(out)
     if fitted.report.get("warning"):
         print(f"warning: {fitted.report['warning']}", file=sys.stderr)
     print(json.dumps(_facts(fitted, out)) if as_json else out)

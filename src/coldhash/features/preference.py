@@ -10,18 +10,21 @@ users' averages differ (PCA, by a seeded randomised range finder).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
 from coldhash.products import times
+from coldhash.scale.partitions import Changes, Part, Partitions, Step, added
 
 PREFERENCE = "preference"  # the name of the group
 EXTRA = 16  # directions drawn beyond the ones wanted
 ROUNDS = 3  # subspace iterations: the spectrum of word counts decays slowly
 MAIN = 32  # directions that say most of what item content says
 ENOUGH = 1 << 25  # numbers (users x width) that a projection is learned from
+MANY = 1 << 24  # rows; of more, a few are drawn without shuffling all
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,23 +54,73 @@ class PreferenceMap:
 
 
 def fit_preference(
-    content: csr_array, ratings: csr_array, highest: float, max_width: int, rng: np.random.Generator
+    users: Partitions,
+    content: csr_array,
+    highest: float,
+    max_width: int,
+    rng: np.random.Generator,
 ) -> PreferenceMap:
     """Learn the projection from the training users."""
     has_content = np.diff(content.indptr) > 0
-    weights = _weights(ratings, has_content, highest)
-    has = np.diff(weights.indptr) > 0
-    width = content.shape[1]
-    averages = (weights @ content)[has]
-    centre = np.asarray(averages.sum(axis=0)).ravel() / max(averages.shape[0], 1)
+    width, alone = content.shape[1], len(users) == 1
+    shared = (content, has_content, highest)
+    sums = list(users.each(AVERAGES, *shared, alone and width > max_width))
+    counts = [int(one["count"]) for one in sums]
+    total = added(one["sum"] for one in sums)
+    centre = total / max(sum(counts), 1)
     if width <= max_width:
         centred = (content.toarray() - centre).astype(np.float32)
         return PreferenceMap(centred, has_content, highest, reduced=False)
-    some = np.sort(rng.permutation(averages.shape[0])[: max(ENOUGH // width, max_width)])
-    rows = averages[some].toarray().astype(np.float32)
+    some = chosen_rows(sum(counts), max(ENOUGH // width, max_width), rng)
+    users.put("chosen", dealt(some, counts))
+    rows = np.concatenate(list(users.each(AVERAGES_OF_SOME, *shared)))
+    users.drop("averages", "chosen")
     directions = main_directions(rows - rows.mean(axis=0), max_width, rng)
     vectors = content @ directions - centre @ directions
     return PreferenceMap(vectors.astype(np.float32), has_content, highest, reduced=True)
+
+
+def _averages(
+    part: Part, content: csr_array, has_content: np.ndarray, highest: float, keep: bool
+) -> tuple[Changes, Any]:
+    """Add up the average content of what users rated; they are kept if nobody else is there."""
+    weights = _weights(part["ratings"], has_content, highest)
+    averages = (weights @ content)[np.diff(weights.indptr) > 0]
+    total = np.asarray(averages.sum(axis=0)).ravel()
+    kept = averages if keep else None
+    return {"averages": kept}, {"sum": total, "count": averages.shape[0]}
+
+
+def _averages_of_some(
+    part: Part, content: csr_array, has_content: np.ndarray, highest: float
+) -> tuple[Changes, np.ndarray]:
+    """Give the averages of some of the users who have one."""
+    some, averages = part["chosen"], part["averages"]
+    if averages is None:
+        weights = _weights(part["ratings"], has_content, highest)
+        rows = np.flatnonzero(np.diff(weights.indptr) > 0)[some]
+        return {}, (weights[rows] @ content).toarray().astype(np.float32)
+    return {}, averages[some].toarray().astype(np.float32)
+
+
+AVERAGES = Step(_averages, reads=("ratings",), writes=("averages",))
+AVERAGES_OF_SOME = Step(_averages_of_some, reads=("ratings", "averages", "chosen"))
+
+
+def chosen_rows(n_rows: int, limit: int, rng: np.random.Generator) -> np.ndarray:
+    """Choose up to `limit` of n rows, in ascending order."""
+    if n_rows <= MANY:
+        return np.sort(rng.permutation(n_rows)[:limit])
+    return np.sort(rng.choice(n_rows, min(limit, n_rows), replace=False, shuffle=False))
+
+
+def dealt(rows: np.ndarray, counts: list[int]) -> list[np.ndarray]:
+    """Deal ascending rows out to partitions of so many rows each, each counting its own from 0."""
+    ends = np.cumsum([0, *counts])
+    places = np.searchsorted(rows, ends)
+    return [
+        rows[begin:end] - first for begin, end, first in zip(places, places[1:], ends, strict=False)
+    ]
 
 
 def main_directions(rows: np.ndarray, width: int, rng: np.random.Generator) -> np.ndarray:
