@@ -12,8 +12,9 @@ import pytest
 import coldhash
 
 PACKAGE = Path(coldhash.__file__).parent
-STAGES = """errors products data features targets codes search items encoders store ranking
-recommendations recommend loading models export evaluate describe cli __main__""".split()
+STAGES = """errors products data features targets codes search items encoders item_map store
+ranking recommendations recommend loading models living scale export evaluate describe cli
+__main__""".split()
 HEAVY = {"numpy", "scipy", "numba", "pyarrow", "narwhals", "pydantic", "typer", "rich"}
 
 

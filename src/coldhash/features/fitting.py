@@ -10,7 +10,8 @@ import pyarrow as pa
 from scipy.sparse import csr_array, hstack
 
 from coldhash.data.dataset import Dataset
-from coldhash.features.columns import fit_block, fit_column
+from coldhash.features.columns import FittedColumn, fit_block, fit_column
+from coldhash.features.content import ContentEncoder
 from coldhash.features.groups import FeatureEncoder, GroupEncoder
 from coldhash.features.preference import fit_preference
 
@@ -27,16 +28,17 @@ def fit_features(data: Dataset, seed: int = 0) -> FeatureEncoder:
     (True, False)
     """
     groups = fit_groups(data.plan.users, data.users)
+    content, matrix = fit_content(data)
     preference = None
     if data.plan.preference is not None:
         preference = fit_preference(
-            item_content(data),
+            matrix,
             data.ratings.matrix,
             data.ratings.scale[1],
             data.plan.preference.max_width,
             np.random.default_rng(seed),
         )
-    return FeatureEncoder(groups, preference)
+    return FeatureEncoder(groups, preference, content)
 
 
 def fit_groups(groups: Mapping[str, Mapping[str, Any]], table: pa.Table) -> dict[str, GroupEncoder]:
@@ -49,8 +51,11 @@ def fit_groups(groups: Mapping[str, Mapping[str, Any]], table: pa.Table) -> dict
     }
 
 
-def item_content(data: Dataset) -> csr_array:
-    """Encode the item table without constants: what an item is made of; unknown is empty."""
-    columns = [pair for group in data.plan.items.values() for pair in group.items()]
-    blocks = [fit_block(spec, data.items.column(name), name)[1] for name, spec in columns]
-    return csr_array(hstack(blocks))
+def fit_content(data: Dataset) -> tuple[ContentEncoder, csr_array]:
+    """Learn the item columns, and encode them: what an item is made of; unknown is empty."""
+    fitted: dict[str, FittedColumn] = {}
+    blocks = [csr_array((len(data.ratings.items), 0), dtype=np.float32)]
+    for name, spec in (pair for group in data.plan.items.values() for pair in group.items()):
+        fitted[name], block = fit_block(spec, data.items.column(name), name)
+        blocks.append(block)
+    return ContentEncoder(fitted), csr_array(hstack(blocks, format="csr"))

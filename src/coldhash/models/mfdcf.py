@@ -39,6 +39,7 @@ from coldhash.models.callbacks import Callback
 from coldhash.models.diagnostics import Clock, code_report, warn_of_collapse
 from coldhash.models.favourites import facts_of
 from coldhash.models.history import fit_history
+from coldhash.models.newcomers import fit_item_map
 from coldhash.models.printed import ITEM_STEPS, ROTATIONS, random_rotation
 from coldhash.models.problem import (
     Problem,
@@ -135,6 +136,12 @@ class MFDCF:
             items = CodeItems.of(signs(state.D))
             history = fit_history(problem, state, target, data.ratings.matrix, items, content)
             clock.mark("history")
+            assert encoder.content is not None
+            made_of = encoder.content.apply(
+                {name: data.items.column(name) for name in encoder.content.columns}, len(items)
+            )
+            item_map = fit_item_map(problem, state, made_of, data.ratings.matrix, target, rng)
+            clock.mark("newcomers")
             unseen = strangers(problem, state)
             reports = {
                 "user_codes": code_report(state.H),
@@ -156,6 +163,7 @@ class MFDCF:
                 history,
             ),
             items=items,
+            item_map=item_map,
             user_vectors=state.H,
             report={
                 "objective": objective,
