@@ -24,7 +24,7 @@ from coldhash.features.groups import State
 from coldhash.products import times
 from coldhash.targets import RatingTarget
 
-ARRAYS = ("columns", "pairs", "weights", "shared", "left", "right", "to_pulls", "gram")
+ARRAYS = ("columns", "pairs", "average", "weights", "shared", "left", "right", "to_pulls", "gram")
 NUMBERS = ("stretch", "plenty")
 
 
@@ -34,6 +34,7 @@ class ItemMap:
 
     columns: np.ndarray  # the columns of content that count
     pairs: np.ndarray  # n x 2: places among those whose product counts too
+    average: np.ndarray  # of what counts: stands in for an item of which nothing is known
     weights: np.ndarray  # what counts, and a constant -> the sum of what ratings show, and ξ̂
     shared: np.ndarray  # how much of each direction two ratings share
     left: np.ndarray
@@ -55,7 +56,9 @@ class ItemMap:
         `ratings` are raters x items, `vectors` the raters'. The pulls are stretched by as much as
         content leaves open, so that a new item stands out among the others as they do.
         """
-        says = times(prepared(content, self.columns, self.pairs), self.weights)
+        known = prepared(content, self.columns, self.pairs)
+        known[np.diff(content.indptr) == 0] = self.average
+        says = times(known, self.weights)
         summed, one = says[:, : self.n_bits], says[:, self.n_bits :]
         given = csr_array(
             (self.target(ratings.data), ratings.indices, ratings.indptr), shape=ratings.shape
@@ -78,9 +81,9 @@ class ItemMap:
     def restore(cls, state: State) -> ItemMap:
         """Rebuild the map."""
         json, arrays = state
-        numbers = {name: float(json[name]) for name in NUMBERS}
-        own = {name: arrays[name] for name in ARRAYS}
-        return cls(**own, **numbers, target=RatingTarget(**json["target"]))
+        own: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
+        own |= {name: float(json[name]) for name in NUMBERS}
+        return cls(**own, target=RatingTarget(**json["target"]))
 
 
 def prepared(content: csr_array, columns: np.ndarray, pairs: np.ndarray) -> np.ndarray:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import sys
 
-from coldhash.cli import data, models
+from coldhash.cli import data, living, models
 from coldhash.cli.app import app
 from coldhash.errors import ColdhashError
 
-__all__ = ["app", "data", "main", "models"]
+__all__ = ["app", "data", "living", "main", "models"]
 
 
 def main() -> None:

@@ -143,7 +143,7 @@ class FeatureEncoder:
         preference, content = None, None
         if json["preference"] is not None:
             names = preference_arrays(json["preference"]["reduced"])
-            own = {name: arrays[f"preference/{name}"] for name in names}
+            own: dict[str, Any] = {name: arrays[f"preference/{name}"] for name in names}
             preference = PreferenceMap(**own, **json["preference"])
         if json["content"] is not None:
             content = ContentEncoder(stored_columns(json["content"], arrays, CONTENT))

@@ -118,8 +118,17 @@ class MFDCF:
             item_step=(self.item_step in ITEM_STEPS, f"one of {', '.join(ITEM_STEPS)}"),
         )
 
-    def fit(self, data: Dataset, seed: int = 0, callback: Callback | None = None) -> Recommender:
-        """Alternate the steps until (9) hardly falls; `callback` is told each round and (9)."""
+    def fit(
+        self,
+        data: Dataset,
+        seed: int = 0,
+        callback: Callback | None = None,
+        item_codes: np.ndarray | None = None,
+    ) -> Recommender:
+        """Alternate the steps until (9) hardly falls; `callback` is told each round and (9).
+
+        The start is random, or `item_codes` (items x bits).
+        """
         if not len(data.ratings):
             raise DataError("there are no ratings to learn from")
         clock, rng = Clock(), np.random.default_rng(seed)
@@ -130,7 +139,9 @@ class MFDCF:
             target = RatingTarget(self.target, data.ratings.scale[1])
             problem = self._problem(data, features, target, rng)
             clock.mark("prepare")
-            problem, state, objective = self._alternate(problem, clock, rng, callback)
+            problem, state, objective = self._alternate(
+                problem, start(problem, self.n_bits, rng, item_codes), clock, rng, callback
+            )
             state = state.folded(self.cold_rotation)
             content = None if encoder.preference is None else encoder.preference.main
             items = CodeItems.of(signs(state.D))
@@ -175,7 +186,12 @@ class MFDCF:
         )
 
     def _alternate(
-        self, problem: Problem, clock: Clock, rng: np.random.Generator, callback: Callback | None
+        self,
+        problem: Problem,
+        state: State,
+        clock: Clock,
+        rng: np.random.Generator,
+        callback: Callback | None,
     ) -> tuple[Problem, State, list[float]]:
         """Go round the steps: each lowers (9) over one block.
 
@@ -183,7 +199,7 @@ class MFDCF:
         (9) itself, once. With `stranger_weight=0` and a given ridge, (9) never rises.
         """
         rotate, improve = ROTATIONS[self.rotation], ITEM_STEPS[self.item_step]
-        state, objective = start(problem, self.n_bits, rng), []
+        objective: list[float] = []
         if self.rotation != "identity":
             state.R = random_rotation(self.n_bits, rng)
         n_rounds = self.n_rounds or max(8, min(20, 160 // self.n_bits))

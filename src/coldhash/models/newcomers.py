@@ -51,6 +51,7 @@ def fit_item_map(
     return ItemMap(
         columns=columns,
         pairs=pairs,
+        average=Y.mean(axis=0),
         weights=weights,
         shared=shared.astype(np.float32),
         left=left.astype(np.float32),

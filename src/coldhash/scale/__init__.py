@@ -1,0 +1,1 @@
+"""Past one process and one memory."""
