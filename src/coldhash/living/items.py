@@ -44,7 +44,7 @@ def add_items(
     --------
     >>> from coldhash import MFDCF, read
     >>> model = MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100))
-    >>> more, change = add_items(model, {"item_id": ["new"], "genres": ["Comedy"]})
+    >>> more, change = add_items(model, {"item_id": ["new"], "genres": ["comedy"]})
     >>> len(more.item_ids), change.items_added
     (101, {'new': 'content'})
     """
