@@ -23,7 +23,7 @@ from coldhash.scale.disk import Disk
 from coldhash.scale.partitions import InMemory, Step, added, raw_parts
 from coldhash.scale.prepare import prepare
 
-SETTINGS = MFDCF(n_bits=16, n_rounds=4, tolerance=0.0)
+SETTINGS = MFDCF(n_bits=16, n_rounds=4, tolerance=0.0, new_items=True)
 pytestmark = [
     pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse"),
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),  # sockets of killed workers
@@ -95,7 +95,8 @@ def assert_same(one, two):
     assert one.report["objective"] == two.report["objective"]
     assert one.report["ridges"] == two.report["ridges"]
     assert list(one.user_ids) == list(two.user_ids)
-    arrays, others = one.encoder.state()[1], two.encoder.state()[1]
+    assert one.item_map.state()[0] == two.item_map.state()[0]
+    arrays, others = (model.encoder.state()[1] | model.item_map.state()[1] for model in (one, two))
     assert set(arrays) == set(others)
     for name, array in arrays.items():
         np.testing.assert_array_equal(array, others[name], err_msg=name)
@@ -171,7 +172,7 @@ def kill(n, objective):
     if n == 1:
         os.kill(os.getpid(), signal.SIGKILL)
 
-settings = MFDCF(n_bits=16, n_rounds=4, tolerance=0.0)
+settings = MFDCF(n_bits=16, n_rounds=4, tolerance=0.0, new_items=True)
 settings.fit(Prepared.open(sys.argv[1]), seed=1, on=Disk(sys.argv[2]), callback=kill)
 """
 

@@ -25,6 +25,7 @@ from coldhash.cli.app import (
     app,
     open_data,
 )
+from coldhash.cli.batch import recommend_on
 from coldhash.cli.scale import DaskAddress, MemoryLimit, PartsFolder, open_parts, place_of_fit
 from coldhash.errors import SettingError
 
@@ -113,6 +114,14 @@ def recommend(
     ] = None,
     score: Annotated[str, typer.Option(help="real, or hamming: codes on both sides.")] = "real",
     out: Annotated[Path | None, typer.Option("--out", help="Write .csv or .parquet.")] = None,
+    dask: Annotated[
+        str | None,
+        typer.Option(
+            "--dask",
+            help="With --all: work on a Dask cluster, `local` or its address; "
+            "--out is then a folder, and a second run goes on where the first stopped.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Recommend to strangers or to users of the training data."""
@@ -122,10 +131,15 @@ def recommend(
               ("--user-id", user_id), ("--all", everybody)) if given]  # fmt: skip
     if len(chosen) != 1:
         raise SettingError("say for whom", hint="one of --user, --users, --user-id, --all")
-    model = load(file)
     options: dict[str, Any] = {"score": score, "exclude": exclude}
     if candidates is not None:
         options["candidates"] = _lines(candidates)
+    if dask is not None:
+        if not everybody or out is None:
+            raise SettingError(f"--dask {dask}", hint="--all --dask local --out FOLDER")
+        recommend_on(dask, file, out, k, options)
+        return
+    model = load(file)
     if everybody:
         tables = _with_progress(model, k, options)
     elif user_id:

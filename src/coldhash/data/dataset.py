@@ -101,7 +101,7 @@ class Dataset:
             )
         user_ids, user_table = side_table(users, "user", mapping)
         item_ids, item_table = side_table(items, "item", mapping)
-        rated = _ratings_table(ratings, mapping, user_ids, item_ids, scale, duplicates)
+        rated = ratings_table(ratings, mapping, user_ids, item_ids, scale, duplicates)
         user_table = padded(user_table, len(rated.users))
         item_table = padded(item_table, len(rated.items))
         plan = guess_plan(user_table, item_table) if plan is None else plan
@@ -132,7 +132,7 @@ def described(table: pa.Table, n_rows: int) -> np.ndarray:
     return known
 
 
-def _ratings_table(
+def ratings_table(
     source: Any,
     columns: dict[str, str | None],
     users: Ids | None,
@@ -140,6 +140,7 @@ def _ratings_table(
     scale: tuple[float, float] | None,
     duplicates: Duplicates,
 ) -> Ratings:
+    """Read ratings; ids not in `users` or `items` come after those."""
     title = title_of(source, "ratings")
 
     def column_types(names: list[str]) -> dict[str, pa.DataType]:

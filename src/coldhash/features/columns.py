@@ -236,6 +236,33 @@ class Tally:
     counts: np.ndarray | None
 
 
+def columns_state(
+    columns: Mapping[str, FittedColumn],
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Give what was learned of some columns, as JSON and arrays."""
+    json: dict[str, Any] = {}
+    arrays: dict[str, np.ndarray] = {}
+    for name, column in columns.items():
+        part, more = column.state()
+        json[name] = {"form": type(column).__name__, **part}
+        arrays |= {f"{name}/{key}": array for key, array in more.items()}
+    return json, arrays
+
+
+def stored_columns(
+    json: Mapping[str, Any], arrays: Mapping[str, np.ndarray], prefix: str
+) -> dict[str, FittedColumn]:
+    """Rebuild columns from what `columns_state` gave; the arrays' names begin with `prefix`."""
+    fitted: dict[str, FittedColumn] = {}
+    for name, part in json.items():
+        start = f"{prefix}{name}/"
+        own = {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)}
+        rest = {key: value for key, value in part.items() if key != "form"}
+        form: Any = FORMS[part["form"]]
+        fitted[name] = form(**rest, **own)
+    return fitted
+
+
 def fit_column(spec: plan.Column, column: pa.ChunkedArray, name: str) -> FittedColumn:
     """Learn one column from the training part."""
     return fit_block(spec, column, name)[0]

@@ -11,7 +11,8 @@ from scipy.sparse import csr_array, hstack
 
 from coldhash.data.dataset import Dataset
 from coldhash.data.plan import FeaturePlan
-from coldhash.features.columns import Tally, count_values, fit_block, fit_tallies
+from coldhash.features.columns import FittedColumn, Tally, count_values, fit_block, fit_tallies
+from coldhash.features.content import ContentEncoder
 from coldhash.features.groups import FeatureEncoder, GroupEncoder
 from coldhash.features.preference import fit_preference
 from coldhash.scale.partitions import (
@@ -45,12 +46,12 @@ def learn_features(
 ) -> FeatureEncoder:
     """Learn a feature encoder from partitions of users."""
     groups = _fit_groups(users, plan)
+    encoder, content = fit_content(plan, items, items.num_rows)
     preference = None
     if plan.preference is not None:
         rng = np.random.default_rng(seed)
-        content = item_content(plan, items)
         preference = fit_preference(users, content, highest, plan.preference.max_width, rng)
-    return FeatureEncoder(groups, preference)
+    return FeatureEncoder(groups, preference, encoder)
 
 
 def _fit_groups(users: Partitions, plan: FeaturePlan) -> dict[str, GroupEncoder]:
@@ -82,8 +83,13 @@ def _tallies(
 TALLIES = Step(_tallies, reads=("columns",))
 
 
-def item_content(plan: FeaturePlan, items: pa.Table) -> csr_array:
-    """Encode the item table without constants: what an item is made of; unknown is empty."""
-    columns = [pair for group in plan.items.values() for pair in group.items()]
-    blocks = [fit_block(spec, items.column(name), name)[1] for name, spec in columns]
-    return csr_array(hstack(blocks))
+def fit_content(
+    plan: FeaturePlan, items: pa.Table, n_items: int
+) -> tuple[ContentEncoder, csr_array]:
+    """Learn the item columns, and encode them: what an item is made of; unknown is empty."""
+    fitted: dict[str, FittedColumn] = {}
+    blocks = [csr_array((n_items, 0), dtype=np.float32)]
+    for name, spec in (pair for group in plan.items.values() for pair in group.items()):
+        fitted[name], block = fit_block(spec, items.column(name), name)
+        blocks.append(block)
+    return ContentEncoder(fitted), csr_array(hstack(blocks, format="csr"))

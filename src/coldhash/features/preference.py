@@ -9,7 +9,7 @@ users' averages differ (PCA, by a seeded randomised range finder).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,8 @@ class PreferenceMap:
     has_content: np.ndarray  # which items are described at all
     highest: float
     reduced: bool
+    centre: np.ndarray  # of the training users' averages, projected
+    directions: np.ndarray | None = None  # content x width, where it was reduced
 
     @property
     def width(self) -> int:
@@ -46,11 +48,37 @@ class PreferenceMap:
         """Give the main directions of item content, or all of it where it was not reduced."""
         return self.item_vectors[:, :MAIN] if self.reduced else self.item_vectors
 
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Give what was learned as plain arrays."""
+        return {name: getattr(self, name) for name in preference_arrays(self.reduced)}
+
+    def taking(self, rows: np.ndarray) -> PreferenceMap:
+        """Give the map for some of the items."""
+        return replace(
+            self, item_vectors=self.item_vectors[rows], has_content=self.has_content[rows]
+        )
+
+    def joined_by(self, content: csr_array) -> PreferenceMap:
+        """Give the map with more items, in the same directions as the others."""
+        wide = content.toarray() if self.directions is None else content @ self.directions
+        more = (wide - self.centre).astype(np.float32)
+        described = np.diff(content.indptr) > 0
+        return replace(
+            self,
+            item_vectors=np.vstack([self.item_vectors, more]),
+            has_content=np.concatenate([self.has_content, described]),
+        )
+
     def apply(self, ratings: csr_array) -> tuple[np.ndarray, np.ndarray]:
         """Give preferences and who has one: users who rated at least one described item."""
         weights = _weights(ratings, self.has_content, self.highest)
         has = np.diff(weights.indptr) > 0
         return times(weights, self.item_vectors), has
+
+
+def preference_arrays(reduced: bool) -> tuple[str, ...]:
+    """Name the arrays of a map."""
+    return ("item_vectors", "has_content", "centre", *(("directions",) if reduced else ()))
 
 
 def fit_preference(
@@ -70,14 +98,17 @@ def fit_preference(
     centre = total / max(sum(counts), 1)
     if width <= max_width:
         centred = (content.toarray() - centre).astype(np.float32)
-        return PreferenceMap(centred, has_content, highest, reduced=False)
+        return PreferenceMap(centred, has_content, highest, reduced=False, centre=centre)
     some = chosen_rows(sum(counts), max(ENOUGH // width, max_width), rng)
     users.put("chosen", dealt(some, counts))
     rows = np.concatenate(list(users.each(AVERAGES_OF_SOME, *shared)))
     users.drop("averages", "chosen")
     directions = main_directions(rows - rows.mean(axis=0), max_width, rng)
-    vectors = content @ directions - centre @ directions
-    return PreferenceMap(vectors.astype(np.float32), has_content, highest, reduced=True)
+    centre = centre @ directions
+    vectors = (content @ directions - centre).astype(np.float32)
+    return PreferenceMap(
+        vectors, has_content, highest, reduced=True, centre=centre, directions=directions
+    )
 
 
 def _averages(

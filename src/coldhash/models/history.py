@@ -46,7 +46,7 @@ def fit_history(
     users.drop("means")
     single, repeat = (_weighted_gram(E, shown[name]) for name in ("single", "repeat"))
     centre = moments["fitted"] - moments["cross"] - moments["cross"].T
-    left, shared = _diagonalise(single + centre, moments["means"] - repeat + centre)
+    left, shared = diagonalise(single + centre, moments["means"] - repeat + centre)
     return HistoryPart(
         codes=items,
         content=content,
@@ -102,10 +102,10 @@ def _moments(
     fitted = stranger_vectors(part, shown[0], mu, shown[1])
     deviation = part["H"] - stranger_vectors(part, vectors[0], mu, vectors[1])
     return {}, {
-        "means": _moment(means, means, share * counts / others),
-        "cross": _moment(means, fitted, share),
-        "fitted": _moment(fitted, fitted, share),
-        "covariance": _moment(means - fitted, deviation, share),
+        "means": moment(means, means, share * counts / others),
+        "cross": moment(means, fitted, share),
+        "fitted": moment(fitted, fitted, share),
+        "covariance": moment(means - fitted, deviation, share),
     }
 
 
@@ -121,7 +121,8 @@ def _counts(ratings: csr_array, total: float) -> tuple[np.ndarray, np.ndarray, n
     return counts, np.maximum(counts - 1, 1), share
 
 
-def _moment(one: np.ndarray, two: np.ndarray, share: np.ndarray) -> np.ndarray:
+def moment(one: np.ndarray, two: np.ndarray, share: np.ndarray) -> np.ndarray:
+    """Add up products of rows, which count by their share."""
     return ((one * share[:, None].astype(np.float32)).T @ two).astype(np.float64)  # type: ignore[no-any-return]
 
 
@@ -129,7 +130,7 @@ def _weighted_gram(E: np.ndarray, per_item: np.ndarray) -> np.ndarray:
     return ((E * per_item.astype(np.float32)[:, None]).T @ E).astype(np.float64)  # type: ignore[no-any-return]
 
 
-def _diagonalise(single: np.ndarray, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def diagonalise(single: np.ndarray, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Find `left` with left' S₁ left = I and left' S₂ left = diag(shared), shared ≥ 0.
 
     Directions in which ratings show nothing are left out.

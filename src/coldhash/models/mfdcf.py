@@ -38,6 +38,7 @@ from coldhash.models.callbacks import Callback
 from coldhash.models.diagnostics import ENOUGH, Clock, code_report, warn_of_collapse
 from coldhash.models.history import fit_history
 from coldhash.models.local import FIRST_VECTORS, VECTORS
+from coldhash.models.newcomers import fit_item_map
 from coldhash.models.printed import ITEM_STEPS, ROTATIONS, random_rotation
 from coldhash.models.problem import (
     PREPARE,
@@ -95,6 +96,8 @@ class MFDCF:
     rotation_weight: float = 1.0  # λ of the printed steps
     item_step: str = "descent"  # or "pinv-sign" (printed), "guarded"
     cold_rotation: bool = True  # False: codes of strangers without R, as printed
+    # learn what codes of items that come later follow from; costs about a third of the fit
+    new_items: bool = False
 
     def __post_init__(self) -> None:
         check_settings(
@@ -119,6 +122,7 @@ class MFDCF:
             svd_rank=(self.svd_rank is None or self.svd_rank >= 1, "1 or more, or None"),
             rotation=(self.rotation in ROTATIONS, f"one of {', '.join(ROTATIONS)}"),
             item_step=(self.item_step in ITEM_STEPS, f"one of {', '.join(ITEM_STEPS)}"),
+            new_items=(isinstance(self.new_items, bool), "True or False"),
         )
 
     def fit(
@@ -128,6 +132,7 @@ class MFDCF:
         callback: Callback | None = None,
         *,
         on: Any = None,
+        item_codes: np.ndarray | None = None,
     ) -> Recommender:
         """Alternate the steps until (9) hardly falls; `callback` is told each round and (9).
 
@@ -139,6 +144,8 @@ class MFDCF:
             Where the partitions of users are: None (in memory; a prepared folder is streamed),
             `Memory()`, `Disk(folder)`, or a `dask.distributed.Client`. It changes no bit of the
             codes.
+        item_codes
+            Codes to start from (items x bits, +1 and -1); None: random ones.
         """
         clock, rng = Clock(), np.random.default_rng(seed)
         # BLAS on one thread: the same sums in the same order everywhere
@@ -151,13 +158,19 @@ class MFDCF:
             target = RatingTarget(self.target, highest)
             problem, sums, rng = self._problem(crowd, encoder, target, rng)
             clock.mark("prepare")
-            run = Run(problem, users, crowd.checkpoint, {"settings": asdict(self), "seed": seed})
+            identity = {"settings": asdict(self), "seed": seed}
+            run = Run(problem, users, crowd.checkpoint, identity, item_codes)
             problem, state, objective = self._alternate(run, clock, rng, callback)
             state = fold(problem, users, state, self.cold_rotation)
             content = None if encoder.preference is None else encoder.preference.main
             items = CodeItems.of(signs(state.D))
             history = fit_history(problem, users, state, target, sums, items, content)
             clock.mark("history")
+            item_map = None
+            if self.new_items:
+                made_of = encoder.item_content(crowd.items, len(items))
+                item_map = fit_item_map(problem, users, state, made_of, target, rng)
+                clock.mark("newcomers")
             reports = _reports(problem, users, state)
             clock.mark("report")
             user_vectors = gathered(users.each(VECTORS), users, (problem.n_users, self.n_bits))
@@ -176,6 +189,7 @@ class MFDCF:
                 history,
             ),
             items=items,
+            item_map=item_map,
             user_vectors=user_vectors,
             report={
                 "objective": objective,
@@ -231,11 +245,11 @@ class MFDCF:
         return abs(before - after) <= self.tolerance * abs(before)
 
     def _start(self, run: Run, rng: np.random.Generator) -> State:
-        """Start from random item codes, or go on where a killed fit was."""
+        """Start from item codes, or go on where a killed fit was."""
         kept = run.resume(rng)
         if kept is not None:
             return kept
-        state = start(run.problem, run.users, self.n_bits, rng)
+        state = start(run.problem, run.users, self.n_bits, rng, run.item_codes)
         if self.rotation != "identity":
             state.R = random_rotation(self.n_bits, rng)
         return state

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +26,7 @@ class Run:
     users: Partitions
     checkpoint: Checkpoint | None
     identity: dict[str, Any]  # settings and seed: what else decides about the result
+    item_codes: np.ndarray | None = None  # to start from; None: random ones
     objective: list[float] = field(default_factory=list)
 
     def keep(
@@ -74,4 +76,7 @@ class Run:
     def _identity(self) -> dict[str, Any]:
         """Say which fit this is: the settings, and the data by what they add up to."""
         groups = {name: group.counts for name, group in self.problem.groups.items()}
-        return self.identity | {"known": self.problem.known, "groups": groups}
+        start = None
+        if self.item_codes is not None:
+            start = hashlib.sha256(np.packbits(self.item_codes > 0).tobytes()).hexdigest()
+        return self.identity | {"known": self.problem.known, "groups": groups, "start": start}

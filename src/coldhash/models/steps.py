@@ -34,10 +34,17 @@ class State:
     multiplier: np.ndarray | None = None
 
 
-def start(problem: Problem, users: Partitions, n_bits: int, rng: np.random.Generator) -> State:
-    """Start from random item codes; everything else follows from them."""
+def start(
+    problem: Problem,
+    users: Partitions,
+    n_bits: int,
+    rng: np.random.Generator,
+    D: np.ndarray | None = None,
+) -> State:
+    """Start from item codes, random unless given; everything else follows from them."""
     n_items = len(problem.item_weights)
-    D = rng.integers(0, 2, size=(n_items, n_bits)).astype(np.float32) * 2 - 1
+    if D is None:
+        D = rng.integers(0, 2, size=(n_items, n_bits)).astype(np.float32) * 2 - 1
     mu = dict.fromkeys(problem.groups, 1 / len(problem.groups))
     state = State(D, np.zeros(0), np.eye(n_bits, dtype=np.float32), mu)
     users.put("B", [np.zeros((0, 0), dtype=np.uint8)] * len(users))

@@ -115,7 +115,7 @@ class OnDask:
         n_done, since = -1, time.monotonic()
         while True:
             try:
-                wait(futures[-1], timeout=LOOK)  # type: ignore[no-untyped-call]
+                wait(futures[-1], timeout=LOOK)
                 return futures[-1].result(timeout=max(self._patience, PATIENCE))
             except KilledWorker as error:
                 raise WorkerError(
@@ -148,11 +148,11 @@ def client_at(address: str) -> Iterator[Any]:
     """Reach a cluster by its address; `local` starts one here, a worker for each core."""
     if address == "local":
         options = {"threads_per_worker": 1, "dashboard_address": ":0"}
-        with LocalCluster(**options) as cluster, Client(cluster) as client:  # type: ignore[no-untyped-call]
+        with LocalCluster(**options) as cluster, Client(cluster) as client:
             yield client
         return
     try:
-        client = Client(address, timeout=20)  # type: ignore[no-untyped-call]
+        client = Client(address, timeout=20)
     except (OSError, ValueError) as error:
         raise SourceError(f"no Dask scheduler at {address}: {error}") from None
     with client:
