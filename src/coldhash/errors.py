@@ -7,6 +7,7 @@
     │   └── ColumnError                 ... a column that is needed is not there, or there twice
     ├── UnknownId (KeyError)            an id that this data or model has never seen
     ├── ModelFileError (ValueError)     a file that is not a model, or not one of this version
+    ├── WorkerError (RuntimeError)      the workers of a cluster died, or are out of memory
     └── SourceError (OSError)           a file, archive or download is missing or unusable
         └── ChecksumError               ... its bytes are not the ones that were promised
 
@@ -70,6 +71,10 @@ class UnknownId(ColdhashError, KeyError):
 
 class ModelFileError(ColdhashError, ValueError):
     """A file that is not a model file, or not one that this version can read."""
+
+
+class WorkerError(ColdhashError, RuntimeError):
+    """The workers of a cluster died, or are out of memory."""
 
 
 class SourceError(ColdhashError, OSError):

@@ -14,6 +14,7 @@ from coldhash.data.ids import Ids
 from coldhash.encoders import ENCODERS
 from coldhash.errors import ModelFileError
 from coldhash.features.groups import FeatureEncoder
+from coldhash.item_map import ItemMap
 from coldhash.items import stored_items
 from coldhash.recommend import Recommender
 
@@ -53,6 +54,9 @@ def _restored(facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> Recommen
         shape = (len(user_ids), len(item_ids))
         seen = csr_array((ones, indices, tensors["seen/indptr"]), shape=shape, copy=False)
     table = store.arrow_table(tensors["item_table"]) if "item_table" in tensors else None
+    item_map = None
+    if facts["item_map"] is not None:
+        item_map = ItemMap.restore((facts["item_map"], part("item_map/")))
     return Recommender(
         name=facts["name"],
         settings=facts["settings"],
@@ -67,6 +71,7 @@ def _restored(facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> Recommen
         report=facts["report"],
         seen=seen,
         item_table=table,
+        item_map=item_map,
     )
 
 

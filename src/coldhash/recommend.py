@@ -23,6 +23,7 @@ from coldhash.errors import SettingError
 from coldhash.features.groups import FeatureEncoder
 from coldhash.features.people import HISTORY, as_columns, read_histories
 from coldhash.features.preference import PREFERENCE
+from coldhash.item_map import ItemMap
 from coldhash.items import (
     CodeItems,
     IndexedItems,
@@ -62,6 +63,7 @@ class Recommender:
     report: dict[str, Any] = field(default_factory=dict)
     seen: csr_array | None = None  # what the training users rated
     item_table: pa.Table | None = None  # what to show of items
+    item_map: ItemMap | None = None  # what codes of new items follow from
 
     def __post_init__(self) -> None:
         if isinstance(self.items, CodeItems) or (
@@ -246,6 +248,7 @@ class Recommender:
             "features": features,
             "encoder": {"form": type(self.encoder).__name__, "state": encoder},
             "n_bits": self.items.n_bits if isinstance(self.items, IndexedItems) else None,
+            "item_map": None,
             "report": self.report,
         }
         tensors = {"popularity": self.popularity, "users/vectors": self.user_vectors}
@@ -256,6 +259,9 @@ class Recommender:
         tensors |= _prefixed("features/", feature_arrays)
         if self.seen is not None:
             tensors |= {"seen/indptr": self.seen.indptr, "seen/indices": self.seen.indices}
+        if self.item_map is not None:
+            facts["item_map"], item_map_arrays = self.item_map.state()
+            tensors |= _prefixed("item_map/", item_map_arrays)
         if self.item_table is not None and self.item_table.num_columns:
             tensors["item_table"] = store.arrow_bytes(self.item_table)
         store.write(Path(path), facts, tensors)

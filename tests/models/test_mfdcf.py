@@ -15,17 +15,20 @@ from coldhash import Dataset, FeaturePlan, read, split_cold_users
 from coldhash.codes import signs
 from coldhash.data.plan import Category, Vector
 from coldhash.errors import CodeCollapse, DataError, SettingError
-from coldhash.features.groups import Features
-from coldhash.models import steps
+from coldhash.models import local, steps
 from coldhash.models.mfdcf import MFDCF
 from coldhash.models.printed import ITEM_STEPS, ROTATIONS, guarded, majorise, polar
-from coldhash.models.problem import Problem, make_groups, make_strangers, make_target
+from coldhash.models.problem import Problem, draw_strangers, make_groups, multiply, truncate
+from coldhash.scale.partitions import InMemory
 
 TINY = 1e-5  # of the objective: what float32 may blur
 
 
-def make_problem(rng, n_bits, n_groups, stranger_weight=0.0, svd_rank=None) -> Problem:
-    """One-hot blocks (a singular Gram), a wide group with d >= n, one narrower than the rank."""
+def make_problem(rng, n_bits, n_groups, stranger_weight=0.0, svd_rank=None):
+    """One-hot blocks (a singular Gram), a wide group with d >= n, one narrower than the rank.
+
+    Gives the problem and its users, in one partition.
+    """
     n_users, n_items = 60, 40
     S = csr_array(random_array((n_users, n_items), density=1 / 6, rng=rng, dtype=np.float32))
     S.data[:] = n_bits * rng.choice([0.3, 1.0], size=S.nnz)
@@ -37,20 +40,27 @@ def make_problem(rng, n_bits, n_groups, stranger_weight=0.0, svd_rank=None) -> P
         "narrow": np.hstack([rng.normal(size=(n_users, 1)), ones]).astype(np.float32),
     }
     names = list(matrices)[:n_groups]
-    has = {name: np.ones(n_users, dtype=bool) for name in names}
+    has = {name: np.ones(n_users, dtype=np.float32) for name in names}
     if n_groups > 1:
-        has["wide"] = rng.random(n_users) < 0.6
-        matrices["wide"][~has["wide"]] = 0
-    features = Features({name: matrices[name] for name in names}, has, n_users)
-    groups = make_groups(features, ridge=0.5)
-    target = make_target(S, svd_rank, rng)
+        has["wide"] = (rng.random(n_users) < 0.6).astype(np.float32)
+        matrices["wide"][has["wide"] == 0] = 0
+    X = {name: matrices[name] for name in names}
+    part = {"first": 0, "S": S, "St": csr_array(S.T.tocsr()), "X": X}
+    part["has"] = {name: column[:, None] for name, column in has.items()}
+    users = InMemory([part])
+    grams = {name: X[name].T.astype(float) @ X[name] for name in names}
+    counts = {name: int(has[name].sum()) for name in names}
+    groups = make_groups([{"grams": grams, "has": counts}], ridge=0.5)
+    norms = np.asarray((S.toarray().astype(float) ** 2).sum(axis=0))
+    if svd_rank is not None:
+        norms, rng = truncate(users, svd_rank, rng)
     weights = rng.uniform(0.5, 1.5, size=(n_items, 1)).astype(np.float32)
-    return Problem(
-        target=target,
-        known=float(weights[:, 0] @ target.column_norms()),
+    problem = Problem(
+        n_users=n_users,
+        known=float(weights[:, 0] @ norms),
         item_weights=weights,
         groups=groups,
-        strangers=make_strangers(groups, rng),
+        strangers=draw_strangers(users, groups, n_users, rng),
         fit_weight=2.0,
         code_weight=3.0,
         rank_weight=1.5,
@@ -58,17 +68,18 @@ def make_problem(rng, n_bits, n_groups, stranger_weight=0.0, svd_rank=None) -> P
         stranger_weight=stranger_weight,
         stranger_code_share=0.4,
     )
+    return problem, users, part
 
 
-def random_state(problem, n_bits, rng, rotated=False) -> steps.State:
-    state = steps.start(problem, n_bits, rng)
-    state.H = rng.normal(size=(60, n_bits)).astype(np.float32)
+def random_state(problem, users, part, n_bits, rng, rotated=False) -> steps.State:
+    state = steps.start(problem, users, n_bits, rng)
+    set_vectors(state, part, rng.normal(size=(60, n_bits)).astype(np.float32))
     if rotated:
         state.R = polar(rng.normal(size=(n_bits, n_bits))).astype(np.float32)
-    state.B = signs(rng.normal(size=(60, n_bits))).astype(np.float32)
+    part["B"] = np.packbits(rng.normal(size=(60, n_bits)) >= 0, axis=1)
     state.W = {
-        name: rng.normal(scale=0.3, size=(group.X.shape[1], n_bits)).astype(np.float32)
-        for name, group in problem.groups.items()
+        name: rng.normal(scale=0.3, size=(X.shape[1], n_bits)).astype(np.float32)
+        for name, X in part["X"].items()
     }
     state.V = steps.beyond_rank(problem, state)
     shares = rng.uniform(0.2, 1, size=len(problem.groups))
@@ -76,42 +87,49 @@ def random_state(problem, n_bits, rng, rotated=False) -> steps.State:
     return state
 
 
-def set_consensus(problem, state, rng):
-    state.H = steps.consensus(problem, state)
+def set_vectors(state, part, H):
+    part["H"] = H
+    state.XtH = {name: local.features_times(part, name, H) for name in part["X"]}
+    state.average = H.mean(axis=0)
 
 
-def set_codes(problem, state, rng):
-    state.B = steps.codes(state)
+def set_consensus(problem, users, state, rng):
+    steps.consensus(problem, users, state, with_codes=False)
 
 
-def set_maps(problem, state, rng):
+def set_consensus_and_codes(problem, users, state, rng):
+    steps.consensus(problem, users, state)
+
+
+def set_maps(problem, users, state, rng):
     state.W = steps.maps(problem, state)
 
 
-def set_beyond_rank(problem, state, rng):
+def set_beyond_rank(problem, users, state, rng):
     state.V = steps.beyond_rank(problem, state)
 
 
-def set_group_weights(problem, state, rng):
-    misfits = {name: steps.misfit(problem, state, name) for name in problem.groups}
-    state.mu = steps.group_weights(misfits)
+def set_group_weights(problem, users, state, rng):
+    state.mu = steps.group_weights(steps.misfits(problem, users, state))
 
 
-def set_items(problem, state, rng):
-    steps.set_items(problem, state, ITEM_STEPS["descent"](*steps.item_side(problem, state), 2, rng))
+def set_items(problem, users, state, rng):
+    side = steps.item_side(problem, users, state)
+    steps.set_items(problem, users, state, ITEM_STEPS["descent"](*side, 2, rng))
 
 
-def set_guarded_items(problem, state, rng):
-    steps.set_items(problem, state, guarded(*steps.item_side(problem, state), 1, rng))
+def set_guarded_items(problem, users, state, rng):
+    side = steps.item_side(problem, users, state)
+    steps.set_items(problem, users, state, guarded(*side, 1, rng))
 
 
-def set_rotation(problem, state, rng):
-    majorise(problem, state, 1.0)
+def set_rotation(problem, users, state, rng):
+    majorise(problem, users, state, 1.0)
 
 
 STEPS = [
     set_consensus,
-    set_codes,
+    set_consensus_and_codes,
     set_maps,
     set_beyond_rank,
     set_group_weights,
@@ -128,72 +146,76 @@ STEPS = [
 def test_no_step_raises_the_objective(step, n_bits, n_groups, rotated):
     for seed in range(5):
         rng = np.random.default_rng(seed)
-        problem = make_problem(rng, n_bits, n_groups)
-        state = random_state(problem, n_bits, rng, rotated)
-        before = steps.loss(problem, state)
-        step(problem, state, rng)
-        after = steps.loss(problem, state)
+        problem, users, part = make_problem(rng, n_bits, n_groups)
+        state = random_state(problem, users, part, n_bits, rng, rotated)
+        before = steps.loss(problem, users, state)
+        step(problem, users, state, rng)
+        after = steps.loss(problem, users, state)
         assert after <= before + TINY * abs(before)
 
 
 def test_a_step_is_exact_where_it_says_so(rng):
     """Small random moves away from the solution of an exact step only raise the objective."""
-    problem = make_problem(rng, 8, 2)
-    state = random_state(problem, 8, rng, rotated=True)
-    state.H = steps.consensus(problem, state)
-    best = steps.loss(problem, state)
+    problem, users, part = make_problem(rng, 8, 2)
+    state = random_state(problem, users, part, 8, rng, rotated=True)
+    steps.consensus(problem, users, state, with_codes=False)
+    best, H = steps.loss(problem, users, state), part["H"]
     for _ in range(10):
-        moved = replace(state, H=state.H + 0.3 * rng.normal(size=state.H.shape).astype(np.float32))
-        assert steps.loss(problem, moved) > best
+        part["H"] = H + 0.3 * rng.normal(size=H.shape).astype(np.float32)
+        assert steps.loss(problem, users, state) > best
+    part["H"] = H
     state.W = steps.maps(problem, state)
-    best = steps.loss(problem, state)
+    best = steps.loss(problem, users, state)
     for _ in range(10):
         W = {g: w + 0.3 * rng.normal(size=w.shape).astype(np.float32) for g, w in state.W.items()}
-        assert steps.loss(problem, replace(state, W=W)) > best
+        assert steps.loss(problem, users, replace(state, W=W)) > best
 
 
 def test_the_objective_is_what_the_formula_says(rng):
-    problem = make_problem(rng, 8, 2)
-    state = random_state(problem, 8, rng, rotated=True)
-    S = problem.target.S.toarray().astype(float)
-    Q = state.H.astype(float) @ state.R.T
+    problem, users, part = make_problem(rng, 8, 2)
+    state = random_state(problem, users, part, 8, rng, rotated=True)
+    S = part["S"].toarray().astype(float)
+    Q = part["H"].astype(float) @ state.R.T
+    B = np.unpackbits(part["B"], axis=1) * 2.0 - 1.0
     weights = problem.item_weights[:, 0]
-    expected = 2.0 * np.sum(weights * (S - Q @ state.D.T) ** 2) + 3.0 * np.sum((state.B - Q) ** 2)
+    expected = 2.0 * np.sum(weights * (S - Q @ state.D.T) ** 2) + 3.0 * np.sum((B - Q) ** 2)
     for name, group in problem.groups.items():
         W = state.W[name].astype(float)
-        rows = group.has[:, 0] > 0
-        fit = np.sum((state.H - group.X @ W)[rows] ** 2) + group.ridge * np.sum(W**2)
+        rows = part["has"][name][:, 0] > 0
+        fit = np.sum((part["H"] - part["X"][name] @ W)[rows] ** 2) + group.ridge * np.sum(W**2)
         expected += fit / state.mu[name]
         singular = np.linalg.svd(W, compute_uv=False)
         expected += 1.5 * np.sum(singular[problem.retained_rank :] ** 2)
-    np.testing.assert_allclose(steps.loss(problem, state), expected, rtol=1e-5)
+    np.testing.assert_allclose(steps.loss(problem, users, state), expected, rtol=1e-5)
 
 
 def test_the_rotation_is_a_gauge(rng):
-    problem = make_problem(rng, 8, 3)
-    state = random_state(problem, 8, rng, rotated=True)
-    folded = state.folded(cold_rotation=True)
+    problem, users, part = make_problem(rng, 8, 3)
+    state = random_state(problem, users, part, 8, rng, rotated=True)
+    before = steps.loss(problem, users, state)
+    vectors = local.stranger_vectors(part, state.W, state.mu, state.average) @ state.R.T
+    folded = steps.fold(problem, users, state, cold_rotation=True)
     folded.V = {name: None if V is None else state.R @ V for name, V in state.V.items()}
-    np.testing.assert_allclose(steps.loss(problem, folded), steps.loss(problem, state), rtol=1e-5)
-    vectors = steps.strangers(problem, state) @ state.R.T
-    np.testing.assert_allclose(steps.strangers(problem, folded), vectors, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(steps.loss(problem, users, folded), before, rtol=1e-5)
+    again = local.stranger_vectors(part, folded.W, folded.mu, folded.average)
+    np.testing.assert_allclose(again, vectors, rtol=1e-3, atol=1e-4)
 
 
 def test_maps_solve_the_sylvester_equation(rng):
     """(14): γ V V' W + W X X' / μ = H X' / μ, with the ridge inside X X'."""
-    problem = make_problem(rng, 8, 1)
-    state = random_state(problem, 8, rng)
+    problem, users, part = make_problem(rng, 8, 1)
+    state = random_state(problem, users, part, 8, rng)
     group, mu, V = problem.groups["one-hot"], state.mu["one-hot"], state.V["one-hot"]
-    X = group.X.astype(float)
+    X = part["X"]["one-hot"].astype(float)
     XtX = X.T @ X + group.ridge * np.eye(X.shape[1])
-    expected = solve_sylvester(1.5 * V @ V.T, XtX / mu, (state.H.T @ X) / mu).T
+    expected = solve_sylvester(1.5 * V @ V.T, XtX / mu, (part["H"].T @ X) / mu).T
     np.testing.assert_allclose(steps.maps(problem, state)["one-hot"], expected, atol=1e-4)
 
 
 def test_group_weights_follow_the_misfit(rng):
-    problem = make_problem(rng, 8, 3)
-    state = random_state(problem, 8, rng)
-    misfits = {name: steps.misfit(problem, state, name) for name in problem.groups}
+    problem, users, part = make_problem(rng, 8, 3)
+    state = random_state(problem, users, part, 8, rng)
+    misfits = steps.misfits(problem, users, state)
     weights = steps.group_weights(misfits)
     total = sum(value**0.5 for value in misfits.values())
     for name in weights:
@@ -201,22 +223,28 @@ def test_group_weights_follow_the_misfit(rng):
 
 
 def test_a_low_rank_target_is_the_truncated_svd(rng):
-    problem = make_problem(rng, 8, 1)
-    S = problem.target.S.toarray().astype(float)
-    low = make_target(problem.target.S, 5, rng)
+    _, users, part = make_problem(rng, 8, 1)
+    S = part["S"].toarray().astype(float)
+    norms, _ = truncate(users, 5, rng)
     P, sigma, Qt = np.linalg.svd(S)
     best = (P[:, :5] * sigma[:5]) @ Qt[:5]
     D = rng.normal(size=(40, 3)).astype(np.float32)
     H = rng.normal(size=(60, 3)).astype(np.float32)
-    np.testing.assert_allclose(low.times(D), best @ D, rtol=1e-3, atol=1e-3)
-    np.testing.assert_allclose(low.transposed_times(H), best.T @ H, rtol=1e-3, atol=1e-3)
-    np.testing.assert_allclose(low.column_norms(), np.sum(best**2, axis=0), rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(multiply(part["S"], D), best @ D, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(multiply(part["St"], H), best.T @ H, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(norms, np.sum(best**2, axis=0), rtol=1e-3, atol=1e-3)
+
+
+def test_a_low_rank_target_needs_one_partition(rng):
+    _, _, part = make_problem(rng, 8, 1)
+    with pytest.raises(SettingError, match=r"svd_rank=5.*hint: svd_rank=None"):
+        truncate(InMemory([part, part]), 5, rng)
 
 
 def test_strangers_item_step_lowers_its_own_energy(rng):
-    problem = make_problem(rng, 8, 2, stranger_weight=0.6)
-    state = random_state(problem, 8, rng)
-    D, L, G = steps.item_side(problem, state)
+    problem, users, part = make_problem(rng, 8, 2, stranger_weight=0.6)
+    state = random_state(problem, users, part, 8, rng)
+    D, L, G = steps.item_side(problem, users, state)
     new = ITEM_STEPS["descent"](D, L, G, 2, rng)
 
     def total(D):

@@ -8,11 +8,22 @@ from __future__ import annotations
 
 import sys
 
-from coldhash.cli import data, demo, evaluate, models, serve, tune
+from coldhash.cli import data, demo, evaluate, living, models, scale, serve, tune
 from coldhash.cli.app import app
 from coldhash.errors import ColdhashError
 
-__all__ = ["app", "data", "demo", "evaluate", "main", "models", "serve", "tune"]
+__all__ = [
+    "app",
+    "data",
+    "demo",
+    "evaluate",
+    "living",
+    "main",
+    "models",
+    "scale",
+    "serve",
+    "tune",
+]
 
 
 def main() -> None:

@@ -86,13 +86,14 @@ def open_data(
     ]
     return Dataset.from_tables(
         *tables,
-        columns=dict(_role(text) for text in column or []),
+        columns=dict(role_of(text) for text in column or []),
         plan=chosen,
         duplicates=duplicates,  # type: ignore[arg-type]  # checked where it is used
     )
 
 
-def _role(text: str) -> tuple[str, str | None]:
+def role_of(text: str) -> tuple[str, str | None]:
+    """Read ROLE=NAME."""
     role, mark, name = text.partition("=")
     if not mark:
         raise SettingError(f"--column {text!r}", hint="ROLE=NAME, e.g. user_id=customer")

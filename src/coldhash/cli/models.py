@@ -25,6 +25,8 @@ from coldhash.cli.app import (
     app,
     open_data,
 )
+from coldhash.cli.batch import recommend_on
+from coldhash.cli.scale import DaskAddress, MemoryLimit, PartsFolder, open_parts, place_of_fit
 from coldhash.errors import SettingError
 
 if TYPE_CHECKING:
@@ -56,6 +58,9 @@ def fit(
         list[str] | None,
         typer.Option("--set", help="Any other setting of the method.", metavar="NAME=VALUE"),
     ] = None,
+    parts: PartsFolder = None,
+    memory: MemoryLimit = None,
+    dask: DaskAddress = None,
     as_json: AsJson = False,
 ) -> None:
     """Learn a model and write it to one file."""
@@ -67,9 +72,13 @@ def fit(
     if model not in MODELS:
         raise SettingError(f"no method is called {model!r}", hint=f"one of {', '.join(MODELS)}")
     chosen = MODELS[model](**_settings(MODELS[model], bits, setting or []))
-    opened = open_data(dataset, data, ratings, users, items, column, duplicates, plan, encoding)
+    own = (dataset, data, ratings, users, items, column, duplicates, plan, encoding)
+    opened = open_data(*own) if parts is None else open_parts(parts, *own)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bars:
+    with (
+        place_of_fit(model, out, parts, memory, dask) as place,
+        Progress(*columns, console=Console(stderr=True)) as bars,
+    ):
         bar = bars.add_task(f"fitting {model}")
 
         def tell(n: int, objective: float) -> None:
@@ -77,8 +86,8 @@ def fit(
                 bar, description=f"fitting {model}: round {n + 1}, objective {objective:.6g}"
             )
 
-        fitted = chosen.fit(opened, seed=seed, callback=tell)
-    fitted.save(out)
+        fitted = chosen.fit(opened, seed=seed, callback=tell, **place)
+        fitted.save(out)
     if fitted.report.get("warning"):
         print(f"warning: {fitted.report['warning']}", file=sys.stderr)
     print(json.dumps(_facts(fitted, out)) if as_json else out)
@@ -105,6 +114,14 @@ def recommend(
     ] = None,
     score: Annotated[str, typer.Option(help="real, or hamming: codes on both sides.")] = "real",
     out: Annotated[Path | None, typer.Option("--out", help="Write .csv or .parquet.")] = None,
+    dask: Annotated[
+        str | None,
+        typer.Option(
+            "--dask",
+            help="With --all: work on a Dask cluster, `local` or its address; "
+            "--out is then a folder, and a second run goes on where the first stopped.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Recommend to strangers or to users of the training data."""
@@ -114,10 +131,15 @@ def recommend(
               ("--user-id", user_id), ("--all", everybody)) if given]  # fmt: skip
     if len(chosen) != 1:
         raise SettingError("say for whom", hint="one of --user, --users, --user-id, --all")
-    model = load(file)
     options: dict[str, Any] = {"score": score, "exclude": exclude}
     if candidates is not None:
         options["candidates"] = _lines(candidates)
+    if dask is not None:
+        if not everybody or out is None:
+            raise SettingError(f"--dask {dask}", hint="--all --dask local --out FOLDER")
+        recommend_on(dask, file, out, k, options)
+        return
+    model = load(file)
     if everybody:
         tables = _with_progress(model, k, options)
     elif user_id:

@@ -99,11 +99,11 @@ class Dataset:
             raise SettingError(
                 f"columns: {unknown[0]!r} is not a role", hint=f"one of {', '.join(ALIASES)}"
             )
-        user_ids, user_table = _side_table(users, "user", mapping)
-        item_ids, item_table = _side_table(items, "item", mapping)
-        rated = _ratings_table(ratings, mapping, user_ids, item_ids, scale, duplicates)
-        user_table = _padded(user_table, len(rated.users))
-        item_table = _padded(item_table, len(rated.items))
+        user_ids, user_table = side_table(users, "user", mapping)
+        item_ids, item_table = side_table(items, "item", mapping)
+        rated = ratings_table(ratings, mapping, user_ids, item_ids, scale, duplicates)
+        user_table = padded(user_table, len(rated.users))
+        item_table = padded(item_table, len(rated.items))
         plan = guess_plan(user_table, item_table) if plan is None else plan
         return cls(rated, user_table, item_table, plan, name)
 
@@ -132,7 +132,7 @@ def described(table: pa.Table, n_rows: int) -> np.ndarray:
     return known
 
 
-def _ratings_table(
+def ratings_table(
     source: Any,
     columns: dict[str, str | None],
     users: Ids | None,
@@ -140,15 +140,16 @@ def _ratings_table(
     scale: tuple[float, float] | None,
     duplicates: Duplicates,
 ) -> Ratings:
+    """Read ratings; ids not in `users` or `items` come after those."""
     title = title_of(source, "ratings")
 
     def column_types(names: list[str]) -> dict[str, pa.DataType]:
-        found = _roles(names, columns, title)
+        found = rating_roles(names, columns, title)
         types = {"user_id": ID_TYPE, "item_id": ID_TYPE, "rating": pa.float32()}
         return {found[role]: types[role] for role in types if role in found}
 
     table, where = as_table(source, column_types, "ratings")
-    found = _roles(table.column_names, columns, title)
+    found = rating_roles(table.column_names, columns, title)
     if not table.num_rows:
         raise DataError(f"{title} has columns, but not one rating", hint="is it the right file?")
     return Ratings.from_columns(
@@ -166,7 +167,7 @@ def _ratings_table(
     )
 
 
-def _roles(names: list[str], columns: dict[str, str | None], title: str) -> dict[str, str]:
+def rating_roles(names: list[str], columns: dict[str, str | None], title: str) -> dict[str, str]:
     """Find the column for each role; only a time may be missing, and a rating if mapped to None."""
     found = {role: need_column(names, role, columns, title) for role in ("user_id", "item_id")}
     if columns.get("rating", "") is not None:
@@ -218,7 +219,7 @@ def _times(column: pa.ChunkedArray) -> np.ndarray | None:
     return column.cast(pa.int64()).to_numpy()  # type: ignore[no-any-return]
 
 
-def _side_table(
+def side_table(
     source: Any, title: str, columns: dict[str, str | None]
 ) -> tuple[Ids | None, pa.Table]:
     """Read a table of users or items: its ids, and its other columns."""
@@ -243,7 +244,7 @@ def _take(table: pa.Table, rows: np.ndarray) -> pa.Table:
     return table.take(pa.array(rows)) if table.num_columns else table
 
 
-def _padded(table: pa.Table, n_rows: int) -> pa.Table:
+def padded(table: pa.Table, n_rows: int) -> pa.Table:
     """Add rows of nulls for the ids that only the ratings know."""
     if not table.num_columns or table.num_rows == n_rows:
         return table

@@ -72,7 +72,7 @@ class Ids:
     def __iter__(self) -> Iterator[str]:
         return iter(self.values.to_pylist())
 
-    def __getitem__(self, row: int) -> str:
+    def __getitem__(self, row: int | np.integer[Any]) -> str:
         text: str = self.values[int(row)].as_py()
         return text
 

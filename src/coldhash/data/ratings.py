@@ -74,7 +74,7 @@ class Ratings:
             )
         users, user_rows = _number(user_ids, users, "user", where)
         items, item_rows = _number(item_ids, items, "item", where)
-        values = _checked(values, scale, where)
+        values = checked_ratings(values, scale, where)
         lengths = [len(x) for x in (user_rows, item_rows, values, times) if x is not None]
         if len(set(lengths)) > 1:
             raise DataError(f"columns of different lengths: {', '.join(map(str, lengths))}")
@@ -113,7 +113,7 @@ class Ratings:
         positions = _csr_of_positions(triples.row, triples.col, matrix.shape)
         if positions.nnz < triples.nnz:
             raise DataError("the matrix stores an entry twice", hint="matrix.sum_duplicates()")
-        values = _checked(
+        values = checked_ratings(
             triples.data,
             scale,
             lambda at: f"user {users[triples.row[at]]!r}, item {items[triples.col[at]]!r}",
@@ -236,7 +236,7 @@ def _csr_of_positions(
     return matrix
 
 
-def _checked(
+def checked_ratings(
     values: Any, scale: tuple[float, float] | None, where: Callable[[int], str]
 ) -> np.ndarray:
     """Give ratings as float32, checked before a rating that is too large could become another."""

@@ -228,6 +228,41 @@ FORMS: dict[str, type[FittedColumn]] = {
 }
 
 
+@dataclass(frozen=True, eq=False)
+class Tally:
+    """The distinct values of a column, and how often each occurs (None: one row each)."""
+
+    values: Sequence[Any]
+    counts: np.ndarray | None
+
+
+def columns_state(
+    columns: Mapping[str, FittedColumn],
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Give what was learned of some columns, as JSON and arrays."""
+    json: dict[str, Any] = {}
+    arrays: dict[str, np.ndarray] = {}
+    for name, column in columns.items():
+        part, more = column.state()
+        json[name] = {"form": type(column).__name__, **part}
+        arrays |= {f"{name}/{key}": array for key, array in more.items()}
+    return json, arrays
+
+
+def stored_columns(
+    json: Mapping[str, Any], arrays: Mapping[str, np.ndarray], prefix: str
+) -> dict[str, FittedColumn]:
+    """Rebuild columns from what `columns_state` gave; the arrays' names begin with `prefix`."""
+    fitted: dict[str, FittedColumn] = {}
+    for name, part in json.items():
+        start = f"{prefix}{name}/"
+        own = {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)}
+        rest = {key: value for key, value in part.items() if key != "form"}
+        form: Any = FORMS[part["form"]]
+        fitted[name] = form(**rest, **own)
+    return fitted
+
+
 def fit_column(spec: plan.Column, column: pa.ChunkedArray, name: str) -> FittedColumn:
     """Learn one column from the training part."""
     return fit_block(spec, column, name)[0]
@@ -239,16 +274,57 @@ def fit_block(
     """Learn one column, and encode it."""
     values, codes = distinct_values(column)
     counts = np.bincount(codes, minlength=len(values)) if codes is not None else None
+    fitted, block = _fit_tally(spec, Tally(values, counts), name)
+    return fitted, block if codes is None else block[codes]
+
+
+def count_values(spec: plan.Column, column: pa.ChunkedArray, name: str, alone: bool) -> Tally:
+    """Count the values of one stretch of a column, small enough to be sent to who adds them up.
+
+    Lists are counted by value and vectors stand for their mean, unless the stretch is `alone`.
+    """
+    values, codes = distinct_values(column)
+    if codes is not None:
+        return Tally(values, np.bincount(codes, minlength=len(values)))
+    if alone:
+        return Tally(values, None)
+    if spec.kind == "vector":
+        block, known = dense_block(Given.fit(values), values, name)
+        mean = block[known].mean(axis=0, dtype=np.float64) if known.any() else None
+        return Tally([mean], np.array([known.sum()]))
+    counted = Counter(map(_hashable, values))
+    return Tally(list(counted), np.array(list(counted.values())))
+
+
+def fit_tallies(spec: plan.Column, tallies: Sequence[Tally], name: str) -> FittedColumn:
+    """Learn one column from what was counted, stretch by stretch."""
+    if len(tallies) == 1:
+        return _fit_tally(spec, tallies[0], name)[0]
+    if spec.kind == "vector":
+        values = [value for tally in tallies for value in tally.values]
+        counts = np.concatenate([tally.counts for tally in tallies if tally.counts is not None])
+        return _fit_tally(spec, Tally(values, counts), name)[0]
+    total: dict[Any, int] = {}
+    for tally in tallies:
+        assert tally.counts is not None
+        for value, count in zip(tally.values, tally.counts.tolist(), strict=True):
+            total[value] = total.get(value, 0) + count
+    merged = Tally(list(total), np.array(list(total.values()), dtype=np.int64))
+    return _fit_tally(spec, merged, name)[0]
+
+
+def _fit_tally(spec: plan.Column, tally: Tally, name: str) -> tuple[FittedColumn, csr_array]:
+    """Learn a column; gives also the numbers of each distinct value."""
     try:
-        form = _fit_form(spec, values, counts)
+        form = _fit_form(spec, tally.values, tally.counts)
     except DataError as error:
         raise DataError(f"column {name!r}: {error.message}", hint=error.hint) from None
-    block = sparse_block(form, values, name)
-    weights = np.ones(len(values)) if counts is None else counts.astype(np.float64)
+    block = sparse_block(form, tally.values, name)
+    counts = np.ones(len(tally.values)) if tally.counts is None else tally.counts
+    weights = counts.astype(np.float64)
     weights[np.diff(block.indptr) == 0] = 0.0
     mean = (weights @ block) / max(weights.sum(), 1.0)
-    fitted = replace(form, mean=mean.astype(np.float32))
-    return fitted, block if codes is None else block[codes]
+    return replace(form, mean=mean.astype(np.float32)), block
 
 
 def _fit_form(spec: plan.Column, values: Sequence[Any], counts: np.ndarray | None) -> FittedColumn:

@@ -10,9 +10,20 @@ import pyarrow as pa
 from scipy.sparse import csr_array, hstack
 
 from coldhash.data.dataset import Dataset
-from coldhash.features.columns import fit_block, fit_column
+from coldhash.data.plan import FeaturePlan
+from coldhash.features.columns import FittedColumn, Tally, count_values, fit_block, fit_tallies
+from coldhash.features.content import ContentEncoder
 from coldhash.features.groups import FeatureEncoder, GroupEncoder
 from coldhash.features.preference import fit_preference
+from coldhash.scale.partitions import (
+    Changes,
+    InMemory,
+    Part,
+    Partitions,
+    Step,
+    columns_of,
+    raw_parts,
+)
 
 
 def fit_features(data: Dataset, seed: int = 0) -> FeatureEncoder:
@@ -26,31 +37,59 @@ def fit_features(data: Dataset, seed: int = 0) -> FeatureEncoder:
     >>> bool(one.has["demographics"][0]), bool(one.has["preference"][0])
     (True, False)
     """
-    groups = fit_groups(data.plan.users, data.users)
+    users = InMemory(raw_parts(data))
+    return learn_features(users, data.plan, data.items, data.ratings.scale[1], seed)
+
+
+def learn_features(
+    users: Partitions, plan: FeaturePlan, items: pa.Table, highest: float, seed: int
+) -> FeatureEncoder:
+    """Learn a feature encoder from partitions of users."""
+    groups = _fit_groups(users, plan)
+    encoder, content = fit_content(plan, items, items.num_rows)
     preference = None
-    if data.plan.preference is not None:
-        preference = fit_preference(
-            item_content(data),
-            data.ratings.matrix,
-            data.ratings.scale[1],
-            data.plan.preference.max_width,
-            np.random.default_rng(seed),
-        )
-    return FeatureEncoder(groups, preference)
+    if plan.preference is not None:
+        rng = np.random.default_rng(seed)
+        preference = fit_preference(users, content, highest, plan.preference.max_width, rng)
+    return FeatureEncoder(groups, preference, encoder)
 
 
-def fit_groups(groups: Mapping[str, Mapping[str, Any]], table: pa.Table) -> dict[str, GroupEncoder]:
-    """Learn the columns of each group of one table."""
+def _fit_groups(users: Partitions, plan: FeaturePlan) -> dict[str, GroupEncoder]:
+    """Learn the columns of each group of users."""
+    tallies = list(users.each(TALLIES, plan.users, len(users) == 1)) if plan.users else []
     return {
         group: GroupEncoder(
-            {name: fit_column(spec, table.column(name), name) for name, spec in columns.items()}
+            {
+                name: fit_tallies(spec, [tally[group, name] for tally in tallies], name)
+                for name, spec in columns.items()
+            }
         )
-        for group, columns in groups.items()
+        for group, columns in plan.users.items()
     }
 
 
-def item_content(data: Dataset) -> csr_array:
-    """Encode the item table without constants: what an item is made of; unknown is empty."""
-    columns = [pair for group in data.plan.items.values() for pair in group.items()]
-    blocks = [fit_block(spec, data.items.column(name), name)[1] for name, spec in columns]
-    return csr_array(hstack(blocks))
+def _tallies(
+    part: Part, groups: Mapping[str, Mapping[str, Any]], alone: bool
+) -> tuple[Changes, dict[tuple[str, str], Tally]]:
+    """Count the values of every column."""
+    table = columns_of(part)
+    return {}, {
+        (group, name): count_values(spec, table.column(name), name, alone)
+        for group, columns in groups.items()
+        for name, spec in columns.items()
+    }
+
+
+TALLIES = Step(_tallies, reads=("columns",))
+
+
+def fit_content(
+    plan: FeaturePlan, items: pa.Table, n_items: int
+) -> tuple[ContentEncoder, csr_array]:
+    """Learn the item columns, and encode them: what an item is made of; unknown is empty."""
+    fitted: dict[str, FittedColumn] = {}
+    blocks = [csr_array((n_items, 0), dtype=np.float32)]
+    for name, spec in (pair for group in plan.items.values() for pair in group.items()):
+        fitted[name], block = fit_block(spec, items.column(name), name)
+        blocks.append(block)
+    return ContentEncoder(fitted), csr_array(hstack(blocks, format="csr"))

@@ -16,16 +16,19 @@ import numpy as np
 from scipy.sparse import csr_array, hstack
 
 from coldhash.features.columns import (
-    FORMS,
     FittedColumn,
+    columns_state,
     dense_block,
     distinct_values,
     sparse_block,
+    stored_columns,
 )
+from coldhash.features.content import ContentEncoder
 from coldhash.features.people import as_columns
-from coldhash.features.preference import PREFERENCE, PreferenceMap
+from coldhash.features.preference import PREFERENCE, PreferenceMap, preference_arrays
 
 NARROW = 256  # a group up to this width is kept dense
+CONTENT = "preference/content/"  # where a file keeps the item columns: no group is called so
 
 Matrix: TypeAlias = Any  # np.ndarray where narrow, csr_array where wide: both know @ and .T
 State = tuple[dict[str, Any], dict[str, np.ndarray]]
@@ -71,6 +74,7 @@ class FeatureEncoder:
 
     groups: dict[str, GroupEncoder]
     preference: PreferenceMap | None
+    content: ContentEncoder | None = None  # of items
 
     @property
     def widths(self) -> dict[str, int]:
@@ -102,6 +106,12 @@ class FeatureEncoder:
             matrices[PREFERENCE], has[PREFERENCE] = self._preferences(ratings, n_rows)
         return Features(matrices, has, n_rows)
 
+    def item_content(self, table: Any, n_rows: int) -> csr_array:
+        """Encode a table of items as the training items were; without a constant."""
+        if self.content is None:
+            return csr_array((n_rows, 0), dtype=np.float32)
+        return self.content.apply({n: table.column(n) for n in table.column_names}, n_rows)
+
     def _preferences(self, ratings: csr_array | None, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
         assert self.preference is not None
         matrix = np.zeros((n_rows, self.preference.width + 1), dtype=np.float32)
@@ -113,44 +123,37 @@ class FeatureEncoder:
 
     def state(self) -> State:
         """Give everything learned, as JSON and arrays, for a model file."""
-        json: dict[str, Any] = {"groups": {}, "preference": None}
+        json: dict[str, Any] = {"groups": {}, "preference": None, "content": None}
         arrays: dict[str, np.ndarray] = {}
         for group_name, group in self.groups.items():
-            json["groups"][group_name] = {}
-            for name, column in group.columns.items():
-                part, more = column.state()
-                json["groups"][group_name][name] = {"form": type(column).__name__, **part}
-                arrays |= {f"{group_name}/{name}/{key}": array for key, array in more.items()}
+            json["groups"][group_name], more = columns_state(group.columns)
+            arrays |= {f"{group_name}/{name}": array for name, array in more.items()}
         if self.preference is not None:
             json["preference"] = {
                 "highest": self.preference.highest,
                 "reduced": self.preference.reduced,
             }
-            arrays["preference/item_vectors"] = self.preference.item_vectors
-            arrays["preference/has_content"] = self.preference.has_content
+            arrays |= {f"preference/{n}": array for n, array in self.preference.arrays().items()}
+        if self.content is not None:
+            json["content"], more = columns_state(self.content.columns)
+            arrays |= {f"{CONTENT}{name}": array for name, array in more.items()}
         return json, arrays
 
     @classmethod
     def from_state(cls, json: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> FeatureEncoder:
         """Rebuild an encoder from what `state` gave."""
-        groups = {}
-        for group_name, columns in json["groups"].items():
-            fitted: dict[str, FittedColumn] = {}
-            for name, part in columns.items():
-                prefix = f"{group_name}/{name}/"
-                own = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
-                rest = {key: value for key, value in part.items() if key != "form"}
-                form: Any = FORMS[part["form"]]
-                fitted[name] = form(**rest, **own)
-            groups[group_name] = GroupEncoder(fitted)
-        preference = None
+        groups = {
+            name: GroupEncoder(stored_columns(columns, arrays, f"{name}/"))
+            for name, columns in json["groups"].items()
+        }
+        preference, content = None, None
         if json["preference"] is not None:
-            preference = PreferenceMap(
-                arrays["preference/item_vectors"],
-                arrays["preference/has_content"],
-                **json["preference"],
-            )
-        return cls(groups, preference)
+            names = preference_arrays(json["preference"]["reduced"])
+            own: dict[str, Any] = {name: arrays[f"preference/{name}"] for name in names}
+            preference = PreferenceMap(**own, **json["preference"])
+        if json["content"] is not None:
+            content = ContentEncoder(stored_columns(json["content"], arrays, CONTENT))
+        return cls(groups, preference, content)
 
 
 Part = tuple[str, FittedColumn, Sequence[Any], np.ndarray | None]

@@ -9,19 +9,22 @@ users' averages differ (PCA, by a seeded randomised range finder).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
 from coldhash.products import times
+from coldhash.scale.partitions import Changes, Part, Partitions, Step, added
 
 PREFERENCE = "preference"  # the name of the group
 EXTRA = 16  # directions drawn beyond the ones wanted
 ROUNDS = 3  # subspace iterations: the spectrum of word counts decays slowly
 MAIN = 32  # directions that say most of what item content says
 ENOUGH = 1 << 25  # numbers (users x width) that a projection is learned from
+MANY = 1 << 24  # rows; of more, a few are drawn without shuffling all
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +35,8 @@ class PreferenceMap:
     has_content: np.ndarray  # which items are described at all
     highest: float
     reduced: bool
+    centre: np.ndarray  # of the training users' averages, projected
+    directions: np.ndarray | None = None  # content x width, where it was reduced
 
     @property
     def width(self) -> int:
@@ -43,6 +48,27 @@ class PreferenceMap:
         """Give the main directions of item content, or all of it where it was not reduced."""
         return self.item_vectors[:, :MAIN] if self.reduced else self.item_vectors
 
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Give what was learned as plain arrays."""
+        return {name: getattr(self, name) for name in preference_arrays(self.reduced)}
+
+    def taking(self, rows: np.ndarray) -> PreferenceMap:
+        """Give the map for some of the items."""
+        return replace(
+            self, item_vectors=self.item_vectors[rows], has_content=self.has_content[rows]
+        )
+
+    def joined_by(self, content: csr_array) -> PreferenceMap:
+        """Give the map with more items, in the same directions as the others."""
+        wide = content.toarray() if self.directions is None else content @ self.directions
+        more = (wide - self.centre).astype(np.float32)
+        described = np.diff(content.indptr) > 0
+        return replace(
+            self,
+            item_vectors=np.vstack([self.item_vectors, more]),
+            has_content=np.concatenate([self.has_content, described]),
+        )
+
     def apply(self, ratings: csr_array) -> tuple[np.ndarray, np.ndarray]:
         """Give preferences and who has one: users who rated at least one described item."""
         weights = _weights(ratings, self.has_content, self.highest)
@@ -50,24 +76,82 @@ class PreferenceMap:
         return times(weights, self.item_vectors), has
 
 
+def preference_arrays(reduced: bool) -> tuple[str, ...]:
+    """Name the arrays of a map."""
+    return ("item_vectors", "has_content", "centre", *(("directions",) if reduced else ()))
+
+
 def fit_preference(
-    content: csr_array, ratings: csr_array, highest: float, max_width: int, rng: np.random.Generator
+    users: Partitions,
+    content: csr_array,
+    highest: float,
+    max_width: int,
+    rng: np.random.Generator,
 ) -> PreferenceMap:
     """Learn the projection from the training users."""
     has_content = np.diff(content.indptr) > 0
-    weights = _weights(ratings, has_content, highest)
-    has = np.diff(weights.indptr) > 0
-    width = content.shape[1]
-    averages = (weights @ content)[has]
-    centre = np.asarray(averages.sum(axis=0)).ravel() / max(averages.shape[0], 1)
+    width, alone = content.shape[1], len(users) == 1
+    shared = (content, has_content, highest)
+    sums = list(users.each(AVERAGES, *shared, alone and width > max_width))
+    counts = [int(one["count"]) for one in sums]
+    total = added(one["sum"] for one in sums)
+    centre = total / max(sum(counts), 1)
     if width <= max_width:
         centred = (content.toarray() - centre).astype(np.float32)
-        return PreferenceMap(centred, has_content, highest, reduced=False)
-    some = np.sort(rng.permutation(averages.shape[0])[: max(ENOUGH // width, max_width)])
-    rows = averages[some].toarray().astype(np.float32)
+        return PreferenceMap(centred, has_content, highest, reduced=False, centre=centre)
+    some = chosen_rows(sum(counts), max(ENOUGH // width, max_width), rng)
+    users.put("chosen", dealt(some, counts))
+    rows = np.concatenate(list(users.each(AVERAGES_OF_SOME, *shared)))
+    users.drop("averages", "chosen")
     directions = main_directions(rows - rows.mean(axis=0), max_width, rng)
-    vectors = content @ directions - centre @ directions
-    return PreferenceMap(vectors.astype(np.float32), has_content, highest, reduced=True)
+    centre = centre @ directions
+    vectors = (content @ directions - centre).astype(np.float32)
+    return PreferenceMap(
+        vectors, has_content, highest, reduced=True, centre=centre, directions=directions
+    )
+
+
+def _averages(
+    part: Part, content: csr_array, has_content: np.ndarray, highest: float, keep: bool
+) -> tuple[Changes, Any]:
+    """Add up the average content of what users rated; they are kept if nobody else is there."""
+    weights = _weights(part["ratings"], has_content, highest)
+    averages = (weights @ content)[np.diff(weights.indptr) > 0]
+    total = np.asarray(averages.sum(axis=0)).ravel()
+    kept = averages if keep else None
+    return {"averages": kept}, {"sum": total, "count": averages.shape[0]}
+
+
+def _averages_of_some(
+    part: Part, content: csr_array, has_content: np.ndarray, highest: float
+) -> tuple[Changes, np.ndarray]:
+    """Give the averages of some of the users who have one."""
+    some, averages = part["chosen"], part["averages"]
+    if averages is None:
+        weights = _weights(part["ratings"], has_content, highest)
+        rows = np.flatnonzero(np.diff(weights.indptr) > 0)[some]
+        return {}, (weights[rows] @ content).toarray().astype(np.float32)
+    return {}, averages[some].toarray().astype(np.float32)
+
+
+AVERAGES = Step(_averages, reads=("ratings",), writes=("averages",))
+AVERAGES_OF_SOME = Step(_averages_of_some, reads=("ratings", "averages", "chosen"))
+
+
+def chosen_rows(n_rows: int, limit: int, rng: np.random.Generator) -> np.ndarray:
+    """Choose up to `limit` of n rows, in ascending order."""
+    if n_rows <= MANY:
+        return np.sort(rng.permutation(n_rows)[:limit])
+    return np.sort(rng.choice(n_rows, min(limit, n_rows), replace=False, shuffle=False))
+
+
+def dealt(rows: np.ndarray, counts: list[int]) -> list[np.ndarray]:
+    """Deal ascending rows out to partitions of so many rows each, each counting its own from 0."""
+    ends = np.cumsum([0, *counts])
+    places = np.searchsorted(rows, ends)
+    return [
+        rows[begin:end] - first for begin, end, first in zip(places, places[1:], ends, strict=False)
+    ]
 
 
 def main_directions(rows: np.ndarray, width: int, rng: np.random.Generator) -> np.ndarray:

@@ -25,44 +25,49 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
 from coldhash.codes import signs
 from coldhash.data.dataset import Dataset
 from coldhash.encoders.consensus import ConsensusEncoder
 from coldhash.errors import DataError, SettingError
-from coldhash.features.fitting import fit_features
-from coldhash.features.groups import Features
+from coldhash.features.fitting import learn_features
+from coldhash.features.groups import FeatureEncoder
 from coldhash.items import CodeItems
 from coldhash.models.callbacks import Callback
-from coldhash.models.diagnostics import Clock, code_report, warn_of_collapse
-from coldhash.models.favourites import facts_of
+from coldhash.models.diagnostics import ENOUGH, Clock, code_report, warn_of_collapse
 from coldhash.models.history import fit_history
+from coldhash.models.local import FIRST_VECTORS, VECTORS
+from coldhash.models.newcomers import fit_item_map
 from coldhash.models.printed import ITEM_STEPS, ROTATIONS, random_rotation
 from coldhash.models.problem import (
+    PREPARE,
     Problem,
+    best_ridges,
+    draw_strangers,
     item_weights,
     make_groups,
-    make_strangers,
-    make_target,
+    truncate,
 )
+from coldhash.models.run import Run
 from coldhash.models.settings import check_settings
 from coldhash.models.steps import (
     State,
     beyond_rank,
-    codes,
     consensus,
+    fold,
     group_weights,
     item_side,
     loss,
     maps,
-    misfit,
+    misfits,
     set_items,
     start,
-    strangers,
 )
 from coldhash.recommend import Recommender
+from coldhash.scale.crowd import Crowd, gathered, opened
+from coldhash.scale.partitions import Partitions, added
+from coldhash.scale.prepared import Prepared
 from coldhash.targets import RatingTarget, TargetKind
 
 FIRST_RIDGE = 30.0  # until it is chosen
@@ -91,6 +96,8 @@ class MFDCF:
     rotation_weight: float = 1.0  # λ of the printed steps
     item_step: str = "descent"  # or "pinv-sign" (printed), "guarded"
     cold_rotation: bool = True  # False: codes of strangers without R, as printed
+    # learn what codes of items that come later follow from; costs about a third of the fit
+    new_items: bool = False
 
     def __post_init__(self) -> None:
         check_settings(
@@ -115,48 +122,75 @@ class MFDCF:
             svd_rank=(self.svd_rank is None or self.svd_rank >= 1, "1 or more, or None"),
             rotation=(self.rotation in ROTATIONS, f"one of {', '.join(ROTATIONS)}"),
             item_step=(self.item_step in ITEM_STEPS, f"one of {', '.join(ITEM_STEPS)}"),
+            new_items=(isinstance(self.new_items, bool), "True or False"),
         )
 
-    def fit(self, data: Dataset, seed: int = 0, callback: Callback | None = None) -> Recommender:
-        """Alternate the steps until (9) hardly falls; `callback` is told each round and (9)."""
-        if not len(data.ratings):
-            raise DataError("there are no ratings to learn from")
+    def fit(
+        self,
+        data: Dataset | Prepared,
+        seed: int = 0,
+        callback: Callback | None = None,
+        *,
+        on: Any = None,
+        item_codes: np.ndarray | None = None,
+    ) -> Recommender:
+        """Alternate the steps until (9) hardly falls; `callback` is told each round and (9).
+
+        Parameters
+        ----------
+        data
+            A data set, or a folder of partitions that `prepare` made.
+        on
+            Where the partitions of users are: None (in memory; a prepared folder is streamed),
+            `Memory()`, `Disk(folder)`, or a `dask.distributed.Client`. It changes no bit of the
+            codes.
+        item_codes
+            Codes to start from (items x bits, +1 and -1); None: random ones.
+        """
         clock, rng = Clock(), np.random.default_rng(seed)
-        with threadpool_limits(1, "blas"):  # the same sums in the same order everywhere
-            encoder = fit_features(data, seed)
-            features = encoder.apply(data.users, data.ratings.matrix)
+        # BLAS on one thread: the same sums in the same order everywhere
+        with threadpool_limits(1, "blas"), opened(data, on) as crowd:
+            if not crowd.n_ratings:
+                raise DataError("there are no ratings to learn from")
+            users, highest = crowd.users, crowd.scale[1]
+            encoder = learn_features(users, crowd.plan, crowd.items, highest, seed)
             clock.mark("features")
-            target = RatingTarget(self.target, data.ratings.scale[1])
-            problem = self._problem(data, features, target, rng)
+            target = RatingTarget(self.target, highest)
+            problem, sums, rng = self._problem(crowd, encoder, target, rng)
             clock.mark("prepare")
-            problem, state, objective = self._alternate(problem, clock, rng, callback)
-            state = state.folded(self.cold_rotation)
+            identity = {"settings": asdict(self), "seed": seed}
+            run = Run(problem, users, crowd.checkpoint, identity, item_codes)
+            problem, state, objective = self._alternate(run, clock, rng, callback)
+            state = fold(problem, users, state, self.cold_rotation)
             content = None if encoder.preference is None else encoder.preference.main
             items = CodeItems.of(signs(state.D))
-            history = fit_history(problem, state, target, data.ratings.matrix, items, content)
+            history = fit_history(problem, users, state, target, sums, items, content)
             clock.mark("history")
-            unseen = strangers(problem, state)
-            reports = {
-                "user_codes": code_report(state.H),
-                "item_codes": code_report(state.D),
-                "stranger_codes": code_report(unseen),
-                "warning": warn_of_collapse(unseen),
-            }
+            item_map = None
+            if self.new_items:
+                made_of = encoder.item_content(crowd.items, len(items))
+                item_map = fit_item_map(problem, users, state, made_of, target, rng)
+                clock.mark("newcomers")
+            reports = _reports(problem, users, state)
             clock.mark("report")
+            user_vectors = gathered(users.each(VECTORS), users, (problem.n_users, self.n_bits))
+            facts = crowd.facts()
         weights = {name: 1 / mu for name, mu in state.mu.items()}
         return Recommender(
-            **facts_of(data),
+            **facts,
+            popularity=sums["favourites"].astype(np.float32),
             name="mfdcf",
             settings=asdict(self),
             features=encoder,
             encoder=ConsensusEncoder(
                 {name: state.W[name] for name in problem.strangers},
                 weights,
-                state.H.mean(axis=0),
+                state.average,
                 history,
             ),
             items=items,
-            user_vectors=state.H,
+            item_map=item_map,
+            user_vectors=user_vectors,
             report={
                 "objective": objective,
                 "seconds": clock.seconds,
@@ -167,7 +201,7 @@ class MFDCF:
         )
 
     def _alternate(
-        self, problem: Problem, clock: Clock, rng: np.random.Generator, callback: Callback | None
+        self, run: Run, clock: Clock, rng: np.random.Generator, callback: Callback | None
     ) -> tuple[Problem, State, list[float]]:
         """Go round the steps: each lowers (9) over one block.
 
@@ -175,60 +209,81 @@ class MFDCF:
         (9) itself, once. With `stranger_weight=0` and a given ridge, (9) never rises.
         """
         rotate, improve = ROTATIONS[self.rotation], ITEM_STEPS[self.item_step]
-        state, objective = start(problem, self.n_bits, rng), []
-        if self.rotation != "identity":
-            state.R = random_rotation(self.n_bits, rng)
-        n_rounds = self.n_rounds or max(8, min(20, 160 // self.n_bits))
-        for n in range(n_rounds):
-            state.H = consensus(problem, state)  # (19)
-            state.B = codes(state)  # (21)
+        problem, users = run.problem, run.users
+        state, objective = self._start(run, rng), run.objective
+        problem = run.problem
+        while not self._settled(objective):
+            consensus(problem, users, state)  # (19), (21)
             clock.mark("users")
-            if self.ridge is None and n == min(SETTLED, n_rounds - 1):
-                problem = problem.with_ridges(state.H @ _root(state.DtD), rng)
-            misfits = self._fit_maps(problem, state)
+            if self.ridge is None and len(objective) == min(SETTLED, self._n_rounds - 1):
+                problem = problem.with_ridges(
+                    best_ridges(users, problem.groups, _root(state.DtD), rng)
+                )
+            found = self._fit_maps(problem, users, state)
             clock.mark("maps")
-            rotate(problem, state, self.rotation_weight)  # (17), (24), (25)
-            set_items(
-                problem, state, improve(*item_side(problem, state), self.n_sweeps, rng)
-            )  # (21)
+            rotate(problem, users, state, self.rotation_weight)  # (17), (24), (25)
+            D, L, G = item_side(problem, users, state)
+            set_items(problem, users, state, improve(D, L, G, self.n_sweeps, rng))  # (21)
             clock.mark("items")
-            objective.append(loss(problem, state, misfits))
+            objective.append(loss(problem, users, state, found))
             clock.mark("objective")
+            run.keep(problem, state, objective, rng)
             if callback is not None:
-                callback(n, objective[-1])
-            if n and abs(objective[-2] - objective[-1]) <= self.tolerance * abs(objective[-2]):
-                break
-        state.H = consensus(problem, state)
-        self._fit_maps(problem, state)
+                callback(len(objective) - 1, objective[-1])
+        consensus(problem, users, state, with_codes=False)
+        self._fit_maps(problem, users, state)
         return problem, state, objective
 
-    def _fit_maps(self, problem: Problem, state: State) -> dict[str, float]:
+    @property
+    def _n_rounds(self) -> int:
+        return self.n_rounds or max(8, min(20, 160 // self.n_bits))
+
+    def _settled(self, objective: list[float]) -> bool:
+        if len(objective) < 2 or len(objective) >= self._n_rounds:
+            return len(objective) >= self._n_rounds
+        before, after = objective[-2:]
+        return abs(before - after) <= self.tolerance * abs(before)
+
+    def _start(self, run: Run, rng: np.random.Generator) -> State:
+        """Start from item codes, or go on where a killed fit was."""
+        kept = run.resume(rng)
+        if kept is not None:
+            return kept
+        state = start(run.problem, run.users, self.n_bits, rng, run.item_codes)
+        if self.rotation != "identity":
+            state.R = random_rotation(self.n_bits, rng)
+        return state
+
+    def _fit_maps(self, problem: Problem, users: Partitions, state: State) -> dict[str, float]:
         state.W = maps(problem, state)  # (14)
         state.V = beyond_rank(problem, state)  # (23)
-        misfits = {name: misfit(problem, state, name) for name in state.W}
-        state.mu = group_weights(misfits)  # (12)
-        return misfits
+        found = misfits(problem, users, state)
+        state.mu = group_weights(found)  # (12)
+        return found
 
     def _problem(
-        self, data: Dataset, features: Features, target: RatingTarget, rng: np.random.Generator
-    ) -> Problem:
-        ratings = data.ratings.matrix
-        values = target(ratings.data)
-        S = csr_array(
-            (values * np.float32(self.n_bits), ratings.indices, ratings.indptr),
-            shape=ratings.shape,
-        )
-        popularity = np.bincount(ratings.indices, values, minlength=ratings.shape[1])
-        groups = make_groups(features, self.ridge or FIRST_RIDGE)
+        self,
+        crowd: Crowd,
+        encoder: FeatureEncoder,
+        target: RatingTarget,
+        rng: np.random.Generator,
+    ) -> tuple[Problem, dict[str, Any], np.random.Generator]:
+        """Prepare every partition; gives also the sums over items that come out of it."""
+        users = crowd.users
+        found = list(users.each(PREPARE, encoder, target, self.n_bits))
+        names = ("popularity", "favourites", "norms", "root_counts")
+        sums = added({name: one[name] for name in names} for one in found)
+        groups = make_groups(found, self.ridge or FIRST_RIDGE)
+        if self.svd_rank is not None:
+            sums["norms"], rng = truncate(users, self.svd_rank, rng)
         short = self.n_bits <= 16  # too few bits to serve vectors and codes alike
-        weights = item_weights(popularity, self.popularity_power)
-        made = make_target(S, self.svd_rank, rng)
-        return Problem(
-            target=made,
-            known=float(weights[:, 0] @ made.column_norms()),
+        weights = item_weights(sums["popularity"], self.popularity_power)
+        problem = Problem(
+            n_users=crowd.n_users,
+            known=float(weights[:, 0] @ sums["norms"]),
             item_weights=weights,
             groups=groups,
-            strangers=make_strangers(groups, rng),
+            strangers=draw_strangers(users, groups, crowd.n_users, rng),
             fit_weight=self.fit_weight,
             code_weight=self.code_weight,
             rank_weight=self.rank_weight,
@@ -236,6 +291,7 @@ class MFDCF:
             stranger_weight=_default(self.stranger_weight, 0.9 if short else 0.6),
             stranger_code_share=_default(self.stranger_code_share, 1 / 3 if short else 1.0),
         )
+        return problem, sums, rng
 
     def recommend(self, *_: Any, **__: Any) -> None:
         """Say what to write instead: settings cannot recommend."""
@@ -243,6 +299,18 @@ class MFDCF:
             "these are the settings of a model, not a fitted one",
             hint="model = MFDCF(...).fit(data); model.recommend(...)",
         )
+
+
+def _reports(problem: Problem, users: Partitions, state: State) -> dict[str, Any]:
+    """Describe codes by those of the first users."""
+    firsts = list(users.each(FIRST_VECTORS, ENOUGH, state.W, state.mu, state.average))
+    known, unseen = (np.concatenate([pair[at] for pair in firsts]) for at in (0, 1))
+    return {
+        "user_codes": code_report(known),
+        "item_codes": code_report(state.D),
+        "stranger_codes": code_report(unseen),
+        "warning": warn_of_collapse(unseen),
+    }
 
 
 def _root(G: np.ndarray) -> np.ndarray:

@@ -15,22 +15,24 @@ import numpy as np
 
 from coldhash.codes import signs
 from coldhash.models.descent import descend
+from coldhash.models.local import ROTATION
 from coldhash.models.problem import Problem
 from coldhash.models.steps import State
+from coldhash.scale.partitions import Partitions, added
 
-Rotate = Callable[[Problem, State, float], None]
+Rotate = Callable[[Problem, Partitions, State, float], None]
 ItemStep = Callable[[np.ndarray, np.ndarray, np.ndarray, int, np.random.Generator], np.ndarray]
 
 
-def keep(problem: Problem, state: State, weight: float) -> None:
+def keep(problem: Problem, users: Partitions, state: State, weight: float) -> None:
     """Leave R = I: the gauge."""
-    del problem, state, weight
+    del problem, users, state, weight
 
 
-def majorise(problem: Problem, state: State, weight: float) -> None:
+def majorise(problem: Problem, users: Partitions, state: State, weight: float) -> None:
     """Lower the objective over R by a majorised step; R stays a rotation."""
     del weight
-    M, N, K = _quadratic(problem, state)
+    M, N, K = _quadratic(problem, users, state)
     alpha = problem.fit_weight
     bound = alpha * np.linalg.eigvalsh(M)[-1] * np.linalg.eigvalsh(N)[-1]
 
@@ -41,9 +43,9 @@ def majorise(problem: Problem, state: State, weight: float) -> None:
     state.R = polar(K - alpha * M @ R @ N + bound * R).astype(np.float32)
 
 
-def lagrange(problem: Problem, state: State, weight: float) -> None:
+def lagrange(problem: Problem, users: Partitions, state: State, weight: float) -> None:
     """Update R, Z_R and G_R as printed: (17), (24), (25)."""
-    M, N, K = _quadratic(problem, state)
+    M, N, K = _quadratic(problem, users, state)
     alpha = problem.fit_weight
     Z = state.R.astype(np.float64) if state.Z is None else state.Z
     multiplier = np.zeros_like(Z) if state.multiplier is None else state.multiplier
@@ -53,13 +55,12 @@ def lagrange(problem: Problem, state: State, weight: float) -> None:
     state.multiplier = multiplier + weight * (R - Z)
 
 
-def _quadratic(problem: Problem, state: State) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _quadratic(
+    problem: Problem, users: Partitions, state: State
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Give D'D, H'H and α D'S'H + β B'H: over R, (9) is α tr(R'D'D R H'H) - 2 tr(R'K)."""
-    H = state.H.astype(np.float64)
-    K = problem.fit_weight * state.SD.T @ H
-    if state.B is not None:
-        K += problem.code_weight * state.B.T @ H
-    return state.DtD, H.T @ H, K
+    sums = added(users.each(ROTATION, problem.fit_weight, problem.code_weight))
+    return state.DtD, sums["HtH"], sums["K"]
 
 
 def polar(matrix: np.ndarray) -> np.ndarray:

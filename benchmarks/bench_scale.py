@@ -1,0 +1,184 @@
+"""Past one machine's memory: how a round's time and memory grow, from disk, on Dask, end to end.
+
+Every fit runs in a process of its own, so that its peak memory is its own. The worlds are drawn
+user by user block from a seed: 64 bits, 100 ratings a user, 10^5 items by a Zipf law, a profile of
+two columns for users and one for items.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from bench_fit import exponent
+from table import Row, finish, options
+
+N_ITEMS, PER_USER, BLOCK = 100_000, 100, 50_000
+ROUNDS = 10
+STEPS = ("users", "maps", "items", "objective")
+FIT = """
+import json, resource, sys, time, warnings
+warnings.simplefilter("ignore")
+from coldhash import MFDCF
+from coldhash.scale.crowd import Memory
+from coldhash.scale.disk import Disk
+from coldhash.scale.prepared import Prepared
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+def main(folder, place, rounds):
+    data, settings = Prepared.open(folder), MFDCF(n_rounds=rounds, tolerance=0.0, ridge=30.0)
+    peaks = []
+    begin = time.perf_counter()
+    if place == "dask":
+        from distributed import Client, LocalCluster
+        with LocalCluster(n_workers=2, threads_per_worker=1, memory_limit=0,
+                          dashboard_address=":0") as cluster, Client(cluster) as client:
+            begin = time.perf_counter()
+            model = settings.fit(data, on=client)
+            seconds = time.perf_counter() - begin
+            peaks = list(client.run(peak).values())
+    else:
+        on = Memory() if place == "memory" else Disk(folder + "/work", memory="2GB")
+        model = settings.fit(data, on=on)
+        seconds = time.perf_counter() - begin
+    if place == "saved":
+        model.save(folder + "/m.coldhash")
+    print(json.dumps({"seconds": seconds, "peak": peak(), "workers": peaks,
+                      "steps": model.report["seconds"], "objective": model.report["objective"]}))
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+"""
+
+
+def write_world(path: Path, n_users: int, seed: int = 0) -> None:
+    """Write ratings, users and items; each user rates different items, popular ones more often."""
+    rng = np.random.default_rng(seed)
+    ladder = np.cumsum(1.0 / np.arange(1, N_ITEMS + 1) ** 0.8)
+    ladder /= ladder[-1]
+    taste = rng.normal(size=(20, N_ITEMS)).astype(np.float32)  # of 20 kinds of people
+    schema = pa.schema([("user_id", pa.int64()), ("item_id", pa.int64()), ("rating", pa.float32())])
+    kinds = rng.integers(20, size=n_users)
+    with pq.ParquetWriter(path / "ratings.parquet", schema) as writer:
+        for first in range(0, n_users, BLOCK):
+            users = np.arange(first, min(first + BLOCK, n_users))
+            owners = np.repeat(users, PER_USER * 21 // 20)
+            items = np.searchsorted(ladder, rng.random(len(owners)), side="right")
+            pairs = np.unique(owners * N_ITEMS + items)  # repetitions go; about 100 a user stay
+            owners, items = pairs // N_ITEMS, pairs % N_ITEMS
+            score = 3.4 + taste[kinds[owners], items] + rng.normal(scale=0.7, size=len(items))
+            values = np.clip(np.rint(score), 1, 5).astype(np.float32)
+            writer.write_table(pa.table([owners, items, values], schema=schema))
+    people = {"user_id": np.arange(n_users), "kind": kinds, "age": rng.integers(10, 90, n_users)}
+    pq.write_table(pa.table(people), path / "users.parquet")
+    things = {"item_id": np.arange(N_ITEMS), "genre": rng.integers(18, size=N_ITEMS)}
+    pq.write_table(pa.table(things), path / "items.parquet")
+
+
+def prepared(path: Path) -> tuple[float, float]:
+    """Prepare by the command line; gives seconds and peak memory."""
+    arguments = ["prepare", "--ratings", path / "ratings.parquet", "--users",
+                 path / "users.parquet", "--items", path / "items.parquet", "--out",
+                 path / "parts", "--memory", "2GB"]  # fmt: skip
+    begin = time.perf_counter()
+    process = subprocess.Popen([sys.executable, "-m", "coldhash", *map(str, arguments)])
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit("preparation failed")
+    return time.perf_counter() - begin, usage.ru_maxrss * 1024.0
+
+
+def fitted(path: Path, place: str, rounds: int) -> dict:
+    """Fit in a process of its own; gives what it measured about itself."""
+    script = path / "fit.py"
+    script.write_text(FIT)
+    command = [sys.executable, script, path / "parts", place, rounds]
+    run = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, text=True, check=True)
+    facts = json.loads(run.stdout.splitlines()[-1])
+    facts["round"] = sum(facts["steps"][step] for step in STEPS) / len(facts["objective"])
+    return facts
+
+
+def main() -> None:
+    args = options(__doc__ or "")
+    sizes = [10_000, 30_000, 100_000] if args.quick else [10_000, 100_000, 300_000, 1_000_000]
+    rounds = 3 if args.quick else 4
+    rows, rating_counts, by_place = [], [], {"memory": [], "disk": [], "dask": []}
+    for n_users in sizes:
+        path = Path(tempfile.mkdtemp(prefix="coldhash-bench-"))
+        try:
+            write_world(path, n_users)
+            seconds, peak = prepared(path)
+            facts = json.loads((path / "parts" / "manifest.json").read_text())
+            rating_counts.append(float(facts["n_ratings"]))
+            print(f"{n_users:,} users, {facts['n_ratings']:,} ratings: prepared in {seconds:.1f} s,"
+                  f" peak {peak / 1e9:.2f} GB")  # fmt: skip
+            for place, found in by_place.items():
+                found.append(fitted(path, place, rounds))
+                say(place, found[-1])
+            if n_users == sizes[-1]:
+                rows += at_full_size(path, by_place, seconds, peak)
+        finally:
+            shutil.rmtree(path)
+    same = {json.dumps(found[-1]["objective"]) for found in by_place.values()}
+    rows += [
+        Row("objectives that differ between places", float(len(same) - 1), 1.0, "<= 0"),
+        Row(
+            "exponent of a round's time, by ratings",
+            exponent(rating_counts, [one["round"] for one in by_place["memory"]]),
+            1.0,
+            "<= 1.1",
+        ),
+        Row(
+            "exponent of a worker's peak memory, by ratings",
+            exponent(rating_counts, [max(one["workers"]) for one in by_place["dask"]]),
+            1.0,
+            "<= 1.1",
+        ),
+    ]
+    finish(rows, args.out)
+
+
+def say(place: str, facts: dict) -> None:
+    workers = [round(one / 1e9, 2) for one in facts["workers"]]
+    steps = {step: round(seconds, 2) for step, seconds in facts["steps"].items()}
+    print(
+        f"  {place:6}: {facts['seconds']:.1f} s, a round {facts['round']:.2f} s, "
+        f"peak {facts['peak'] / 1e9:.2f} GB, workers {workers}, {steps}",
+        flush=True,
+    )
+
+
+def at_full_size(path: Path, by_place: dict, seconds: float, peak: float) -> list[Row]:
+    """Compare the places at the largest size, and fit once from the beginning to the end."""
+    memory, disk, dask = (by_place[place][-1] for place in ("memory", "disk", "dask"))
+    whole = fitted(path, "saved", ROUNDS)
+    return [
+        Row("a round on Dask, 2 workers / in memory", dask["round"], memory["round"], "<= 1.5"),
+        Row("a fit on Dask, 2 workers / in memory", dask["seconds"], memory["seconds"], "<= 1.5"),
+        Row("a fit from disk / in memory", disk["seconds"], memory["seconds"], "<= 2"),
+        Row("peak of a fit from disk / 2 GB", disk["peak"], 2e9, "<= 1"),
+        Row("peak with the model saved / 2 GB", whole["peak"], 2e9, "<= 1"),
+        Row("peak of the preparation / 2 GB", peak, 2e9, "<= 1"),
+        Row(
+            "minutes, prepared and fit from disk, 10 rounds / 15",
+            (seconds + whole["seconds"]) / 60,
+            15.0,
+            "<= 1",
+        ),
+    ]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The same fit in memory, from disk and on a Dask cluster: users in partitions."""

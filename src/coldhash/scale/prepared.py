@@ -1,0 +1,158 @@
+"""A folder of partitions that `prepare` made: ratings and users in Parquet, ids as rows.
+
+manifest.json          written last: sizes, the scale, where partitions begin, the plan
+items.parquet          item_id and the columns of the item table, in row order
+ratings-00000.parquet  user (row within the partition), item (row), rating; sorted
+users-00000.parquet    user_id and the columns of the user table, in row order
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from scipy.sparse import csr_array
+
+from coldhash.data.ids import Ids
+from coldhash.data.plan import FeaturePlan
+from coldhash.errors import ColdhashError, DataError, SourceError
+from coldhash.scale.stored import Room
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+USER_ID, ITEM_ID = "user_id", "item_id"
+
+
+@dataclass(frozen=True)
+class RatingsFile:
+    """The ratings of one partition."""
+
+    path: Path
+    shape: tuple[int, int]
+
+    def load(self) -> csr_array:
+        """Read them as users x items."""
+        table = pq.read_table(self.path)
+        users, items, values = (table.column(at).to_numpy() for at in range(3))
+        indptr = np.zeros(self.shape[0] + 1, dtype=np.int32)
+        np.cumsum(np.bincount(users, minlength=self.shape[0]), out=indptr[1:])
+        return csr_array((values, items, indptr), shape=self.shape)
+
+
+@dataclass(frozen=True)
+class UsersFile:
+    """The user table of one partition."""
+
+    path: Path
+
+    def load(self) -> pa.Table | None:
+        """Read it, without the ids; None where there are no columns."""
+        table = pq.read_table(self.path).drop_columns([USER_ID])
+        return table if table.num_columns else None
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A data set in partitions on disk; `Prepared.open` finds it."""
+
+    folder: Path
+    n_users: int
+    n_ratings: int
+    scale: tuple[float, float]
+    ends: tuple[int, ...]  # where partitions begin, and where the last one ends
+    largest_part: int  # ratings
+    plan: FeaturePlan
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Prepared:
+        """Open what `prepare` made."""
+        path = Path(folder) / MANIFEST
+        try:
+            facts = json.loads(path.read_text(encoding="utf-8"))
+            if facts["format"] > FORMAT:
+                raise SourceError(f"{folder} was prepared by a newer version", hint="upgrade")
+            return cls(
+                folder=Path(folder),
+                n_users=facts["n_users"],
+                n_ratings=facts["n_ratings"],
+                scale=(facts["scale"][0], facts["scale"][1]),
+                ends=tuple(facts["ends"]),
+                largest_part=facts["largest_part"],
+                plan=FeaturePlan(**facts["plan"]),
+            )
+        except ColdhashError:
+            raise
+        except OSError:
+            raise SourceError(
+                f"{folder} holds no prepared data, or only a part of it",
+                hint="coldhash prepare --ratings FILE --out DIR (again: it goes on)",
+            ) from None
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            raise SourceError(f"{path} cannot be read: {error!r}", hint="prepare again") from None
+
+    @cached_property
+    def _items(self) -> pa.Table:
+        return pq.read_table(self.folder / "items.parquet")
+
+    @property
+    def items(self) -> pa.Table:
+        """What is known of items, in row order."""
+        table = self._items.drop_columns([ITEM_ID])
+        return table if table.num_columns else pa.table({})
+
+    @property
+    def item_ids(self) -> Ids:
+        """The ids of items, in row order."""
+        return Ids(_texts(self._items.column(ITEM_ID)), "item")
+
+    def user_ids(self) -> Ids:
+        """Read the ids of all users, in row order."""
+        columns = [
+            pq.read_table(self._file("users", at), columns=[USER_ID]).column(0)
+            for at in range(len(self.ends) - 1)
+        ]
+        chunks = [chunk for column in columns for chunk in column.chunks]
+        return Ids(_texts(pa.chunked_array(chunks, pa.string())), "user")
+
+    def seen(self, room: Room) -> csr_array:
+        """Give what users rated as users x items, without the ratings."""
+        kind = np.int32 if self.n_ratings < 2**31 else np.int64
+        indptr = np.zeros(self.n_users + 1, dtype=kind)
+        indices = room("seen", (self.n_ratings,), kind)
+        end = 0
+        for at, part in enumerate(self.raw_parts()):
+            ratings = part["ratings"].load()
+            begin, end = end, end + ratings.nnz
+            indices[begin:end] = ratings.indices
+            indptr[self.ends[at] + 1 : self.ends[at + 1] + 1] = ratings.indptr[1:] + begin
+        if end != self.n_ratings:
+            raise DataError(f"{self.folder} holds {end:,} ratings, not {self.n_ratings:,}")
+        ones = np.broadcast_to(np.float32(1), indices.shape)
+        shape = (self.n_users, len(self.item_ids))
+        return csr_array((ones, indices, indptr), shape=shape, copy=False)
+
+    def raw_parts(self) -> list[dict[str, Any]]:
+        """Give the raw values of every partition, not yet loaded."""
+        n_items = self._items.num_rows
+        return [
+            {
+                "first": first,
+                "ratings": RatingsFile(self._file("ratings", at), (last - first, n_items)),
+                "columns": UsersFile(self._file("users", at)),
+            }
+            for at, (first, last) in enumerate(pairwise(self.ends))
+        ]
+
+    def _file(self, name: str, at: int) -> Path:
+        return self.folder / f"{name}-{at:05}.parquet"
+
+
+def _texts(column: pa.ChunkedArray) -> pa.Array:
+    return column.cast(pa.string()).combine_chunks()

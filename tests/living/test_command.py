@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from coldhash import MFDCF, load, read
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "m.coldhash"
+    MFDCF(n_bits=32, new_items=True).fit(read("sample", n_users=300, n_items=100)).save(path)
+    return path
+
+
+def update(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "coldhash", "update", *map(str, arguments)],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+
+
+def test_update(path, tmp_path):
+    (tmp_path / "i.csv").write_text("item_id,genres\nnew,comedy\nother,\n")
+    (tmp_path / "r.csv").write_text("user_id,item_id,rating\n1,new,5\nann,new,4\n")
+    (tmp_path / "u.csv").write_text("user_id,age\nann,33\n")
+    (tmp_path / "gone.txt").write_text("3\n4\n")
+    out = tmp_path / "new.coldhash"
+    run = update(
+        path, "--out", out, "--add-items", tmp_path / "i.csv", "--ratings", tmp_path / "r.csv",
+        "--users", tmp_path / "u.csv", "--remove-items", tmp_path / "gone.txt", "--json",
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    changes = json.loads(run.stdout)["changes"]
+    assert changes["removed"]["items_removed"] == ["3", "4"]
+    assert changes["items"]["items_added"] == {"new": "ratings", "other": "average"}
+    assert changes["users"]["users_added"] == ["ann"]
+    model = load(out)
+    assert len(model.item_ids) == 100
+    assert "new" not in model.recommend(user_ids=["1"], k=100).item_ids[0]
+    assert "3" not in model.item_ids
+
+
+def test_mistakes(path, tmp_path):
+    nothing = update(path, "--out", tmp_path / "x")
+    assert nothing.returncode == 2
+    assert "say what has changed" in nothing.stderr
+    (tmp_path / "gone.txt").write_text("no such item\n")
+    unknown = update(path, "--out", tmp_path / "x", "--remove-items", tmp_path / "gone.txt")
+    assert unknown.returncode == 2
+    assert "no such item" in unknown.stderr
+    assert not (tmp_path / "x").exists()

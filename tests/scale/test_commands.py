@@ -1,0 +1,69 @@
+"""`coldhash prepare`, `fit --parts` and `fit --dask`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from coldhash import load
+
+RATINGS = ["user_id,item_id,rating"] + [
+    f"{user},{item},{1 + (user + item) % 5}"
+    for user in range(30)
+    for item in range(user % 3, 20, 3)
+]
+
+
+def coldhash_command(*arguments, cwd):
+    return subprocess.run(
+        [sys.executable, "-m", "coldhash", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=120,
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("commands")
+    (made / "r.csv").write_text("\n".join(RATINGS) + "\n")
+    towns = [f"{user},{'Oslo Rome Bonn'.split()[user % 3]}" for user in range(30)]
+    (made / "u.csv").write_text("\n".join(["user_id,town", *towns]) + "\n")
+    run = coldhash_command(
+        "prepare", "--ratings", "r.csv", "--users", "u.csv", "--out", "parts", "--part-users", "8",
+        cwd=made,
+    )  # fmt: skip
+    assert (run.returncode, run.stdout) == (0, "parts: 200 ratings in 4 partitions\n"), run.stderr
+    return made
+
+
+def test_from_partitions_and_on_dask_the_models_are_the_same(folder):
+    how = ["--bits", "8", "--set", "n_rounds=2"]
+    for out, place in (("one", ["--memory", "2GB"]), ("two", ["--dask", "local"])):
+        run = coldhash_command("fit", "--parts", "parts", "--out", out, *how, *place, cwd=folder)
+        assert run.returncode == 0, run.stderr
+    one, two = load(folder / "one"), load(folder / "two")
+    np.testing.assert_array_equal(one.items.packed, two.items.packed)
+    np.testing.assert_array_equal(one.user_vectors, two.user_vectors)
+    assert not (folder / "one.work").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--parts", "parts", "--ratings", "r.csv"], "--parts already is the data"),
+        (["--parts", "parts", "--model", "ridge"], "ridge fits in memory only"),
+        (["--parts", "nothing"], "holds no prepared data"),
+        (["--parts", "parts", "--memory", "lots"], "'lots' is no size"),
+        (["--ratings", "r.csv", "--memory", "2GB"], "--memory is for fits from disk"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(folder, arguments, message):
+    run = coldhash_command("fit", "--out", "m", *arguments, cwd=folder)
+    assert run.returncode == 2
+    assert message in run.stderr
+    assert "Traceback" not in run.stderr

@@ -1,0 +1,159 @@
+"""Preparation: what comes out is what reading the same file into memory gives."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from coldhash import Dataset
+from coldhash.errors import DataError, SettingError, SourceError, TableError
+from coldhash.scale.prepare import prepare
+from coldhash.scale.prepared import Prepared
+
+USERS = {"user_id": ["u3", "u1", "idle"], "town": ["Oslo", "Bergen", None]}
+ITEMS = {"item_id": ["b", "007"], "genres": ["x|y", "y"]}
+
+
+def write(path, n=500, seed=0):
+    """Ratings of 40 users for 30 items, each pair once, in random order."""
+    rng = np.random.default_rng(seed)
+    pairs = rng.permutation(40 * 30)[:n]
+    table = pa.table(
+        {
+            "user_id": [f"u{pair // 30}" for pair in pairs],
+            "item_id": [f"{pair % 30:03}" for pair in pairs],
+            "rating": rng.integers(1, 6, n).astype(float),
+        }
+    )
+    if path.suffix == ".parquet":
+        pyarrow.parquet.write_table(table, path)
+    else:
+        pyarrow.csv.write_csv(table, path)
+    return path
+
+
+def matrix_of(prepared: Prepared):
+    parts = [part["ratings"].load() for part in prepared.raw_parts()]
+    return np.vstack([part.toarray() for part in parts]), parts
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+@pytest.mark.parametrize("with_tables", [False, True])
+def test_it_is_what_reading_into_memory_gives(tmp_path, ending, with_tables):
+    path = write(tmp_path / f"r{ending}")
+    tables = (USERS, ITEMS) if with_tables else (None, None)
+    expected = Dataset.from_tables(path, *tables)
+    prepared = prepare(path, tmp_path / "parts", *tables, part_users=7)
+    assert list(prepared.user_ids()) == list(expected.ratings.users)
+    assert list(prepared.item_ids) == list(expected.ratings.items)
+    matrix, parts = matrix_of(prepared)
+    np.testing.assert_array_equal(matrix, expected.ratings.matrix.toarray())
+    assert all(part.has_canonical_format for part in parts)
+    assert prepared.scale == expected.ratings.scale
+    assert prepared.plan == expected.plan
+    assert prepared.items.equals(expected.items)
+    columns = [part["columns"].load() for part in prepared.raw_parts()]
+    if with_tables:
+        assert pa.concat_tables(columns).equals(expected.users)
+    else:
+        assert columns == [None] * len(columns)
+    seen = prepared.seen(lambda _, shape, dtype: np.empty(shape, dtype))
+    np.testing.assert_array_equal(seen.indices, expected.ratings.matrix.indices)
+    np.testing.assert_array_equal(seen.indptr, expected.ratings.matrix.indptr)
+
+
+@pytest.mark.parametrize("rule", ["last", "mean", "max"])
+def test_duplicates_follow_the_same_rules(tmp_path, rule):
+    path = tmp_path / "r.csv"
+    path.write_text("user,item,rating\na,x,5\nb,x,1\na,x,2\na,y,3\nb,x,4\na,x,3\n")
+    expected = Dataset.from_tables(path, duplicates=rule).ratings.matrix.toarray()
+    prepared = prepare(path, tmp_path / "parts", duplicates=rule, part_users=1)
+    np.testing.assert_array_equal(matrix_of(prepared)[0], expected)
+    assert prepared.n_ratings == 3
+
+
+def test_a_repetition_is_an_error_that_names_both_rows(tmp_path):
+    path = tmp_path / "r.csv"
+    path.write_text("user,item,rating\na,x,5\nb,x,1\na,x,2\n")
+    with pytest.raises(DataError, match=r"row 2: user 'a' rated item 'x' already, in .*row 0"):
+        prepare(path, tmp_path / "parts")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("user,item,rating\na,x,5\n,x,1\n", "row 1: no user id"),
+        ("user,item,rating\na,x,5\nb,,1\n", "row 1: no item id"),
+        ("user,item,rating\na,x,5\nb,x,much\n", "row 1: no rating, or not a number"),
+        ("user,item,rating\na,x,-5\n", "row 0: the rating is -5, below zero"),
+        ("user,item,rating\na,x,nan\n", "row 0: the rating is nan"),
+        ("user,item,rating\n", "not one rating"),
+        ("user,thing,rating\na,x,1\n", "no column for item_id"),
+    ],
+)
+def test_what_cannot_be_right_is_named(tmp_path, text, message):
+    path = tmp_path / "r.csv"
+    path.write_text(text)
+    with pytest.raises(DataError, match=message):
+        prepare(path, tmp_path / "parts")
+    with pytest.raises(SourceError, match="holds no prepared data"):
+        Prepared.open(tmp_path / "parts")
+
+
+def test_a_torn_line_is_an_error(tmp_path):
+    path = tmp_path / "r.csv"
+    path.write_text("user,item,rating\na,x,5\nb,x\n")
+    with pytest.raises(TableError, match=r"r\.csv"):
+        prepare(path, tmp_path / "parts")
+
+
+class Stopped(Exception):
+    pass
+
+
+def test_stopped_half_way_it_goes_on(tmp_path):
+    """What was written before the stop is not written again, and the result is the same."""
+    path, out = write(tmp_path / "r.csv"), tmp_path / "parts"
+
+    def stop(what, done, of):
+        if what == "writing partitions" and done == 2:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        prepare(path, out, part_users=7, progress=stop)
+    with pytest.raises(SourceError, match="only a part"):
+        Prepared.open(out)
+    before = (out / "ratings-00000.parquet").stat().st_mtime_ns
+    prepared = prepare(path, out, part_users=7)
+    assert (out / "ratings-00000.parquet").stat().st_mtime_ns == before
+    whole = prepare(path, tmp_path / "whole", part_users=7)
+    np.testing.assert_array_equal(matrix_of(prepared)[0], matrix_of(whole)[0])
+    assert not list(out.glob("sort*"))
+
+
+def test_another_job_in_the_same_folder_starts_afresh(tmp_path):
+    one, two = write(tmp_path / "one.csv"), write(tmp_path / "two.csv", n=300, seed=1)
+    assert prepare(one, tmp_path / "parts").n_ratings == 500
+    (tmp_path / "parts" / "mine.txt").write_text("not yours")
+    assert prepare(two, tmp_path / "parts").n_ratings == 300
+    assert (tmp_path / "parts" / "mine.txt").exists()
+
+
+def test_odd_arguments_are_named(tmp_path):
+    path = write(tmp_path / "r.csv")
+    with pytest.raises(SettingError, match="duplicates='first'"):
+        prepare(path, tmp_path / "parts", duplicates="first")
+    with pytest.raises(SettingError, match="'much' is no size"):
+        prepare(path, tmp_path / "parts", memory="much")
+    with pytest.raises(SourceError, match="no such file"):
+        prepare(tmp_path / "none.csv", tmp_path / "parts")
+    prepare(path, tmp_path / "parts")
+    manifest = tmp_path / "parts" / "manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"format": 99}))
+    with pytest.raises(SourceError, match="newer version"):
+        Prepared.open(tmp_path / "parts")
