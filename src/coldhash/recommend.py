@@ -168,7 +168,7 @@ class Recommender:
         >>> [row["rank"] for row in answer]
         [1, 2, 3]
         """
-        encoded, names, seen = self._who(users, user_ids, filter_seen)
+        encoded, names, seen = self.who(users, user_ids, filter_seen)
         excluded = item_lists(self.items, self.item_ids, exclude, len(names), seen)
         listed = item_lists(self.items, self.item_ids, candidates, len(names), None)
         by_code = self._by_code(score)
@@ -210,7 +210,7 @@ class Recommender:
 
     def similar_users(self, users: Any = None, k: int = 10, *, user_id: Any = None) -> Any:
         """Give the training users nearest to a stranger or to a training user."""
-        encoded, names, _ = self._who(users, None if user_id is None else [user_id], False)
+        encoded, names, _ = self.who(users, None if user_id is None else [user_id], False)
         own = self.user_ids.find(names) if user_id is not None else np.array([-1])
         return self._near(names, self.user_ids, self._users_index, encoded.vectors, k, own)
 
@@ -274,7 +274,7 @@ class Recommender:
         index = CodeIndex.of(codes, self.user_vectors.shape[1], np.zeros(len(codes)))
         return IndexedItems(index)
 
-    def _who(
+    def who(
         self, users: Any, user_ids: Sequence[Any] | None, filter_seen: bool
     ) -> tuple[Encoded, list[str], csr_array | None]:
         """Find out who asks: their vectors, what to call them, and what they have rated."""

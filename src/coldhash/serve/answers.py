@@ -69,7 +69,7 @@ def _who(
         if users is not None and len(users) == 1 and not users[0].get(HISTORY):
             encoded, seen = served.encodings.of(users[0]), None
         else:
-            encoded, names, seen = served.model._who(users, user_ids, wish.exclude_seen)
+            encoded, names, seen = served.model.who(users, user_ids, wish.exclude_seen)
     if users is None:
         return encoded, names, seen
     given = (user.get(USER_ID) for user in users)
