@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+from typing import Any
+
 from coldhash.evaluate.figures import Line, Panel, draw
 from coldhash.evaluate.results import Results
 from coldhash.reproduce.accuracy import best_scored
@@ -132,15 +135,18 @@ def bytes_section(results: Results) -> Section:
 
 
 def _by_cost(of_label: Results) -> list[tuple[float, Results]]:
-    """Group by bytes an item; numbers of few bits are counted as such, packed or not."""
-    costs: dict[float, list[dict[str, object]]] = {}
+    """Group by settings; the cost is a mean: features differ a little from split to split."""
+    grouped: dict[tuple[Any, Any], list[dict[str, Any]]] = {}
     for row in of_label.rows:
-        if row["model"] == "mf":
-            cost = row["n_factors"] * row.get("bits_per_factor", 32) / 8
-        else:
-            cost = row["bytes_per_item"]
-        costs.setdefault(cost, []).append(row)
-    return [(cost, Results(rows)) for cost, rows in costs.items()]
+        grouped.setdefault((row["n_bits"], row.get("n_factors")), []).append(row)
+    return [(fmean(map(_cost, rows)), Results(rows)) for rows in grouped.values()]
+
+
+def _cost(row: dict[str, Any]) -> float:
+    """Give the bytes of an item; numbers of few bits are counted as such, packed or not."""
+    if row["model"] == "mf":
+        return float(row["n_factors"] * row.get("bits_per_factor", 32) / 8)
+    return float(row["bytes_per_item"])
 
 
 def protocols_section(results: Results) -> Section:
