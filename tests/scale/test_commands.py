@@ -23,7 +23,7 @@ def coldhash_command(*arguments, cwd):
         capture_output=True,
         text=True,
         cwd=cwd,
-        timeout=120,
+        timeout=600,
     )
 
 
@@ -41,6 +41,7 @@ def folder(tmp_path_factory):
     return made
 
 
+@pytest.mark.slow
 def test_from_partitions_and_on_dask_the_models_are_the_same(folder):
     how = ["--bits", "8", "--set", "n_rounds=2"]
     for out, place in (("one", ["--memory", "2GB"]), ("two", ["--dask", "local"])):
