@@ -19,8 +19,8 @@ from coldhash.scale.prepared import Prepared
 from coldhash.scale.sizes import n_bytes_of
 from coldhash.scale.stored import Lazy, mapped_room, remove, saved
 
-RATING = 56  # bytes that a step needs for each rating of its partition, at most
-BASE = 400_000_000  # bytes of the interpreter, the libraries and what the fit knows of items
+RATING = 64  # bytes that a step needs for each rating of its partition, at most
+BASE = 500_000_000  # bytes of the interpreter, the libraries and what the fit knows of items
 
 
 @dataclass(frozen=True)
