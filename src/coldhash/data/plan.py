@@ -20,7 +20,6 @@ user rated into one more group of that user, named "preference".
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -28,9 +27,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from coldhash.errors import SettingError
+from coldhash.data.written import mistake, read_toml
 
 PREFERENCE = "preference"
+KINDS = "kinds of column: category, multi-label, number, text, vector"
 
 
 class _Part(BaseModel):
@@ -103,13 +103,7 @@ class FeaturePlan(_Part):
         try:
             super().__init__(**parts)
         except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(str(part) for part in first["loc"])
-            why = first["msg"].removeprefix("Value error, ")
-            raise SettingError(
-                f"feature plan, {place}: {why}" if place else f"feature plan: {why}",
-                hint="kinds of column: category, multi-label, number, text, vector",
-            ) from None
+            raise mistake("feature plan", error, hint=KINDS) from None
 
     @model_validator(mode="after")
     def _check_groups(self) -> FeaturePlan:
@@ -126,14 +120,7 @@ class FeaturePlan(_Part):
     @classmethod
     def from_toml(cls, path: str | Path) -> FeaturePlan:
         """Read a plan from a TOML file."""
-        try:
-            return cls(**tomllib.loads(Path(path).read_text(encoding="utf-8")))
-        except OSError as error:
-            raise SettingError(f"{path}: {error.strerror}") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise SettingError(f"{path}: not TOML: {error}") from None
-        except SettingError as error:
-            raise SettingError(f"{path}: {error.message}", hint=error.hint) from None
+        return read_toml(cls, path)
 
     def to_toml(self) -> str:
         """Write the plan as TOML, defaults left out."""

@@ -11,7 +11,7 @@ import numpy as np
 from coldhash.data.dataset import Dataset
 from coldhash.data.splits import cold_user_splits
 from coldhash.evaluate.lists import KS, judge
-from coldhash.evaluate.protocol import make_trial, scorer
+from coldhash.evaluate.protocol import make_trial, protocol_named, scorer
 from coldhash.evaluate.statistics import Interval, UserHits, Verdict, compare, interval
 from coldhash.models import Model
 from coldhash.recommend import Score
@@ -19,7 +19,10 @@ from coldhash.recommend import Score
 
 @dataclass(frozen=True)
 class Standing:
-    """How one model did: means over splits, how sure they are, and how the first model compares."""
+    """How one model did: means over splits, how sure they are, and how the first model compares.
+
+    `sure` is accuracy as the protocol counts it, ties and averages included.
+    """
 
     model: str
     shots: int
@@ -46,6 +49,7 @@ def beside(
     hits: dict[tuple[str, int], list[UserHits]] = {}
     done, total = 0, splits * len(models)
     ks = tuple(sorted({*KS, k}))
+    counted = protocol_named(protocol)
     for number, (train, cold) in enumerate(cold_user_splits(data, share, seed, splits)):
         split_seed = seed + number
         trials = {
@@ -56,7 +60,8 @@ def beside(
             for n, trial in trials.items():
                 judged = judge(scorer(fitted, score), trial, ks)
                 metrics.setdefault((name, n), []).append(judged.metrics)
-                at_k = judged.hits[:, ks.index(k)]
+                fair = counted.ties == "expected"
+                at_k = (judged.hits if fair else judged.hits_optimistic)[:, ks.index(k)]
                 ids = np.array(list(cold.ratings.users), dtype=object)
                 hits.setdefault((name, n), []).append(UserHits(ids, at_k, judged.pairs))
             done += 1
@@ -68,8 +73,10 @@ def beside(
             name,
             n,
             _means(found),
-            interval(hits[name, n]),
-            None if name == first else compare(hits[first, n], hits[name, n]).verdict,
+            interval(hits[name, n], average=counted.average),
+            None
+            if name == first
+            else compare(hits[first, n], hits[name, n], average=counted.average).verdict,
         )
         for (name, n), found in metrics.items()
     ]

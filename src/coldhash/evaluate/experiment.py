@@ -27,7 +27,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import tomllib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -36,6 +35,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from coldhash.data.sources import SOURCES
+from coldhash.data.written import mistake, read_toml
 from coldhash.errors import SettingError
 from coldhash.evaluate.protocol import PROTOCOLS
 from coldhash.models import MODELS
@@ -86,17 +86,16 @@ class Experiment(_Questions):
     models: Annotated[list[ModelPlan], Field(min_length=1)]
     quick: Quick = Quick()
 
+    def __init__(self, **parts: Any) -> None:
+        try:
+            super().__init__(**parts)
+        except ValidationError as error:
+            raise mistake("experiment", error) from None
+
     @classmethod
     def from_toml(cls, path: str | Path) -> Experiment:
-        """Read a file; a mistake in it is named by its place."""
-        try:
-            return cls.model_validate(tomllib.loads(Path(path).read_text(encoding="utf-8")))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise SettingError(f"{path}: {error}") from None
-        except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(map(str, first["loc"]))
-            raise SettingError(f"{path}: {place}: {first['msg']}") from None
+        """Read an experiment from a TOML file."""
+        return read_toml(cls, path)
 
     def quickened(self) -> Experiment:
         """Give the quick version."""

@@ -20,7 +20,6 @@ is None and stands for a value found in fitting, `start` says what to begin with
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -41,7 +40,8 @@ from pydantic import (
     model_validator,
 )
 
-from coldhash.errors import SettingError
+from coldhash.data.written import mistake, read_toml
+from coldhash.evaluate.experiment import as_settings
 from coldhash.models import MODELS, Model
 
 Number = StrictInt | StrictFloat
@@ -118,22 +118,12 @@ class Study(_Part):
         try:
             super().__init__(**parts)
         except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(str(part) for part in first["loc"])
-            why = first["msg"].removeprefix("Value error, ")
-            raise SettingError(f"study, {place}: {why}" if place else f"study: {why}") from None
+            raise mistake("study", error) from None
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Study:
         """Read a study from a TOML file."""
-        try:
-            return cls(**tomllib.loads(Path(path).read_text(encoding="utf-8")))
-        except OSError as error:
-            raise SettingError(f"{path}: {error.strerror}") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise SettingError(f"{path}: not TOML: {error}") from None
-        except SettingError as error:
-            raise SettingError(f"{path}: {error.message}", hint=error.hint) from None
+        return read_toml(cls, path)
 
     def replaced(self, **parts: Any) -> Study:
         """Give the study with some parts changed, checked again."""
@@ -141,9 +131,7 @@ class Study(_Part):
 
     def model_with(self, tuned: dict[str, Any]) -> Model:
         """Make the model; what is neither tuned nor fixed is as the model has it."""
-        given = self.settings | tuned
-        tuples = {name: tuple(v) if isinstance(v, list) else v for name, v in given.items()}
-        return MODELS[self.model](**tuples)
+        return MODELS[self.model](**as_settings(self.settings | tuned))
 
     @property
     def start(self) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from coldhash.evaluate.figures import Line, Panel, draw
+from coldhash.evaluate.metrics import Ties as AnyTies
 from coldhash.evaluate.results import Results
 from coldhash.reproduce.sections import DATASETS, Claim, Section, Verdict, figure, shown, table
 
@@ -68,7 +69,7 @@ def best_scored(results: Results) -> Results:
     return max((part for _, part in results.by("score")), key=lambda part: part.mean("accuracy@10"))
 
 
-def metric(k: int, ties: Ties = "expected") -> str:
+def metric(k: int, ties: AnyTies = "expected") -> str:
     """Name the figure."""
     return f"accuracy@{k}" if ties == "expected" else f"accuracy@{k} {ties}"
 

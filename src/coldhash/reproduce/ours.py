@@ -6,8 +6,9 @@ from statistics import fmean
 from typing import Any
 
 from coldhash.evaluate.figures import Line, Panel, draw
+from coldhash.evaluate.protocol import PROTOCOLS
 from coldhash.evaluate.results import Results
-from coldhash.reproduce.accuracy import best_scored
+from coldhash.reproduce.accuracy import best_scored, metric
 from coldhash.reproduce.sections import DATASETS, Claim, Section, Verdict, figure, shown, table
 
 K = 10
@@ -177,7 +178,5 @@ def protocols_section(results: Results) -> Section:
 def _cells(part: Results) -> list[str]:
     cells = []
     for protocol, each in part.where(oracle=False).by("protocol"):
-        cells.append(
-            figure(each.mean(f"accuracy@{K}" + (" optimistic" if protocol == "ddl" else "")))
-        )
+        cells.append(figure(each.mean(metric(K, PROTOCOLS[protocol].ties))))
     return [*cells, figure(part.where(oracle=True, protocol="sampled-1000").mean(f"accuracy@{K}"))]
