@@ -15,6 +15,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from multiprocessing.connection import wait
@@ -24,6 +25,7 @@ from typing import Any
 import numba
 import numpy as np
 import pyarrow as pa
+from threadpoolctl import threadpool_limits
 
 from coldhash.data.dataset import Dataset
 from coldhash.data.sources import read
@@ -108,6 +110,7 @@ def _outcomes(
 
 def _start_worker(threads: int) -> None:
     numba.set_num_threads(min(threads, numba.get_num_threads()))
+    threadpool_limits(threads, "blas")  # for good: the worker does nothing else
     parent = multiprocessing.parent_process()
     if parent is not None:  # killed, it cannot tell its workers to stop
         threading.Thread(target=_die_with, args=(parent.sentinel,), daemon=True).start()
@@ -163,12 +166,22 @@ def _fit(run: Run, train: Dataset) -> tuple[Recommender, float]:
     settings = MODELS[run.model](**as_settings(json.loads(run.settings)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of codes that collapse: the results show it
-        if run.timed:
-            numba.set_num_threads(1)
-            _compile(run.model)
-        start = time.perf_counter()
-        model = settings.fit(train, seed=run.split)
-        return model, time.perf_counter() - start
+        with _one_thread() if run.timed else nullcontext():
+            if run.timed:
+                _compile(run.model)
+            start = time.perf_counter()
+            model = settings.fit(train, seed=run.split)
+            return model, time.perf_counter() - start
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    threads = numba.get_num_threads()
+    numba.set_num_threads(1)
+    try:
+        yield
+    finally:
+        numba.set_num_threads(threads)
 
 
 @functools.cache
