@@ -118,7 +118,7 @@ def _panel(axes: Any, panel: Panel) -> None:
             line.x,
             line.y,
             color=colour,
-            marker=marker,
+            marker=marker or ("D" if len(line.x) == 1 else ""),  # a point alone must be seen
             linestyle=dash,
             markersize=4.5,
             linewidth=2.4 if ours else 1.5,

@@ -110,7 +110,6 @@ def _outcomes(
 
 def _start_worker(threads: int) -> None:
     numba.set_num_threads(min(threads, numba.get_num_threads()))
-    threadpool_limits(threads, "blas")  # for good: the worker does nothing else
     parent = multiprocessing.parent_process()
     if parent is not None:  # killed, it cannot tell its workers to stop
         threading.Thread(target=_die_with, args=(parent.sentinel,), daemon=True).start()
@@ -132,20 +131,8 @@ def execute(run: Run, data: Path | None) -> Outcome:
     """Fit one model and ask it everything."""
     train, _ = _split(run.dataset, run.cold_share, run.split, data)
     model, seconds = _fit(run, _first(train, run.train_share))
-    judgements, tables = [], []
-    for question in run.questions:
-        if question.score == "hamming" and not model.has_codes:
-            continue
-        start = time.perf_counter()
-        trial = _trial(run.dataset, run.cold_share, run.split, question.protocol, question.shots,
-                       question.oracle, data)  # fmt: skip
-        judged = judge(scorer(model, question.score), trial)
-        judgements.append(
-            {**asdict(question), "metrics": judged.metrics, "seconds": time.perf_counter() - start}
-        )
-        hits, optimistic = judged.hits, judged.hits_optimistic
-        user_ids = _split(run.dataset, run.cold_share, run.split, data)[1].ratings.users
-        tables.append(_user_table(question, user_ids, judged.pairs, hits, optimistic))
+    with threadpool_limits(1, "blas"):  # sums in one order, in any process
+        judgements, tables = _ask(run, model, data)
     line = {
         **{name: value for name, value in asdict(run).items() if name != "questions"},
         "settings": json.loads(run.settings),
@@ -160,6 +147,27 @@ def execute(run: Run, data: Path | None) -> Outcome:
         "stamp": stamp(),
     }
     return Outcome(line, pa.concat_tables(tables))
+
+
+def _ask(
+    run: Run, model: Recommender, data: Path | None
+) -> tuple[list[dict[str, Any]], list[pa.Table]]:
+    """Judge a fitted model in every way that is asked and that it knows."""
+    judgements, tables = [], []
+    for question in run.questions:
+        if question.score == "hamming" and not model.has_codes:
+            continue
+        start = time.perf_counter()
+        trial = _trial(run.dataset, run.cold_share, run.split, question.protocol, question.shots,
+                       question.oracle, data)  # fmt: skip
+        judged = judge(scorer(model, question.score), trial)
+        judgements.append(
+            {**asdict(question), "metrics": judged.metrics, "seconds": time.perf_counter() - start}
+        )
+        hits, optimistic = judged.hits, judged.hits_optimistic
+        user_ids = _split(run.dataset, run.cold_share, run.split, data)[1].ratings.users
+        tables.append(_user_table(question, user_ids, judged.pairs, hits, optimistic))
+    return judgements, tables
 
 
 def _fit(run: Run, train: Dataset) -> tuple[Recommender, float]:
