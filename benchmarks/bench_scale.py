@@ -25,41 +25,7 @@ from table import Row, finish, options
 N_ITEMS, PER_USER, BLOCK = 100_000, 100, 50_000
 ROUNDS = 10
 STEPS = ("users", "maps", "items", "objective")
-FIT = """
-import json, resource, sys, time, warnings
-warnings.simplefilter("ignore")
-from coldhash import MFDCF
-from coldhash.scale.crowd import Memory
-from coldhash.scale.disk import Disk
-from coldhash.scale.prepared import Prepared
-
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-def main(folder, place, rounds):
-    data, settings = Prepared.open(folder), MFDCF(n_rounds=rounds, tolerance=0.0, ridge=30.0)
-    peaks = []
-    begin = time.perf_counter()
-    if place == "dask":
-        from distributed import Client, LocalCluster
-        with LocalCluster(n_workers=2, threads_per_worker=1, memory_limit=0,
-                          dashboard_address=":0") as cluster, Client(cluster) as client:
-            begin = time.perf_counter()
-            model = settings.fit(data, on=client)
-            seconds = time.perf_counter() - begin
-            peaks = list(client.run(peak).values())
-    else:
-        on = Memory() if place == "memory" else Disk(folder + "/work", memory="2GB")
-        model = settings.fit(data, on=on)
-        seconds = time.perf_counter() - begin
-    if place == "saved":
-        model.save(folder + "/m.coldhash")
-    print(json.dumps({"seconds": seconds, "peak": peak(), "workers": peaks,
-                      "steps": model.report["seconds"], "objective": model.report["objective"]}))
-
-if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
-"""
+FIT = Path(__file__).with_name("fit_once.py")
 
 
 def write_world(path: Path, n_users: int, seed: int = 0) -> None:
@@ -101,9 +67,7 @@ def prepared(path: Path) -> tuple[float, float]:
 
 def fitted(path: Path, place: str, rounds: int) -> dict:
     """Fit in a process of its own; gives what it measured about itself."""
-    script = path / "fit.py"
-    script.write_text(FIT)
-    command = [sys.executable, script, path / "parts", place, rounds]
+    command = [sys.executable, FIT, path / "parts", place, rounds]
     run = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, text=True, check=True)
     facts = json.loads(run.stdout.splitlines()[-1])
     facts["round"] = sum(facts["steps"][step] for step in STEPS) / len(facts["objective"])

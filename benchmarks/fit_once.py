@@ -1,0 +1,62 @@
+"""One fit of prepared data in a process of its own: prints what it measured about itself as JSON.
+
+python fit_once.py FOLDER memory|disk|dask|saved ROUNDS
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+import warnings
+from typing import Any
+
+from distributed import Client, LocalCluster
+
+from coldhash import MFDCF
+from coldhash.scale.crowd import Memory
+from coldhash.scale.disk import Disk
+from coldhash.scale.prepared import Prepared
+
+
+def peak() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
+
+
+def timed(settings: MFDCF, data: Prepared, on: Any) -> tuple[Any, float]:
+    begin = time.perf_counter()
+    model = settings.fit(data, on=on)
+    return model, time.perf_counter() - begin
+
+
+def main(folder: str, place: str, rounds: int) -> None:
+    warnings.simplefilter("ignore")
+    data, settings = Prepared.open(folder), MFDCF(n_rounds=rounds, tolerance=0.0, ridge=30.0)
+    workers: list[float] = []
+    if place == "dask":
+        local = LocalCluster(
+            n_workers=2, threads_per_worker=1, memory_limit=0, dashboard_address=":0"
+        )
+        with local as cluster, Client(cluster, direct_to_workers=True) as client:
+            model, seconds = timed(settings, data, client)
+            workers = list(client.run(peak).values())
+    else:
+        on = Memory() if place == "memory" else Disk(f"{folder}/work", memory="2GB")
+        model, seconds = timed(settings, data, on)
+    if place == "saved":
+        begin = time.perf_counter()
+        model.save(f"{folder}/m.coldhash")
+        seconds += time.perf_counter() - begin
+    facts = {
+        "seconds": seconds,
+        "peak": peak(),
+        "workers": workers,
+        "steps": model.report["seconds"],
+        "objective": model.report["objective"],
+    }
+    print(json.dumps(facts))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
