@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from coldhash.data import plan
 from coldhash.errors import DataError
-from coldhash.features.columns import FORMS, dense_block, fit_column, sparse_block
+from coldhash.features.columns import dense_block, sparse_block
+from coldhash.features.forms import FORMS
+from coldhash.features.learning import fit_column
 
 
 def fitted(spec, values, kind=None):

@@ -8,7 +8,8 @@ from typing import Any
 
 from scipy.sparse import csr_array, hstack
 
-from coldhash.features.columns import FittedColumn, distinct_values, sparse_block
+from coldhash.features.columns import distinct_values, sparse_block
+from coldhash.features.forms import FittedColumn
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,9 +11,10 @@ from scipy.sparse import csr_array, hstack
 
 from coldhash.data.dataset import Dataset
 from coldhash.data.plan import FeaturePlan
-from coldhash.features.columns import FittedColumn, Tally, count_values, fit_block, fit_tallies
 from coldhash.features.content import ContentEncoder
+from coldhash.features.forms import FittedColumn
 from coldhash.features.groups import FeatureEncoder, GroupEncoder
+from coldhash.features.learning import Tally, count_values, fit_block, fit_tallies
 from coldhash.features.preference import fit_preference
 from coldhash.scale.partitions import (
     Changes,

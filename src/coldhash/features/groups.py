@@ -16,7 +16,6 @@ import numpy as np
 from scipy.sparse import csr_array, hstack
 
 from coldhash.features.columns import (
-    FittedColumn,
     columns_state,
     dense_block,
     distinct_values,
@@ -24,6 +23,7 @@ from coldhash.features.columns import (
     stored_columns,
 )
 from coldhash.features.content import ContentEncoder
+from coldhash.features.forms import FittedColumn
 from coldhash.features.people import as_columns
 from coldhash.features.preference import PREFERENCE, PreferenceMap, preference_arrays
 
