@@ -17,6 +17,7 @@ import pytest
 import coldhash
 
 ROOT = Path(__file__).parents[1]
+CODE = re.compile(r"`[^`\n]*`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -33,7 +34,7 @@ def names(paths: list[Path]) -> list[str]:
 def links_of(page: Path) -> list[tuple[Path, str]]:
     """The files of the project that a page links to, and the headings within them."""
     found = []
-    for target in LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8"))):
+    for target in LINK.findall(CODE.sub("", FENCE.sub("", page.read_text(encoding="utf-8")))):
         if "://" not in target:
             path, _, heading = target.partition("#")
             found.append(((page.parent / path).resolve() if path else page, heading))
@@ -44,7 +45,8 @@ def headings_of(page: Path) -> set[str]:
     """The anchors of a page, spelled as GitHub spells them."""
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
     titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+    made = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+    return made | set(re.findall(r'<a id="([^"]+)">', text))
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
