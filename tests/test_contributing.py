@@ -69,6 +69,6 @@ def test_the_command_line_knows_it(copy):
 
 
 def test_it_is_judged(copy):
-    both = f"{NAME},popularity"
-    told = run(copy, "coldhash", "evaluate", "--dataset", "sample", "--models", both, "--splits", "1")
+    models = ("--models", f"{NAME},popularity", "--splits", "1")
+    told = run(copy, "coldhash", "evaluate", "--dataset", "sample", *models)
     assert "ahead" in told  # what is known of strangers must be worth something
