@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-fast check format bench clean
+.PHONY: demo test test-fast check format docs bench clean
 
 demo: .venv/demo.done  ## fit on the embedded sample, judge it, open the page
 	$(BIN)/coldhash demo
@@ -21,6 +21,10 @@ check: .venv/dev.done  ## lint, format and types
 format: .venv/dev.done
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: .venv/dev.done  ## the pages of the API reference
+	rm -rf build/api
+	$(BIN)/python docs/api.py build/api
 
 bench: .venv/bench.done  ## measure beside the peers
 	status=0; for script in benchmarks/bench_*.py; do \

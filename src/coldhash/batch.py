@@ -31,7 +31,13 @@ AHEAD = 4  # tasks a worker thread has waiting
 
 @dataclass(frozen=True)
 class Batch:
-    """What was written: all files, and which of them were there before."""
+    """What was written: all files, and which of them were there before.
+
+    Examples
+    --------
+    >>> Batch([Path("part-000000.parquet")], n_present=1).n_present  # nothing was left to do
+    1
+    """
 
     files: list[Path]
     n_present: int
@@ -51,6 +57,21 @@ def recommend_all_on(
 
     Workers read the model by its path and write to the folder, so both must be where all of them
     can reach them. `options` are those of `recommend`; `progress` is told files done and in all.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from distributed import Client
+    >>> from coldhash import MFDCF, read
+    >>> model = MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100))
+    >>> with (
+    ...     TemporaryDirectory() as folder,
+    ...     Client(processes=False, n_workers=1, dashboard_address=None) as client,
+    ... ):
+    ...     model.save(f"{folder}/m.coldhash")
+    ...     written = recommend_all_on(client, f"{folder}/m.coldhash", f"{folder}/all", k=3)
+    ...     [file.name for file in written.files]
+    ['part-000000.parquet']
     """
     if users_per_file < 1:
         raise SettingError(f"users_per_file={users_per_file}", hint="at least 1")

@@ -15,7 +15,13 @@ WORD = 64
 
 
 def signs(values: np.ndarray, dtype: type[np.generic] = np.int8) -> np.ndarray:
-    """Give +1 where a value is at least 0, and -1 elsewhere."""
+    """Give +1 where a value is at least 0, and -1 elsewhere.
+
+    Examples
+    --------
+    >>> signs(np.array([0.5, -2.0, 0.0])).tolist()
+    [1, -1, 1]
+    """
     return np.where(values >= 0, dtype(1), dtype(-1))
 
 
@@ -41,7 +47,13 @@ def pack(codes: np.ndarray) -> np.ndarray:
 
 
 def unpack(packed: np.ndarray, n_bits: int) -> np.ndarray:
-    """Undo `pack`: rows of +1 and -1 as int8."""
+    """Undo `pack`: rows of +1 and -1 as int8.
+
+    Examples
+    --------
+    >>> unpack(pack(np.array([[1, -1, 1, -1]])), n_bits=4).tolist()
+    [[1, -1, 1, -1]]
+    """
     if packed.ndim != 2 or packed.shape[1] != n_words(n_bits):
         raise DataError(f"{packed.shape} words cannot hold codes of {n_bits} bits")
     as_bytes = np.ascontiguousarray(packed).astype("<u8", copy=False).view(np.uint8)

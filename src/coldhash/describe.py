@@ -13,7 +13,15 @@ from coldhash.features.fitting import fit_features
 
 
 def describe(data: Dataset) -> dict[str, Any]:
-    """Describe a data set in plain values, ready for JSON."""
+    """Describe a data set in plain values, ready for JSON.
+
+    Examples
+    --------
+    >>> from coldhash import read
+    >>> found = describe(read("sample", n_users=100, n_items=50))
+    >>> found["users"], found["items"], list(found["user_columns"])
+    (100, 50, ['age', 'gender', 'occupation', 'city'])
+    """
     ratings = data.ratings
     n_users, n_items = ratings.matrix.shape
     encoder = fit_features(data)

@@ -19,7 +19,19 @@ from __future__ import annotations
 
 
 class ColdhashError(Exception):
-    """The root: catch this to catch everything the library raises on purpose."""
+    """The root: catch this to catch everything the library raises on purpose.
+
+    Examples
+    --------
+    >>> import coldhash as ch
+    >>> try:
+    ...     ch.read("netflix")
+    ... except ColdhashError as error:
+    ...     print(error.message)
+    ...     print(error.hint)
+    no data set is called 'netflix'
+    one of ml-1m, ml-100k, book-crossing, sample; your own tables: Dataset.from_tables(...)
+    """
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -31,15 +43,48 @@ class ColdhashError(Exception):
 
 
 class SettingError(ColdhashError, ValueError):
-    """An argument, option or feature plan asks for something impossible."""
+    """An argument, option or feature plan asks for something impossible.
+
+    Examples
+    --------
+    >>> from coldhash import MFDCF
+    >>> MFDCF(n_bits=0)
+    Traceback (most recent call last):
+        ...
+    coldhash.errors.SettingError: MFDCF: n_bits=0; hint: 1 to 1024
+    """
 
 
 class DataError(ColdhashError, ValueError):
-    """Ratings or tables hold something that cannot be right."""
+    """Ratings or tables hold something that cannot be right.
+
+    Examples
+    --------
+    >>> from coldhash import Ratings
+    >>> Ratings.from_columns(["ann", "ann"], ["x", "x"], [5, 4])  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    coldhash.errors.DataError: row 1: user 'ann' rated item 'x' already, in row 0; ...
+    """
 
 
 class TableError(DataError):
-    """A file holds something that cannot be read; says in which line and column."""
+    """A file holds something that cannot be read; says in which line and column.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from coldhash import Dataset
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "r.csv")
+    ...     _ = path.write_text(chr(10).join(["user_id,item_id,rating", "1,2,five"]))
+    ...     try:
+    ...         Dataset.from_tables(path)
+    ...     except TableError as error:
+    ...         error.line, error.column
+    (2, 'rating')
+    """
 
     def __init__(
         self,
@@ -62,28 +107,96 @@ class TableError(DataError):
 
 
 class ColumnError(DataError):
-    """A column that is needed is not there, or is there twice."""
+    """A column that is needed is not there, or is there twice.
+
+    Examples
+    --------
+    >>> from coldhash import Dataset
+    >>> Dataset.from_tables(
+    ...     {"customer": [1], "item_id": [2], "rating": [5]}
+    ... )  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    coldhash.errors.ColumnError: the ratings table has no column for user_id: it ...
+    """
 
 
 class UnknownId(ColdhashError, KeyError):
-    """An id that this data or model has never seen."""
+    """An id that this data or model has never seen.
+
+    Examples
+    --------
+    >>> from coldhash import Ids
+    >>> Ids.of(["a", "b"], "item").rows(["c"])  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    coldhash.errors.UnknownId: item 'c' is not among the 2 known ones; hint: ids ...
+    """
 
 
 class ModelFileError(ColdhashError, ValueError):
-    """A file that is not a model file, or not one that this version can read."""
+    """A file that is not a model file, or not one that this version can read.
+
+    Examples
+    --------
+    >>> from tempfile import NamedTemporaryFile
+    >>> from coldhash import load
+    >>> with NamedTemporaryFile(suffix=".coldhash") as file:
+    ...     try:
+    ...         load(file.name)
+    ...     except ModelFileError:
+    ...         print("not a model")
+    not a model
+    """
 
 
 class WorkerError(ColdhashError, RuntimeError):
-    """The workers of a cluster died, or are out of memory."""
+    """The workers of a cluster died, or are out of memory.
+
+    Examples
+    --------
+    >>> try:
+    ...     raise WorkerError("the workers are gone", hint="a smaller --part-users")
+    ... except RuntimeError as error:
+    ...     print(error)
+    the workers are gone; hint: a smaller --part-users
+    """
 
 
 class SourceError(ColdhashError, OSError):
-    """A file, archive or download is missing or unusable."""
+    """A file, archive or download is missing or unusable.
+
+    Examples
+    --------
+    >>> from coldhash import load
+    >>> try:
+    ...     load("nowhere.coldhash")
+    ... except OSError as error:
+    ...     type(error).__name__
+    'SourceError'
+    """
 
 
 class ChecksumError(SourceError):
-    """The bytes of a file are not the ones that were promised."""
+    """The bytes of a file are not the ones that were promised.
+
+    Examples
+    --------
+    >>> issubclass(ChecksumError, SourceError), issubclass(ChecksumError, OSError)
+    (True, True)
+    """
 
 
 class CodeCollapse(UserWarning):
-    """People who differ got the same code."""
+    """People who differ got the same code.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from coldhash import MFDCF, read
+    >>> with warnings.catch_warnings(record=True) as told:
+    ...     warnings.simplefilter("always", CodeCollapse)
+    ...     model = MFDCF(n_bits=4).fit(read("sample", n_users=200, n_items=60))
+    >>> told[0].category.__name__  # four bits cannot tell 200 people apart
+    'CodeCollapse'
+    """

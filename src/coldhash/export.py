@@ -57,7 +57,16 @@ BESIDE = {"faiss": ".ids.parquet", "duckdb": ".wal"}  # files that belong to the
 
 @dataclass(frozen=True, eq=False)
 class CodeTable:
-    """What is exported: a line for each item or training user, in the order of rows."""
+    """What is exported: a line for each item or training user, in the order of rows.
+
+    Examples
+    --------
+    >>> from coldhash import MFDCF, read
+    >>> model = MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100))
+    >>> table = CodeTable.of(model, "items")
+    >>> len(table), table.codes.shape, table.order()
+    (100, (100, 4), 'distance, popularity DESC, row')
+    """
 
     name: What
     ids: pa.Array  # strings

@@ -20,7 +20,20 @@ from coldhash.recommend import Recommender
 
 
 def load(path: str | Path, verify: bool = True) -> Recommender:
-    """Load a model by memory map; `verify=False` skips the checksum."""
+    """Load a model by memory map; `verify=False` skips the checksum.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from coldhash import MFDCF, read
+    >>> model = MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100))
+    >>> with TemporaryDirectory() as folder:
+    ...     model.save(f"{folder}/m.coldhash")
+    ...     again = load(f"{folder}/m.coldhash")
+    ...     answers = [one.recommend({"age": 30}, k=3).item_ids for one in (model, again)]
+    >>> answers[0] == answers[1]
+    True
+    """
     facts, tensors = store.read(Path(path), verify)
     try:
         return _restored(facts, tensors)

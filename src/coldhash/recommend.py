@@ -48,6 +48,15 @@ class Recommender:
 
     `popularity` counts the favourites in the training part; it breaks ties and answers for people
     of whom nothing is known.
+
+    Examples
+    --------
+    >>> from coldhash import MFDCF, read
+    >>> model = MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100))
+    >>> model.name, model.bytes_per_item, len(model.item_ids), len(model.user_ids)
+    ('mfdcf', 4, 100, 300)
+    >>> model.recommend({}, k=3).fallback.tolist()  # nothing is known: the popular items
+    [True]
     """
 
     name: str
@@ -88,6 +97,13 @@ class Recommender:
         A dict may hold a `history` of item ids and ratings; `ratings` (people x items) stands for
         the histories of a whole table. What a person gets does not depend on who else is asked
         about.
+
+        Examples
+        --------
+        >>> from coldhash import MFDCF, read
+        >>> model = MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100))
+        >>> model.encode([{"age": 30, "history": {"7": 5}}, {"city": "Atlantis"}]).fallback.tolist()
+        [False, True]
         """
         return self._encode(people, ratings)[0]
 
@@ -193,7 +209,15 @@ class Recommender:
     def recommend_all(
         self, k: int = 10, *, progress: Callable[[int, int], None] | None = None, **options: Any
     ) -> Any:
-        """Give the k best items for every training user, block by block, as Arrow tables."""
+        """Give the k best items for every training user, block by block, as Arrow tables.
+
+        Examples
+        --------
+        >>> from coldhash import MFDCF, read
+        >>> model = MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100))
+        >>> [table.num_rows for table in model.recommend_all(k=3)]
+        [900]
+        """
         total = len(self.user_ids)
         for start in range(0, total, BLOCK):
             rows = np.arange(start, min(start + BLOCK, total))
@@ -203,13 +227,30 @@ class Recommender:
                 progress(int(rows[-1]) + 1, total)
 
     def similar_items(self, item_id: Any, k: int = 10) -> Recommendations:
-        """Give the items whose codes (or vectors) are nearest to an item's."""
+        """Give the items whose codes (or vectors) are nearest to an item's.
+
+        Examples
+        --------
+        >>> from coldhash import MFDCF, read
+        >>> model = MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100))
+        >>> near = model.similar_items("7", k=3)
+        >>> len(near), "7" in near.item_ids[0]
+        (3, False)
+        """
         row = self.item_ids.rows([item_id])
         names = [as_text(item_id)]
         return self._near(names, self.item_ids, self.items, self._item_vectors(row), k, row)
 
     def similar_users(self, users: Any = None, k: int = 10, *, user_id: Any = None) -> Any:
-        """Give the training users nearest to a stranger or to a training user."""
+        """Give the training users nearest to a stranger or to a training user.
+
+        Examples
+        --------
+        >>> from coldhash import MFDCF, read
+        >>> model = MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100))
+        >>> len(model.similar_users({"age": 30}, k=5))
+        5
+        """
         encoded, names, _ = self.who(users, None if user_id is None else [user_id], False)
         own = self.user_ids.find(names) if user_id is not None else np.array([-1])
         return self._near(names, self.user_ids, self._users_index, encoded.vectors, k, own)
@@ -219,6 +260,16 @@ class Recommender:
 
         The parts are the feature groups and the items of the history; `nearest_users` are the k
         training users most like the person.
+
+        Examples
+        --------
+        >>> from coldhash import MFDCF, read
+        >>> model = MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100))
+        >>> why = model.explain({"age": 30, "history": {"7": 5}}, "12")
+        >>> list(why["contributions"]), len(why["nearest_users"])
+        (['demographics', 'rated 7'], 3)
+        >>> abs(sum(why["contributions"].values()) - why["score"]) < 1e-6
+        True
         """
         encoded, ratings = self._encode(user)
         item = self._item_vectors(self.item_ids.rows([item_id]))[0].astype(np.float64)

@@ -16,6 +16,18 @@ class Recommendations:
 
     The columns are `user_id, item_id, score, rank`, and `distance` for Hamming. A higher score is
     better.
+
+    Examples
+    --------
+    >>> from coldhash import MFDCF, read
+    >>> model = MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100))
+    >>> answer = model.recommend([{"user_id": "ann", "age": 30}, {"user_id": "bob"}], k=2)
+    >>> answer.user_ids, answer.fallback.tolist()
+    (['ann', 'bob'], [False, True])
+    >>> [(row["user_id"], row["rank"]) for row in answer]
+    [('ann', 1), ('ann', 2), ('bob', 1), ('bob', 2)]
+    >>> answer.to_arrow().column_names
+    ['user_id', 'item_id', 'score', 'rank']
     """
 
     user_ids: list[str]

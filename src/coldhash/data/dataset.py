@@ -26,6 +26,13 @@ class Dataset:
 
     The tables have no id column: row i of `users` is about `ratings.users[i]`. What is not known
     is null, so a user who is in the ratings alone has a row of nulls.
+
+    Examples
+    --------
+    >>> from coldhash import read
+    >>> data = read("sample", n_users=100, n_items=50)
+    >>> data.ratings.matrix.shape, data.users.column_names
+    ((100, 50), ['age', 'gender', 'occupation', 'city'])
     """
 
     ratings: Ratings

@@ -25,7 +25,16 @@ EXACT = 2.0**53  # from here on a float may be another whole number than the one
 
 @dataclass(frozen=True, eq=False)
 class Ids:
-    """The ids of one kind of entity, in row order; `of` builds them from anything."""
+    """The ids of one kind of entity, in row order; `of` builds them from anything.
+
+    Examples
+    --------
+    >>> films = Ids.of([1193, "661", "007"], "film")
+    >>> films.rows(["007", 661]).tolist(), films.find(["7"]).tolist()
+    ([2, 1], [-1])
+    >>> films[0], 1193 in films
+    ('1193', True)
+    """
 
     values: pa.Array  # strings, without nulls or repeats
     kind: str = "id"  # what an error calls them: "user", "item"

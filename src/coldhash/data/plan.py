@@ -38,14 +38,36 @@ class _Part(BaseModel):
 
 
 class Category(_Part):
-    """One value of a set: one-hot. Values seen less than `min_count` times share one column."""
+    """One value of a set: one-hot. Values seen less than `min_count` times share one column.
+
+    Examples
+    --------
+    >>> from coldhash import fit_features, read
+    >>> data = read("sample", n_users=100, n_items=50)
+    >>> plan = FeaturePlan(users={"where": {"city": Category(min_count=10)}})
+    >>> fit_features(data.with_plan(plan)).widths  # the frequent cities, the others, a constant
+    {'where': 4}
+    """
 
     kind: Literal["category"] = "category"
     min_count: Annotated[int, Field(ge=1)] = 5
 
 
 class MultiLabel(_Part):
-    """Several values of a set, in a list or in one text with a separator."""
+    """Several values of a set, in a list or in one text with a separator.
+
+    Examples
+    --------
+    >>> from coldhash import Dataset, fit_features
+    >>> data = Dataset.from_tables(
+    ...     ratings={"user_id": [1, 2], "item_id": ["a", "b"], "rating": [5, 3]},
+    ...     users={"user_id": [1, 2], "likes": ["jazz|rock", "rock"]},
+    ...     plan=FeaturePlan(users={"taste": {"likes": MultiLabel(min_count=1)}}),
+    ... )
+    >>> found = fit_features(data).apply({"likes": "rock|polka"})
+    >>> found.matrices["taste"].tolist()  # rock, jazz, and a constant
+    [[1.0, 0.0, 1.0]]
+    """
 
     kind: Literal["multi-label"] = "multi-label"
     separator: Annotated[str, Field(min_length=1)] = "|"
@@ -53,7 +75,16 @@ class MultiLabel(_Part):
 
 
 class Number(_Part):
-    """A quantity: soft buckets between quantiles (`buckets`), or one `standard` score."""
+    """A quantity: soft buckets between quantiles (`buckets`), or one `standard` score.
+
+    Examples
+    --------
+    >>> from coldhash import fit_features, read
+    >>> plan = FeaturePlan(users={"who": {"age": Number(n_knots=4)}})
+    >>> encoder = fit_features(read("sample", n_users=100, n_items=50).with_plan(plan))
+    >>> encoder.widths  # the knots and a constant
+    {'who': 5}
+    """
 
     kind: Literal["number"] = "number"
     method: Literal["buckets", "standard"] = "buckets"
@@ -61,7 +92,17 @@ class Number(_Part):
 
 
 class Text(_Part):
-    """Words, weighted by how rare they are."""
+    """Words, weighted by how rare they are.
+
+    Examples
+    --------
+    >>> from coldhash import fit_features, read
+    >>> words = {"content": {"title": Text(max_words=20)}}
+    >>> plan = FeaturePlan(items=words, preference=Preference())
+    >>> encoder = fit_features(read("sample", n_users=100, n_items=300).with_plan(plan))
+    >>> encoder.content.columns["title"].width
+    20
+    """
 
     kind: Literal["text"] = "text"
     min_count: Annotated[int, Field(ge=1)] = 5
@@ -69,13 +110,35 @@ class Text(_Part):
 
 
 class Vector(_Part):
-    """Numbers that somebody else computed: an embedding, all of one length."""
+    """Numbers that somebody else computed: an embedding, all of one length.
+
+    Examples
+    --------
+    >>> from coldhash import Dataset, fit_features
+    >>> data = Dataset.from_tables(
+    ...     ratings={"user_id": [1, 2], "item_id": ["a", "b"], "rating": [5, 3]},
+    ...     users={"user_id": [1, 2], "embedding": [[0.5, 1.0], [0.0, 2.0]]},
+    ...     plan=FeaturePlan(users={"given": {"embedding": Vector()}}),
+    ... )
+    >>> fit_features(data).widths  # two numbers and a constant
+    {'given': 3}
+    """
 
     kind: Literal["vector"] = "vector"
 
 
 class Preference(_Part):
-    """The content of the items that a user rated, reduced to `max_width` where wider."""
+    """The content of the items that a user rated, reduced to `max_width` where wider.
+
+    Examples
+    --------
+    >>> from coldhash import fit_features, read
+    >>> plan = FeaturePlan(items={"content": {"genres": "multi-label"}}, preference=Preference())
+    >>> data = read("sample", n_users=100, n_items=50).with_plan(plan)
+    >>> features = fit_features(data).apply(data.users, data.ratings.matrix)
+    >>> bool(features.has["preference"][0])  # the first user has rated something
+    True
+    """
 
     max_width: Annotated[int, Field(ge=1)] = 128
 
@@ -93,7 +156,16 @@ Groups = dict[str, dict[str, Column]]
 
 
 class FeaturePlan(_Part):
-    """Named groups of columns of the two tables; see the module for how to write one."""
+    """Named groups of columns of the two tables; see the module for how to write one.
+
+    Examples
+    --------
+    >>> plan = FeaturePlan(users={"who": {"age": "number", "city": Category(min_count=1)}})
+    >>> print(plan.to_toml(), end="")
+    [users.who]
+    age = "number"
+    city = {kind = "category", min_count = 1}
+    """
 
     users: Groups = {}
     items: Groups = {}

@@ -24,7 +24,16 @@ HUGE = 1e6  # no rating scale reaches this; times and ids do
 
 @dataclass(frozen=True, eq=False)
 class Ratings:
-    """Who rated what, how: `matrix` is users x items, rows sorted by item, float32."""
+    """Who rated what, how: `matrix` is users x items, rows sorted by item, float32.
+
+    Examples
+    --------
+    >>> ratings = Ratings.from_columns(["ann", "ann", "bob"], ["x", "y", "x"], [5, 3, 0])
+    >>> len(ratings), ratings.scale, ratings.per_user.tolist()
+    (3, (0.0, 5.0), [2, 1])
+    >>> ratings.matrix.toarray().tolist()  # the 0 of bob is a rating
+    [[5.0, 3.0], [0.0, 0.0]]
+    """
 
     matrix: csr_array
     users: Ids

@@ -25,7 +25,15 @@ def split_cold_users(data: Dataset, share: float = 0.2, seed: int = 0) -> tuple[
 
 
 def split_cold_items(data: Dataset, share: float = 0.2, seed: int = 0) -> tuple[Dataset, Dataset]:
-    """Set aside a share of the items: gives (training part, cold part), all users in both."""
+    """Set aside a share of the items: gives (training part, cold part), all users in both.
+
+    Examples
+    --------
+    >>> from coldhash.data.sources import read
+    >>> train, cold = split_cold_items(read("sample", n_users=100, n_items=50), share=0.2, seed=0)
+    >>> len(train.ratings.items), len(cold.ratings.items), len(cold.ratings.users)
+    (40, 10, 100)
+    """
     cold, warm = _draw(len(data.ratings.items), share, seed, "items")
     return data.of_items(warm), data.of_items(cold)
 
@@ -33,7 +41,15 @@ def split_cold_items(data: Dataset, share: float = 0.2, seed: int = 0) -> tuple[
 def cold_user_splits(
     data: Dataset, share: float = 0.2, seed: int = 0, repeats: int = 5
 ) -> Iterator[tuple[Dataset, Dataset]]:
-    """Split the users again and again, with the seeds `seed`, `seed + 1`, ..."""
+    """Split the users again and again, with the seeds `seed`, `seed + 1`, ...
+
+    Examples
+    --------
+    >>> from coldhash.data.sources import read
+    >>> splits = list(cold_user_splits(read("sample", n_users=100, n_items=50), repeats=3))
+    >>> [len(cold.ratings.users) for train, cold in splits]
+    [20, 20, 20]
+    """
     if repeats < 1:
         raise SettingError(f"repeats={repeats}", hint="at least 1")
     for one_seed in range(seed, seed + repeats):
@@ -44,6 +60,16 @@ def split_first_ratings(cold: Dataset, n_given: int, seed: int = 0) -> tuple[Dat
     """Split the ratings of each user: gives (the first `n_given`, the rest), all users in both.
 
     The first ones by time, where times are known; otherwise a seeded random choice.
+
+    Examples
+    --------
+    >>> from coldhash.data.sources import read
+    >>> train, cold = split_cold_users(read("sample", n_users=100, n_items=50))
+    >>> given, rest = split_first_ratings(cold, n_given=3)
+    >>> int(given.ratings.per_user.max())
+    3
+    >>> len(given.ratings) + len(rest.ratings) == len(cold.ratings)
+    True
     """
     if n_given < 0:
         raise SettingError(f"n_given={n_given}", hint="0 or more")

@@ -57,6 +57,17 @@ class TableFile:
 
     The format follows the ending: .csv .tsv .txt .dat (text, separator found from the first
     line unless given), .jsonl .ndjson, .parquet; .gz and .zst behind these are unpacked.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from coldhash import Dataset
+    >>> with TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "ratings.dat"
+    ...     _ = file.write_text("7::007::5")
+    ...     ratings = TableFile(path=file, names=("user_id", "item_id", "rating"))
+    ...     Dataset.from_tables(ratings).ratings.items[0]
+    '007'
     """
 
     path: Path

@@ -22,6 +22,15 @@ class Standing:
     """How one model did: means over splits, how sure they are, and how the first model compares.
 
     `sure` is accuracy as the protocol counts it, ties and averages included.
+
+    Examples
+    --------
+    >>> from coldhash import read
+    >>> from coldhash.models import MODELS
+    >>> data = read("sample", n_users=200, n_items=60)
+    >>> alone = beside(data, {"popularity": MODELS["popularity"]()}, splits=2)[0]
+    >>> alone.model, alone.versus, alone.sure.low <= alone.metrics["accuracy@10"] <= alone.sure.high
+    ('popularity', None, True)
     """
 
     model: str
@@ -44,7 +53,17 @@ def beside(
     seed: int = 0,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> list[Standing]:
-    """Fit every model on every split and judge it; the interval and the comparison are at `k`."""
+    """Fit every model on every split and judge it; the interval and the comparison are at `k`.
+
+    Examples
+    --------
+    >>> from coldhash import MFDCF, read
+    >>> from coldhash.models import MODELS
+    >>> models = {"mfdcf": MFDCF(n_bits=32), "popularity": MODELS["popularity"]()}
+    >>> found = beside(read("sample", n_users=500, n_items=200), models, splits=2)
+    >>> [(each.model, each.versus) for each in found]  # mfdcf is ahead of popularity
+    [('mfdcf', None), ('popularity', 'ahead')]
+    """
     metrics: dict[tuple[str, int], list[dict[str, float]]] = {}
     hits: dict[tuple[str, int], list[UserHits]] = {}
     done, total = 0, splits * len(models)

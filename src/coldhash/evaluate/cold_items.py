@@ -29,14 +29,31 @@ POWERS = (1.0, 2.0, 4.0)  # of the likeness
 
 @dataclass(frozen=True, eq=False)
 class ItemTrial:
-    """For each user the cold items to tell apart, and the favourites among them."""
+    """For each user the cold items to tell apart, and the favourites among them.
+
+    Examples
+    --------
+    >>> from coldhash import read, split_cold_items
+    >>> train, cold = split_cold_items(read("sample", n_users=200, n_items=60))
+    >>> make_item_trial(cold).candidates.shape
+    (200, 12)
+    """
 
     candidates: np.ndarray  # users x cold items, True where it competes
     favourites: csr_array  # users x cold items, stored where a favourite
 
 
 def make_item_trial(cold: Dataset, *, n_candidates: int = 1000, seed: int = 0) -> ItemTrial:
-    """Draw the candidates of each user: cold items that somebody rated, but not the user."""
+    """Draw the candidates of each user: cold items that somebody rated, but not the user.
+
+    Examples
+    --------
+    >>> from coldhash import read, split_cold_items
+    >>> train, cold = split_cold_items(read("sample", n_users=200, n_items=60))
+    >>> trial = make_item_trial(cold, n_candidates=5)
+    >>> int(trial.candidates.sum(axis=1).max())
+    5
+    """
     if n_candidates < 1:
         raise SettingError(f"n_candidates={n_candidates}", hint="at least 1")
     ratings = cold.ratings
@@ -52,7 +69,17 @@ def make_item_trial(cold: Dataset, *, n_candidates: int = 1000, seed: int = 0) -
 
 
 def item_accuracy_at(k: int, scores: np.ndarray, trial: ItemTrial) -> float:
-    """Give Accuracy@k of scores (users x cold items), pooled over users."""
+    """Give Accuracy@k of scores (users x cold items), pooled over users.
+
+    Examples
+    --------
+    >>> from coldhash import read, split_cold_items
+    >>> train, cold = split_cold_items(read("sample", n_users=200, n_items=60))
+    >>> trial = make_item_trial(cold)
+    >>> chance = item_accuracy_at(1, np.zeros(trial.candidates.shape), trial)
+    >>> 0.05 < chance < 0.2
+    True
+    """
     if scores.shape != trial.favourites.shape:
         raise DataError(f"scores of shape {scores.shape}, not {trial.favourites.shape}")
     if not np.isfinite(scores).all():
@@ -75,7 +102,18 @@ def _places(scores: np.ndarray, trial: ItemTrial) -> Iterator[tuple[np.ndarray, 
 
 
 def model_scores(model: Recommender, cold: Dataset, by_code: bool = False) -> np.ndarray:
-    """Score cold items, which the model must have by now, for its own users."""
+    """Score cold items, which the model must have by now, for its own users.
+
+    Examples
+    --------
+    >>> from coldhash import MFDCF, read, split_cold_items
+    >>> from coldhash.living.items import add_items
+    >>> train, cold = split_cold_items(read("sample", n_users=200, n_items=60))
+    >>> new = cold.items.append_column("item_id", cold.ratings.items.values)
+    >>> model, _ = add_items(MFDCF(n_bits=32, new_items=True).fit(train), new)
+    >>> model_scores(model, cold).shape
+    (200, 12)
+    """
     users = model.user_vectors[model.user_ids.rows(cold.ratings.users.values)]
     vectors = model._item_vectors(model.item_ids.rows(cold.ratings.items.values))
     return np.asarray((signs(users, np.float32) if by_code else users) @ vectors.T)
@@ -87,6 +125,13 @@ class ContentNeighbours:
 
     `of_user`: the k favourites of the user that are most like the item. Otherwise the k training
     items most like it, of which the user's favourites count: popular neighbours reach more users.
+
+    Examples
+    --------
+    >>> from coldhash import read, split_cold_items
+    >>> train, cold = split_cold_items(read("sample", n_users=200, n_items=60))
+    >>> ContentNeighbours(k=10, power=1.0, of_user=True).scores(train, cold).shape
+    (200, 12)
     """
 
     k: int | None
@@ -125,7 +170,15 @@ def content_likeness(train: Dataset, cold: Dataset) -> np.ndarray:
 
 
 def choose_neighbours(train: Dataset, seed: int = 0, k: int = 10) -> ContentNeighbours:
-    """Choose the best of all forms of content kNN on training items held out for it."""
+    """Choose the best of all forms of content kNN on training items held out for it.
+
+    Examples
+    --------
+    >>> from coldhash import read
+    >>> best = choose_neighbours(read("sample", n_users=100, n_items=50))
+    >>> best.k in COUNTS, best.power in POWERS
+    (True, True)
+    """
     inner, held = split_cold_items(train, 0.2, seed)
     trial = make_item_trial(held, seed=seed)
     forms = [

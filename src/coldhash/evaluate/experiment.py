@@ -61,7 +61,14 @@ class _Questions(_Part):
 
 
 class ModelPlan(_Questions):
-    """A method, settings that are fixed, and settings that run over a grid."""
+    """A method, settings that are fixed, and settings that run over a grid.
+
+    Examples
+    --------
+    >>> plan = ModelPlan(model="mfdcf", grid={"n_bits": [16, 32]})
+    >>> len(Experiment(name="bits", splits=3, models=[plan]).runs())
+    6
+    """
 
     model: str
     label: str | None = None  # what tables call it; the name of the method if not given
@@ -76,7 +83,15 @@ class Quick(_Questions):
 
 
 class Experiment(_Questions):
-    """What to run."""
+    """What to run.
+
+    Examples
+    --------
+    >>> grid = {"n_bits": [8, 16]}
+    >>> plan = Experiment(name="bits", splits=2, models=[{"model": "mfdcf", "grid": grid}])
+    >>> [(run.split, run.settings) for run in plan.runs()]
+    [(0, '{"n_bits": 8}'), (0, '{"n_bits": 16}'), (1, '{"n_bits": 8}'), (1, '{"n_bits": 16}')]
+    """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
     about: str = ""

@@ -50,7 +50,13 @@ OTHERS: tuple[Style, ...] = ((BLUE, "o", "-"), (GREEN, "s", "-"), (ORANGE, "D", 
 
 @dataclass(frozen=True)
 class Line:
-    """One method: points, and where known how sure they are."""
+    """One method: points, and where known how sure they are.
+
+    Examples
+    --------
+    >>> Line("ours", x=[1, 2, 3], y=[0.1, 0.2, 0.3], low=[0, 0.1, 0.2], high=[0.2, 0.3, 0.4]).label
+    'ours'
+    """
 
     label: str
     x: Sequence[float]
@@ -61,7 +67,14 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes."""
+    """One pair of axes.
+
+    Examples
+    --------
+    >>> panel = Panel("Strangers", "k", "Accuracy@k", [Line("ours", [1, 2], [0.1, 0.2])])
+    >>> panel.x_scale
+    'linear'
+    """
 
     title: str
     x_label: str
@@ -93,7 +106,14 @@ def draw(
     note: str = "",
     size: tuple[float, float] = (3.1, 2.9),
 ) -> Figure:
-    """Draw panels of a size in rows of `columns`, with one legend for all of them."""
+    """Draw panels of a size in rows of `columns`, with one legend for all of them.
+
+    Examples
+    --------
+    >>> panel = Panel("Strangers", "k", "Accuracy@k", [Line("ours", [1, 2], [0.1, 0.2])])
+    >>> len(draw("Two alike", [panel, panel], columns=2).axes)
+    2
+    """
     matplotlib = _matplotlib()
     from matplotlib.figure import Figure
 
@@ -168,7 +188,16 @@ def _legend(figure: Figure, axes: Any, title: str, note: str) -> None:
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Write a PNG and an SVG, the same bytes for the same picture."""
+    """Write a PNG and an SVG, the same bytes for the same picture.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> panel = Panel("Strangers", "k", "Accuracy@k", [Line("ours", [1, 2], [0.1, 0.2])])
+    >>> with TemporaryDirectory() as folder:
+    ...     [path.name for path in save(draw("One", [panel], 1), Path(folder), "one")]
+    ['one.png', 'one.svg']
+    """
     matplotlib = _matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 

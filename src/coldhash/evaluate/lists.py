@@ -23,6 +23,15 @@ class Judgement:
     the ten items shown to each user "coverage@10", "novelty@10", "popularity_bias@10" and
     "distinct_lists@10"; the "pairs", the "users" with at least one, and the share of pairs "tied"
     with a candidate. What there is nothing to take a mean of is nan.
+
+    Examples
+    --------
+    >>> from coldhash import MFDCF, read, split_cold_users
+    >>> from coldhash.evaluate.protocol import make_trial, scorer
+    >>> train, cold = split_cold_users(read("sample", n_users=200, n_items=60))
+    >>> found = judge(scorer(MFDCF(n_bits=32).fit(train)), make_trial(train, cold), ks=[5, 10])
+    >>> found.hits.shape, found.metrics["accuracy@5"] < found.metrics["accuracy@10"]
+    ((40, 2), True)
     """
 
     metrics: dict[str, float]
@@ -32,7 +41,18 @@ class Judgement:
 
 
 def judge(score: Score, trial: Trial, ks: Sequence[int] = KS) -> Judgement:
-    """Score the users of a trial once, and take every metric from that."""
+    """Score the users of a trial once, and take every metric from that.
+
+    Examples
+    --------
+    >>> from coldhash import read, split_cold_users
+    >>> from coldhash.evaluate.protocol import make_trial
+    >>> train, cold = split_cold_users(read("sample", n_users=200, n_items=60))
+    >>> trial = make_trial(train, cold)
+    >>> constant = judge(lambda people, history: np.zeros((len(people), 60)), trial)
+    >>> constant.metrics["accuracy@10 optimistic"]  # counting ties as hits is no measure
+    1.0
+    """
     if not len(ks) or min(ks) < 1:
         raise SettingError(f"ks={tuple(ks)}", hint="at least one k, each at least 1")
     ranks, columns, average = rank(score, trial), np.array(ks), trial.protocol.average

@@ -32,7 +32,13 @@ Ties = Literal["expected", "optimistic", "pessimistic"]
 
 
 def hits_at(k: int, greater: np.ndarray, equal: np.ndarray, ties: Ties = "expected") -> np.ndarray:
-    """Give the chance that each favourite, alone among the candidates, is among the first k."""
+    """Give the chance that each favourite, alone among the candidates, is among the first k.
+
+    Examples
+    --------
+    >>> hits_at(10, np.array([0, 9, 10]), np.array([0, 1, 0])).tolist()
+    [1.0, 0.5, 0.0]
+    """
     return group_hits(k, greater, equal + 1, 1, ties)
 
 

@@ -42,6 +42,13 @@ class Protocol:
     rated but not as a favourite. `lists`: each favourite is ranked alone against the candidates,
     or all of a user together. `average`: hits are pooled over all test pairs, or averaged for each
     user first. `ties` is how the work that the protocol comes from counts them.
+
+    Examples
+    --------
+    >>> PROTOCOLS["ddl"].ties, PROTOCOLS["sampled-1000"].ties
+    ('optimistic', 'expected')
+    >>> Protocol("mine", n_candidates=100, lists="together").average
+    'pairs'
     """
 
     name: str
@@ -80,7 +87,15 @@ PROTOCOLS = {
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """Cold users with what they tell, their candidates, and the favourites to be found."""
+    """Cold users with what they tell, their candidates, and the favourites to be found.
+
+    Examples
+    --------
+    >>> from coldhash import read, split_cold_users
+    >>> trial = make_trial(*split_cold_users(read("sample", n_users=200, n_items=60)), n_given=3)
+    >>> trial.n_users, trial.history is not None
+    (40, True)
+    """
 
     people: pa.Table
     history: csr_array | None  # what the model is told
@@ -142,6 +157,14 @@ def make_trial(
     `oracle` LEAKS: the model is told every rating of the cold users, the favourites to be found
     included. It shows what features made from all ratings, which a paper may have used, would be
     worth, not how cold users fare. MFDCF takes the ratings as evidence on top of the features.
+
+    Examples
+    --------
+    >>> from coldhash import read, split_cold_users
+    >>> train, cold = split_cold_users(read("sample", n_users=200, n_items=60), seed=0)
+    >>> trial = make_trial(train, cold, protocol="full")
+    >>> trial.n_users, trial.history is None  # strangers: the model is told no rating
+    (40, True)
     """
     protocol = protocol if isinstance(protocol, Protocol) else protocol_named(protocol)
     if train.ratings.items != cold.ratings.items:
@@ -196,7 +219,15 @@ def draw_candidates(
 
 
 def scorer(model: Recommender, how: RecommenderScore = "real") -> Score:
-    """Let a model score people for `rank`."""
+    """Let a model score people for `rank`.
+
+    Examples
+    --------
+    >>> from coldhash import MFDCF, read
+    >>> data = read("sample", n_users=200, n_items=60)
+    >>> scorer(MFDCF(n_bits=32).fit(data))(data.users, None).shape
+    (200, 60)
+    """
     return lambda people, history: model.score(model.encode(people, history), how)
 
 

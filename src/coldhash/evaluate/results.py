@@ -22,7 +22,14 @@ QUESTION = ("protocol", "shots", "oracle", "score")
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """Rows of figures: a run and a question each."""
+    """Rows of figures: a run and a question each.
+
+    Examples
+    --------
+    >>> found = Results([{"label": "a", "mrr": 0.5}, {"label": "b", "mrr": 0.25}])
+    >>> found.values("label"), found.where(label="b").mean("mrr")
+    (['a', 'b'], 0.25)
+    """
 
     rows: list[dict[str, Any]]
 

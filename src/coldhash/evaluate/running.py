@@ -57,7 +57,19 @@ def run_experiment(
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> Journal:
-    """Do what is not yet done, and give the journal of everything."""
+    """Do what is not yet done, and give the journal of everything.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from coldhash.evaluate.results import Results
+    >>> plan = Experiment(name="one", splits=1, models=[{"model": "popularity"}])  # on the sample
+    >>> with TemporaryDirectory() as folder:
+    ...     journal = run_experiment(plan, None, Path(folder))
+    ...     found = Results.of(journal, [run.key for run in plan.runs()])
+    >>> 0 < found.mean("accuracy@10") < 1
+    True
+    """
     if jobs < 1:
         raise SettingError(f"jobs={jobs}", hint="at least 1")
     runs = experiment.runs()

@@ -53,7 +53,13 @@ class _Part(BaseModel):
 
 
 class Range(_Part):
-    """Numbers from `low` to `high`, both included; whole ones if both ends are whole."""
+    """Numbers from `low` to `high`, both included; whole ones if both ends are whole.
+
+    Examples
+    --------
+    >>> Range(low=1, high=8).whole, Range(low=0.1, high=10.0, log=True).holds(0.05)
+    (True, False)
+    """
 
     low: Number
     high: Number
@@ -81,7 +87,13 @@ class Range(_Part):
 
 
 class Choices(_Part):
-    """One of some values."""
+    """One of some values.
+
+    Examples
+    --------
+    >>> Choices(choices=["factors", "codes"]).holds("codes")
+    True
+    """
 
     choices: Annotated[tuple[Value, ...], Field(min_length=2)]
     start: Value | None = None
@@ -102,7 +114,14 @@ Within = Annotated[
 
 
 class Study(_Part):
-    """What to tune; see the module for how to write one."""
+    """What to tune; see the module for how to write one.
+
+    Examples
+    --------
+    >>> space = {"ridge": Range(low=1.0, high=1000.0)}
+    >>> Study(model="ridge", datasets=["sample"], space=space).start
+    {'ridge': 400.0}
+    """
 
     model: str
     datasets: Annotated[tuple[str, ...], Field(min_length=1)]

@@ -73,6 +73,17 @@ def tune(
         Begin no trial after so long; the next call goes on.
     progress
         Told after each fold.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from coldhash import read
+    >>> space = {"ridge": Range(low=1.0, high=1000.0)}
+    >>> study = Study(model="ridge", datasets=["sample"], trials=2, space=space)
+    >>> with TemporaryDirectory() as folder:
+    ...     found = tune(study, {"sample": read("sample", n_users=200, n_items=60)}, folder)
+    >>> len(found.attempts), found.default.settings
+    (2, {'ridge': 400.0})
     """
     _need_optuna()
     if minutes is not None and not minutes > 0:

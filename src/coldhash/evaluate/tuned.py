@@ -21,7 +21,13 @@ State = Literal["complete", "pruned", "refused"]
 
 @dataclass(frozen=True)
 class Attempt:
-    """One trial. Its value is the mean over the folds it was judged on, 1 for popularity."""
+    """One trial. Its value is the mean over the folds it was judged on, 1 for popularity.
+
+    Examples
+    --------
+    >>> Attempt({"ridge": 50.0}, "complete", value=1.2, by_fold=(1.1, 1.3), seconds=0.1).state
+    'complete'
+    """
 
     settings: dict[str, Any]
     state: State
@@ -45,7 +51,20 @@ class FoldFacts:
 
 @dataclass(frozen=True)
 class Tuned:
-    """The finished trials of a study, in the order they were made; at least one is complete."""
+    """The finished trials of a study, in the order they were made; at least one is complete.
+
+    Examples
+    --------
+    >>> from coldhash.evaluate.study import Range
+    >>> space = {"ridge": Range(low=1.0, high=1000.0)}
+    >>> study = Study(model="ridge", datasets=["sample"], space=space)
+    >>> tried = (
+    ...     Attempt({"ridge": 400.0}, "complete", 1.1, (1.1,), seconds=0.1, is_default=True),
+    ...     Attempt({"ridge": 50.0}, "complete", 1.2, (1.2,), seconds=0.1),
+    ... )
+    >>> Tuned(study, (), tried).best.settings
+    {'ridge': 50.0}
+    """
 
     study: Study
     folds: tuple[FoldFacts, ...]

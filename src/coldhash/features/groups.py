@@ -36,7 +36,16 @@ State = tuple[dict[str, Any], dict[str, np.ndarray]]
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Content matrices by group, and who has each group."""
+    """Content matrices by group, and who has each group.
+
+    Examples
+    --------
+    >>> from coldhash import fit_features, read
+    >>> encoder = fit_features(read("sample", n_users=100, n_items=50))
+    >>> features = encoder.apply([{"age": 30}, {}])
+    >>> len(features), features.has["demographics"].tolist()
+    (2, [True, False])
+    """
 
     matrices: dict[str, Matrix]
     has: dict[str, np.ndarray]
@@ -70,7 +79,15 @@ class GroupEncoder:
 
 @dataclass(frozen=True, eq=False)
 class FeatureEncoder:
-    """What was learned about the columns: turns people into `Features`."""
+    """What was learned about the columns: turns people into `Features`.
+
+    Examples
+    --------
+    >>> from coldhash import fit_features, read
+    >>> encoder = fit_features(read("sample", n_users=100, n_items=50))
+    >>> list(encoder.widths), list(encoder.groups["demographics"].columns)
+    (['demographics', 'preference'], ['age', 'gender', 'occupation', 'city'])
+    """
 
     groups: dict[str, GroupEncoder]
     preference: PreferenceMap | None

@@ -10,7 +10,14 @@ Source = Literal["ratings", "content", "average"]  # what a new item's code was 
 
 @dataclass(frozen=True)
 class Change:
-    """What a change of the catalogue or of the users did."""
+    """What a change of the catalogue or of the users did.
+
+    Examples
+    --------
+    >>> print(Change(items_added={"new": "content"}, users_changed=["ann"]))
+    1 items added (1 by content)
+    1 users changed
+    """
 
     items_added: dict[str, Source] = field(default_factory=dict)  # id -> where its code is from
     items_removed: list[str] = field(default_factory=list)

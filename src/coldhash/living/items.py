@@ -78,7 +78,16 @@ def add_items(
 
 
 def remove_items(model: Recommender, item_ids: Iterable[Any]) -> tuple[Recommender, Change]:
-    """Take items out of a model of any method: they are neither found nor counted any more."""
+    """Take items out of a model of any method: they are neither found nor counted any more.
+
+    Examples
+    --------
+    >>> from coldhash import MFDCF, read
+    >>> model = MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100))
+    >>> fewer, change = remove_items(model, ["7"])
+    >>> len(fewer.item_ids), "7" in fewer.item_ids, change.items_removed
+    (99, False, ['7'])
+    """
     rows = np.unique(model.item_ids.rows(item_ids))
     if len(rows) == len(model.item_ids):
         raise SettingError("no item would be left", hint="keep at least one")

@@ -32,6 +32,15 @@ def refresh(
 
     Items and users that the model knows keep their order; those that are not in `data` any more
     are dropped, new ones come after the others.
+
+    Examples
+    --------
+    >>> from coldhash import MFDCF, read, split_cold_users
+    >>> data = read("sample", n_users=300, n_items=100)
+    >>> before, _ = split_cold_users(data)
+    >>> model, change = refresh(MFDCF(n_bits=32).fit(before), data)
+    >>> len(change.users_added), len(model.user_ids)
+    (60, 300)
     """
     if model.name != "mfdcf" or not isinstance(model.items, IndexedItems):
         raise SettingError(

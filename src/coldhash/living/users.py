@@ -30,6 +30,18 @@ def update_users(
         A table: `user_id`, and any of the columns that the model knows.
     ratings
         A table `user_id, item_id, rating`, of items in the model.
+
+    Examples
+    --------
+    >>> from coldhash import MFDCF, read
+    >>> model = MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100))
+    >>> model, change = update_users(
+    ...     model,
+    ...     users={"user_id": ["ann"], "age": [30]},
+    ...     ratings={"user_id": ["ann"], "item_id": ["7"], "rating": [5]},
+    ... )
+    >>> change.users_added, len(model.recommend(user_ids=["ann"], k=3))
+    (['ann'], 3)
     """
     if users is None and ratings is None:
         raise SettingError("nothing is said of any user", hint="users or ratings, or both")

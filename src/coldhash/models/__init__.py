@@ -1,4 +1,12 @@
-"""Ratings and features -> a fitted model; one method per file. MODELS is the one table of them."""
+"""Ratings and features -> a fitted model; one method per file. MODELS is the one table of them.
+
+Examples
+--------
+>>> from coldhash import read
+>>> model = MODELS["popularity"]().fit(read("sample", n_users=200, n_items=60))
+>>> len(model.recommend({}, k=3))
+3
+"""
 
 from __future__ import annotations
 
@@ -26,7 +34,15 @@ from coldhash.recommend import Recommender
 
 
 class Model(Protocol):
-    """The settings of a method: frozen; `fit` gives a `Recommender`."""
+    """The settings of a method: frozen; `fit` gives a `Recommender`.
+
+    Examples
+    --------
+    >>> from coldhash import read
+    >>> settings: Model = MODELS["ridge"](ridge=100.0)
+    >>> settings.fit(read("sample", n_users=200, n_items=60)).name
+    'ridge'
+    """
 
     def __init__(self, **settings: Any) -> None: ...
 

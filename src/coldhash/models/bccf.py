@@ -38,7 +38,15 @@ from coldhash.recommend import Recommender
 
 @dataclass(frozen=True, kw_only=True)
 class BCCF:
-    """Settings of the relaxation, the rotation and the map."""
+    """Settings of the relaxation, the rotation and the map.
+
+    Examples
+    --------
+    >>> from coldhash import read
+    >>> model = BCCF(n_bits=32).fit(read("sample", n_users=200, n_items=60))
+    >>> model.name, model.bytes_per_item
+    ('bccf+map', 4)
+    """
 
     n_bits: int = 64  # r
     balance_weight: float = 0.01  # λ

@@ -39,7 +39,15 @@ EXACT = 1e-3  # the ridge of the map to the users' 1, which needs no shrinking
 
 @dataclass(frozen=True, kw_only=True)
 class BiasedMF:
-    """Settings of the factorisation and of the map."""
+    """Settings of the factorisation and of the map.
+
+    Examples
+    --------
+    >>> from coldhash import read
+    >>> model = BiasedMF(n_factors=4, n_rounds=3).fit(read("sample", n_users=200, n_items=60))
+    >>> model.name, model.has_codes
+    ('biased-mf', False)
+    """
 
     n_factors: int = 16
     ridge: float = 0.05  # λ, for each rating

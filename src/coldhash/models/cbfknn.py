@@ -46,7 +46,15 @@ MOST_USERS = 30_000  # a training user's vector of weights is as long as there a
 
 @dataclass(frozen=True, kw_only=True)
 class CBFKNN:
-    """Settings of the neighbourhood, and of the factors where the variant has them."""
+    """Settings of the neighbourhood, and of the factors where the variant has them.
+
+    Examples
+    --------
+    >>> from coldhash import read
+    >>> model = CBFKNN(n_neighbours=20).fit(read("sample", n_users=200, n_items=60))
+    >>> model.name, len(model.recommend({"age": 30}, k=3))
+    ('cbfknn', 3)
+    """
 
     variant: Variant = "votes"
     n_neighbours: int = 500  # K

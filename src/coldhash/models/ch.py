@@ -35,7 +35,15 @@ from coldhash.targets import RatingTarget, TargetKind
 
 @dataclass(frozen=True, kw_only=True)
 class CH:
-    """Settings of the iteration and of the map."""
+    """Settings of the iteration and of the map.
+
+    Examples
+    --------
+    >>> from coldhash import read
+    >>> model = CH(n_bits=32).fit(read("sample", n_users=200, n_items=60))
+    >>> model.name, model.bytes_per_item
+    ('ch+map', 4)
+    """
 
     n_bits: int = 64  # r
     n_rounds: int = 15

@@ -41,7 +41,15 @@ from coldhash.recommend import Recommender
 
 @dataclass(frozen=True, kw_only=True)
 class DCF:
-    """Settings of the method and of the map for strangers."""
+    """Settings of the method and of the map for strangers.
+
+    Examples
+    --------
+    >>> from coldhash import read
+    >>> model = DCF(n_bits=32).fit(read("sample", n_users=200, n_items=60))
+    >>> model.name, model.bytes_per_item
+    ('dcf+map', 4)
+    """
 
     n_bits: int = 64  # r
     balance_weight: float = 20.0  # α and β

@@ -41,7 +41,15 @@ from coldhash.recommend import Recommender
 
 @dataclass(frozen=True, kw_only=True)
 class DCMF:
-    """Settings of the method."""
+    """Settings of the method.
+
+    Examples
+    --------
+    >>> from coldhash import read
+    >>> model = DCMF(n_bits=32, rho=0.5).fit(read("sample", n_users=200, n_items=60))
+    >>> model.name, model.bytes_per_item
+    ('dcmf', 4)
+    """
 
     n_bits: int = 64  # r
     content_weight: float = 0.5  # η: how hard features pull on a code

@@ -43,7 +43,15 @@ from coldhash.recommend import Recommender
 
 @dataclass(frozen=True, kw_only=True)
 class DDL:
-    """Settings of the codes and of the network."""
+    """Settings of the codes and of the network.
+
+    Examples
+    --------
+    >>> from coldhash import read
+    >>> model = DDL(n_bits=32, hidden=(20,)).fit(read("sample", n_users=200, n_items=60))
+    >>> model.name, model.bytes_per_item
+    ('ddl', 4)
+    """
 
     n_bits: int = 64  # r
     content_weight: float = 1.0  # λ: how hard the network pulls on a code

@@ -54,7 +54,15 @@ NO_ENTRIES = np.zeros(0, dtype=np.int32), np.zeros(0)
 
 @dataclass(frozen=True, kw_only=True)
 class DFM:
-    """Settings of the method."""
+    """Settings of the method.
+
+    Examples
+    --------
+    >>> from coldhash import read
+    >>> model = DFM(n_bits=32, n_negatives=1).fit(read("sample", n_users=200, n_items=60))
+    >>> model.name, len(model.recommend({"age": 30}, k=3))
+    ('dfm', 3)
+    """
 
     n_bits: int = 64  # r
     use_user_id: bool = True  # False: users are their features alone

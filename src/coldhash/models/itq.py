@@ -51,7 +51,15 @@ class Mapped(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class ITQ:
-    """Settings of the factors, the rotation and the map."""
+    """Settings of the factors, the rotation and the map.
+
+    Examples
+    --------
+    >>> from coldhash import read
+    >>> model = ITQ(n_bits=32).fit(read("sample", n_users=200, n_items=60))
+    >>> model.name, model.bytes_per_item
+    ('itq+map', 4)
+    """
 
     n_bits: int = 64
     n_rounds: int = 50  # of the rotation

@@ -39,7 +39,15 @@ from coldhash.targets import TargetKind
 
 @dataclass(frozen=True, kw_only=True)
 class LSH:
-    """Settings of the tables."""
+    """Settings of the tables.
+
+    Examples
+    --------
+    >>> from coldhash import read
+    >>> model = LSH(n_tables=4).fit(read("sample", n_users=200, n_items=60))
+    >>> model.name, len(model.recommend({"gender": "female"}, k=3))
+    ('lsh', 3)
+    """
 
     n_tables: int = 10  # q
     n_hashes: int = 1  # p, to a table
@@ -88,7 +96,15 @@ class LSH:
 
 @dataclass(frozen=True, kw_only=True)
 class SignLSH:
-    """Settings of the codes of users, and of the vote."""
+    """Settings of the codes of users, and of the vote.
+
+    Examples
+    --------
+    >>> from coldhash import read
+    >>> model = SignLSH(n_neighbours=20).fit(read("sample", n_users=200, n_items=60))
+    >>> model.name, len(model.recommend({"gender": "female"}, k=3))
+    ('sign-lsh', 3)
+    """
 
     n_bits: int = 64
     n_neighbours: int = 650

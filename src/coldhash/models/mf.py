@@ -33,7 +33,15 @@ from coldhash.targets import RatingTarget, TargetKind
 
 @dataclass(frozen=True, kw_only=True)
 class MF:
-    """Settings of the factorisation and of the map."""
+    """Settings of the factorisation and of the map.
+
+    Examples
+    --------
+    >>> from coldhash import read
+    >>> model = MF(n_factors=8, bits_per_factor=8).fit(read("sample", n_users=200, n_items=60))
+    >>> model.name, model.has_codes
+    ('mf', False)
+    """
 
     n_factors: int = 16
     confidence: float = 5.0  # α

@@ -76,7 +76,15 @@ SETTLED = 2  # the round by which H has settled enough to choose the ridge
 
 @dataclass(frozen=True, kw_only=True)
 class MFDCF:
-    """Settings of the method; `fit` turns a data set into a `Recommender`."""
+    """Settings of the method; `fit` turns a data set into a `Recommender`.
+
+    Examples
+    --------
+    >>> from coldhash import read
+    >>> model = MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100), seed=0)
+    >>> model.name, model.bytes_per_item, len(model.recommend({"age": 30}, k=5))
+    ('mfdcf', 4, 5)
+    """
 
     n_bits: int = 64  # r
     fit_weight: float = 10.0  # α: how much ratings count

@@ -30,7 +30,15 @@ from coldhash.recommend import Recommender
 
 @dataclass(frozen=True, kw_only=True)
 class Popularity:
-    """Settings: the columns that make the cells, none for plain popularity."""
+    """Settings: the columns that make the cells, none for plain popularity.
+
+    Examples
+    --------
+    >>> from coldhash import read
+    >>> model = Popularity(cell=("gender",)).fit(read("sample", n_users=200, n_items=60))
+    >>> model.recommend([{"gender": "male"}, {}], k=3).fallback.tolist()
+    [False, True]
+    """
 
     cell: tuple[str, ...] = ()
     smoothing: float = 100.0

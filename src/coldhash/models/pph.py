@@ -37,7 +37,15 @@ from coldhash.recommend import Recommender
 
 @dataclass(frozen=True, kw_only=True)
 class PPH:
-    """Settings of the factorisation and of the map; codes are two bits longer than `n_bits`."""
+    """Settings of the factorisation and of the map; codes are two bits longer than `n_bits`.
+
+    Examples
+    --------
+    >>> from coldhash import read
+    >>> model = PPH(n_bits=62).fit(read("sample", n_users=200, n_items=60))
+    >>> model.name, model.bytes_per_item
+    ('pph+map', 8)
+    """
 
     n_bits: int = 62  # r: with the two for the length, one word
     length_weight: float = 85.0  # λ

@@ -27,7 +27,15 @@ from coldhash.recommend import Recommender
 
 @dataclass(frozen=True, kw_only=True)
 class Ridge:
-    """Settings: the strength of the shrinkage."""
+    """Settings: the strength of the shrinkage.
+
+    Examples
+    --------
+    >>> from coldhash import read
+    >>> model = Ridge(ridge=100.0).fit(read("sample", n_users=200, n_items=60))
+    >>> model.has_codes, len(model.recommend({"age": 30}, k=3))
+    (False, 3)
+    """
 
     ridge: float = 400.0  # λ
 

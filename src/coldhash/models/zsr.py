@@ -42,7 +42,15 @@ from coldhash.targets import RatingTarget, TargetKind
 
 @dataclass(frozen=True, kw_only=True)
 class ZSR:
-    """Settings of the method; `fit` turns a data set into a `Recommender`."""
+    """Settings of the method; `fit` turns a data set into a `Recommender`.
+
+    Examples
+    --------
+    >>> from coldhash import read
+    >>> model = ZSR(n_rounds=2).fit(read("sample", n_users=200, n_items=60))
+    >>> model.name, model.has_codes
+    ('zsr', False)
+    """
 
     encode_weight: float = 0.0075  # λ: how much what users do must tell what is known of them
     rank_weight: float = 450.0  # β

@@ -46,7 +46,14 @@ class Crowd:
 
 @dataclass(frozen=True)
 class Memory:
-    """All partitions in the memory of this process."""
+    """All partitions in the memory of this process.
+
+    Examples
+    --------
+    >>> from coldhash import MFDCF, read
+    >>> MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100), on=Memory()).name
+    'mfdcf'
+    """
 
     def partitions(self, data: Dataset | Prepared) -> InMemory:
         """Load the partitions."""

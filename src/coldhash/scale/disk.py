@@ -29,6 +29,16 @@ class Disk:
 
     A fit that was killed goes on from its last round if it is started again with the same folder.
     `memory`, such as "2GB", is what it may use: a partition that cannot fit is an error at once.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from coldhash import MFDCF, read
+    >>> data = read("sample", n_users=200, n_items=60)
+    >>> with TemporaryDirectory() as folder:
+    ...     streamed = MFDCF(n_bits=32).fit(data, on=Disk(folder))
+    >>> bool((streamed.items.packed == MFDCF(n_bits=32).fit(data).items.packed).all())
+    True
     """
 
     folder: Path | str

@@ -50,6 +50,16 @@ def prepare(
 
     Arguments as those of `Dataset.from_tables`; the tables of users and items are read into memory.
     Users are numbered as there: those of the table first, others in order of appearance.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     table = pa.table({"user_id": [1, 1, 2], "item_id": [7, 8, 7], "rating": [5, 1, 4]})
+    ...     pq.write_table(table, f"{folder}/r.parquet")
+    ...     parts = prepare(f"{folder}/r.parquet", f"{folder}/parts", part_users=1)
+    ...     parts.n_users, parts.n_ratings, parts.ends
+    (2, 3, (0, 1, 2))
     """
     if duplicates not in get_args(Duplicates):
         raise SettingError(

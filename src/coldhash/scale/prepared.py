@@ -60,7 +60,19 @@ class UsersFile:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A data set in partitions on disk; `Prepared.open` finds it."""
+    """A data set in partitions on disk; `Prepared.open` finds it.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from coldhash.scale.prepare import prepare
+    >>> with TemporaryDirectory() as folder:
+    ...     table = pa.table({"user_id": [1, 1, 2], "item_id": [7, 8, 7], "rating": [5, 1, 4]})
+    ...     pq.write_table(table, f"{folder}/r.parquet")
+    ...     _ = prepare(f"{folder}/r.parquet", f"{folder}/parts")
+    ...     Prepared.open(f"{folder}/parts").n_ratings
+    3
+    """
 
     folder: Path
     n_users: int

@@ -30,7 +30,17 @@ BYTES, WORDS = np.zeros(0, np.uint8), np.zeros(0, np.uint16)  # tell a kernel ho
 
 @dataclass(frozen=True, eq=False)
 class CodeIndex:
-    """Codes by position: n_bits / 8 bytes an item, and the order."""
+    """Codes by position: n_bits / 8 bytes an item, and the order.
+
+    Examples
+    --------
+    >>> from coldhash.codes import pack
+    >>> codes = np.array([[1, 1, 1, 1], [1, 1, -1, -1], [1, 1, 1, -1]])
+    >>> index = CodeIndex.of(pack(codes), n_bits=4, popularity=np.array([3, 2, 1]))
+    >>> rows, distances = index.hamming(pack(codes[:1]), k=2)
+    >>> rows.tolist(), distances.tolist()
+    ([[0, 2]], [[0, 1]])
+    """
 
     stripes: np.ndarray  # groups x bytes x 64, uint8
     order: np.ndarray  # position -> row, int32

@@ -59,6 +59,16 @@ def create_app(
 
     With a `token`, all requests need it but those for health and for the page. `log` takes an entry
     for each request.
+
+    Examples
+    --------
+    >>> from fastapi.testclient import TestClient
+    >>> from coldhash import MFDCF, read
+    >>> model = MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100))
+    >>> with TestClient(create_app(model, log=lambda entry: None)) as client:
+    ...     answer = client.post("/v1/recommend", json={"user": {"age": 30}, "k": 3})
+    >>> answer.status_code, len(answer.json()["items"])
+    (200, 3)
     """
     shelf = Shelf.of(source)
     limits = limits or Limits()

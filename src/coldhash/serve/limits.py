@@ -9,7 +9,13 @@ from coldhash.errors import SettingError
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Bounds on a request; what is beyond them is refused, with the bound in the answer."""
+    """Bounds on a request; what is beyond them is refused, with the bound in the answer.
+
+    Examples
+    --------
+    >>> Limits(max_k=50, timeout=5.0).max_k
+    50
+    """
 
     max_body: int = 1_000_000  # bytes
     max_k: int = 1000

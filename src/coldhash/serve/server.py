@@ -35,7 +35,13 @@ GRACE = 5  # seconds beyond the time limit of requests until a stopping server g
 
 @dataclass(frozen=True, kw_only=True)
 class Serving:
-    """What to serve, where, and how."""
+    """What to serve, where, and how.
+
+    Examples
+    --------
+    >>> Serving(file=Path("movies.coldhash"), port=0, workers=2).host
+    '127.0.0.1'
+    """
 
     file: Path
     host: str = "127.0.0.1"
@@ -54,7 +60,15 @@ class Serving:
 
 
 def serve(serving: Serving) -> None:
-    """Serve until the process is told to stop; requests that are running are answered first."""
+    """Serve until the process is told to stop; requests that are running are answered first.
+
+    Examples
+    --------
+    >>> serve(Serving(file=Path("missing.coldhash"), port=0))
+    Traceback (most recent call last):
+        ...
+    coldhash.errors.SourceError: cannot read missing.coldhash: No such file or directory
+    """
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a model to look for
     with _listening(serving.host, serving.port) as listener, contextlib.suppress(KeyboardInterrupt):

@@ -1,0 +1,74 @@
+"""The worked example of CONTRIBUTING.md works: a method in one file and one line."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+FILE, LINE = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+NAME = "likeness"
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    """The project with the file written and the line added, as the text says."""
+    folder = tmp_path_factory.mktemp("project")
+    for part in ("src", "tests"):
+        shutil.copytree(ROOT / part, folder / part)  # compiled kernels too
+    for part in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / part, folder / part)
+    models = folder / "src" / "coldhash" / "models"
+    assert f"`src/coldhash/models/{NAME}.py`" in TEXT
+    (models / f"{NAME}.py").write_text(FILE, encoding="utf-8")
+    table = (models / "__init__.py").read_text(encoding="utf-8")
+    imported = f"from coldhash.models.{NAME} import {NAME.title()}\n"
+    table = table.replace("from coldhash.models.lsh", imported + "from coldhash.models.lsh")
+    head = "MODELS: dict[str, type[Model]] = {\n"
+    assert head in table
+    (models / "__init__.py").write_text(table.replace(head, head + LINE), encoding="utf-8")
+    return folder
+
+
+def run(copy: Path, *command: str) -> str:
+    environment = os.environ | {"PYTHONPATH": str(copy / "src")}
+    done = subprocess.run(
+        [sys.executable, "-m", *command], cwd=copy, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_it_keeps_the_contract(copy):
+    told = run(
+        copy, "pytest", "tests/models/test_contract.py", "-k", NAME, "-q", "-p", "no:cacheprovider"
+    )
+    assert int(re.search(r"(\d+) passed", told)[1]) >= 10
+    run(copy, "pytest", "tests/test_architecture.py", "-k", NAME, "-q", "-p", "no:cacheprovider")
+
+
+def test_its_example_runs_and_it_is_written_as_we_write(copy):
+    run(copy, "pytest", "--doctest-modules", f"src/coldhash/models/{NAME}.py", "-q")
+    run(copy, "ruff", "check", "src/coldhash/models")
+    run(copy, "ruff", "format", "--check", "src/coldhash/models")
+
+
+def test_the_command_line_knows_it(copy):
+    run(copy, "coldhash", "fit", "--dataset", "sample", "--model", NAME, "--set", "contrast=0.8",
+        "--out", "m.coldhash")  # fmt: skip
+    answer = run(copy, "coldhash", "recommend", "m.coldhash", "--user", '{"age": 34}', "-k", "3")
+    assert len(answer.strip().splitlines()) >= 3
+    assert NAME in run(copy, "coldhash", "inspect", "m.coldhash")
+
+
+def test_it_is_judged(copy):
+    models = ("--models", f"{NAME},popularity", "--splits", "1")
+    told = run(copy, "coldhash", "evaluate", "--dataset", "sample", *models)
+    assert "ahead" in told  # what is known of strangers must be worth something
