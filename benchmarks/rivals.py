@@ -107,8 +107,8 @@ def by_rows(scores: np.ndarray) -> Score:
 
 
 IRSPACK = [  # (which ratings, alpha0, reg, lambda_user_feature)
-    (everything, 0.1, 0.015, 3000.0),
     (favourites, 1.0, 0.01, 1000.0),
+    (everything, 0.1, 0.015, 3000.0),
     (everything, 0.3, 0.01, 10000.0),
 ]
 
@@ -146,20 +146,9 @@ def lightfm_warp(
     """Fit LightFM on favourites with the WARP loss; its other settings are its defaults."""
     from lightfm import LightFM  # built from source, so that it may be missing
 
-    model = LightFM(no_components=components, loss="warp", random_state=0)
+    features = csr_matrix(people.train)
+    if own_vectors:
+        features = csr_matrix(hstack([features, identity(len(people.train))]))
     liked = favourites(train.ratings.matrix, train.ratings.scale[1])
-    model.fit(
-        liked.tocoo(),
-        user_features=lightfm_features(people.train, own_vectors, len(people.train)),
-        epochs=epochs,
-        num_threads=2,
-    )
-    return model
-
-
-def lightfm_features(features: np.ndarray, own_vectors: bool, n_train: int) -> csr_matrix:
-    """Give features as LightFM wants them; strangers have no vector of their own."""
-    if not own_vectors:
-        return csr_matrix(features)
-    own = identity(n_train) if len(features) == n_train else csr_matrix((len(features), n_train))
-    return csr_matrix(hstack([features, own]))
+    model = LightFM(no_components=components, loss="warp", random_state=0)
+    return model.fit(liked.tocoo(), user_features=features, epochs=epochs, num_threads=2)
