@@ -8,18 +8,16 @@ from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
-from rivals import People, als, favourites, irspack_models, weighted
+from rivals import IRSPACK, People, als, by_rows, favourites, irspack_ials, weighted
 from table import Row, finish, options
 
 from coldhash import Dataset, read, split_cold_users
 from coldhash.errors import CodeCollapse
 from coldhash.evaluate.metrics import accuracy_at
-from coldhash.evaluate.protocol import BLOCK, Trial, make_trial, rank
+from coldhash.evaluate.protocol import Trial, make_trial, rank, scorer
 from coldhash.models.mfdcf import MFDCF
 from coldhash.models.popularity import Popularity
 from coldhash.models.ridge import Ridge
-
-Means = dict[str, float]
 
 
 class Scores:
@@ -37,53 +35,44 @@ class Scores:
     def mean(self, name: str, k: int = 10) -> float:
         return float(np.mean([value[k] for value in self.values[name]]))
 
-    def row(self, what: str, ours: str, peers: list[str], target: str, k: int = 10) -> Row:
-        return Row(what, self.mean(ours, k), max(self.mean(peer, k) for peer in peers), target)
-
-
-def by_rows(scores: np.ndarray):
-    """Give ready-made scores block by block, in the order in which `rank` asks."""
-    starts = iter(range(0, len(scores), BLOCK))
-    return lambda people, _: scores[(at := next(starts)) : at + people.num_rows]
-
-
-def by_model(model, how: str = "real", with_history: bool = True):
-    return lambda people, history: model.score(
-        model.encode(people, history if with_history else None), how
-    )
+    def row(
+        self, what: str, ours: str, peers: list[str], target: str, against: str = "", k: int = 10
+    ) -> Row:
+        best = max(self.mean(peer, k) for peer in peers)
+        return Row(what, self.mean(ours, k), best, target, against)
 
 
 def strangers(scores: Scores, train: Dataset, cold: Dataset, seed: int) -> None:
     trial = make_trial(train, cold, seed=seed)
     people, highest = People(train, cold), train.ratings.scale[1]
-    scores.add("popularity", trial, by_model(Popularity().fit(train)))
-    scores.add("ridge", trial, by_model(Ridge(ridge=100.0).fit(train)))
+    scores.add("popularity", trial, scorer(Popularity().fit(train)))
+    scores.add("ridge", trial, scorer(Ridge(ridge=100.0).fit(train)))
     for name, pick in (("favourites", favourites), ("weighted", weighted)):
         matrix = pick(train.ratings.matrix, highest)
         scores.add(f"als8 int8 {name}", trial, by_rows(people.mapped(als(matrix, 8), int8=True)))
         scores.add(f"als16 {name}", trial, by_rows(people.mapped(als(matrix, 16))))
     for n_bits in (8, 16, 64, 128):
         model = MFDCF(n_bits=n_bits).fit(train)
-        scores.add(f"real {n_bits}", trial, by_model(model))
-        scores.add(f"hamming {n_bits}", trial, by_model(model, "hamming"))
+        scores.add(f"real {n_bits}", trial, scorer(model))
+        scores.add(f"hamming {n_bits}", trial, scorer(model, "hamming"))
 
 
 def with_history(scores: Scores, train: Dataset, cold: Dataset, seed: int) -> None:
     people, highest = People(train, cold), train.ratings.scale[1]
-    model = MFDCF().fit(train)
+    scored = scorer(MFDCF().fit(train))
     refolded = {
         "als16": (weighted, als(weighted(train.ratings.matrix, highest), 16)),
         "als64": (favourites, als(favourites(train.ratings.matrix, highest), 64)),
     }
-    rivals = irspack_models(train, people)
+    rivals = [(setting[0], irspack_ials(train, people, *setting)) for setting in IRSPACK]
     rows = np.arange(len(people.cold))
     for n_given in (0, 1, 5, 20):
         trial = make_trial(train, cold, n_given=n_given, seed=seed)
         given = trial.history
         if given is None:
             given = cold.ratings.where(np.zeros(len(cold.ratings), dtype=bool)).matrix
-        scores.add(f"ours {n_given}", trial, by_model(model))
-        scores.add(f"ours zero {n_given}", trial, by_model(model, with_history=False))
+        scores.add(f"ours {n_given}", trial, scored)
+        scores.add(f"ours zero {n_given}", trial, lambda people, _: scored(people, None))
         for name, (pick, fitted) in refolded.items():
             if n_given:
                 factors = fitted.recalculate_user(rows, pick(given, highest))
@@ -105,13 +94,17 @@ def movielens(folder: Path, seeds: range) -> list[Row]:
     int8, float16 = ([f"{name} favourites", f"{name} weighted"] for name in ("als8 int8", "als16"))
     return [
         cold.row("64 bits / ridge", "real 64", ["ridge"], ">= 1"),
-        cold.row("64 bits / 8 int8 ALS factors + map", "real 64", int8, ">= 1"),
-        cold.row("64 bits / 16 float ALS factors + map", "real 64", float16, ">= 0.995"),
+        cold.row("64 bits / 8 int8 ALS factors + map", "real 64", int8, ">= 1", "implicit"),
+        cold.row(
+            "64 bits / 16 float ALS factors + map", "real 64", float16, ">= 0.995", "implicit"
+        ),
         cold.row("16 bits / ridge", "real 16", ["ridge"], ">= 0.965"),
         cold.row("8 bits / popularity", "real 8", ["popularity"], ">= 1.03"),
         cold.row("128 bits, Hamming / ridge", "hamming 128", ["ridge"], ">= 0.98"),
         cold.row("64 bits, Hamming / popularity", "hamming 64", ["popularity"], ">= 1.06"),
-        cold.row("64 bits, Hamming / popularity @50", "hamming 64", ["popularity"], ">= 1.04", 50),
+        cold.row(
+            "64 bits, Hamming / popularity @50", "hamming 64", ["popularity"], ">= 1.04", k=50
+        ),
         *[
             history.row(f"{n} ratings given / none", f"ours {n}", [f"ours zero {n}"], target)
             for n, target in ((1, ">= 1.05"), (5, ">= 1.16"), (20, ">= 1.35"))
@@ -122,6 +115,7 @@ def movielens(folder: Path, seeds: range) -> list[Row]:
                 f"ours {n}",
                 [f"als16 {n}", f"als64 {n}"],
                 ">= 1",
+                "implicit",
             )
             for n in (1, 5, 20)
         ],
@@ -131,6 +125,7 @@ def movielens(folder: Path, seeds: range) -> list[Row]:
                 f"ours {n}",
                 [f"{name} {n}" for name in irspack],
                 target,
+                "irspack",
             )
             for n, target in ((0, ">= 1.02"), (5, ">= 1.05"), (20, ">= 1.02"))
         ],
@@ -144,19 +139,18 @@ def book_crossing(folder: Path, seeds: range) -> list[Row]:
         print(f"book-crossing, split {seed}", file=sys.stderr)
         train, cold = split_cold_users(data, seed=seed)
         trial = make_trial(train, cold, seed=seed)
-        scores.add("popularity", trial, by_model(Popularity().fit(train)))
-        scores.add("real 64", trial, by_model(MFDCF().fit(train)))
+        scores.add("popularity", trial, scorer(Popularity().fit(train)))
+        scores.add("real 64", trial, scorer(MFDCF().fit(train)))
     return [
-        scores.row(f"Book-Crossing, 64 bits / popularity @{k}", "real 64", ["popularity"],
-                   ">= 1.01", k)
+        scores.row(
+            f"Book-Crossing, 64 bits / popularity @{k}", "real 64", ["popularity"], ">= 1.01", k=k
+        )
         for k in (5, 10, 20, 50)
-    ]  # fmt: skip
+    ]
 
 
 def main() -> None:
-    args = options(__doc__ or "")
-    if args.data is None:
-        sys.exit("say where the data sets are: --data FOLDER or COLDHASH_DATA")
+    args = options(__doc__ or "", needs_data=True)
     warnings.simplefilter("ignore", CodeCollapse)
     seeds = range(1 if args.quick else 5)
     finish(movielens(args.data, seeds) + book_crossing(args.data, seeds), args.out)

@@ -21,7 +21,6 @@ from coldhash.evaluate.cold_items import (
 )
 from coldhash.living.items import add_items
 
-FILES = {"ml-1m": "ml-1m.zip", "book-crossing": "BX-CSV-Dump.zip"}
 FIRST = (1, 5, 20)  # ratings that a cold item may have got
 
 
@@ -73,12 +72,10 @@ def one_split(data: Dataset, seed: int) -> dict[str, float]:
 
 
 def main() -> None:
-    args = options(__doc__ or "")
-    if args.data is None:
-        sys.exit("say where the data sets are: --data FOLDER or COLDHASH_DATA")
+    args = options(__doc__ or "", needs_data=True)
     rows = []
-    for name, file in FILES.items():
-        data = read(name, f"{args.data}/{file}")
+    for name in ("ml-1m", "book-crossing"):
+        data = read(name, args.data)
         found = [one_split(data, seed) for seed in range(1 if args.quick else 3)]
         print(f"{name}: Accuracy@10 by split, and its mean")
         for what in found[0]:

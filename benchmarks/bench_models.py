@@ -98,9 +98,7 @@ def show(found: dict[str, list[float]]) -> None:
 
 
 def main() -> None:
-    args = options(__doc__ or "")
-    if args.data is None:
-        sys.exit("say where the data sets are: --data FOLDER or COLDHASH_DATA")
+    args = options(__doc__ or "", needs_data=True)
     found: dict[str, list[float]] = {}
     for name in QUICK if args.quick else CASES:
         method, settings = CASES[name]
@@ -108,9 +106,8 @@ def main() -> None:
         found[name] = child(CHILD, method, json.dumps(settings), str(args.data))  # type: ignore[assignment]
     als_seconds = float(child(ALS, str(args.data), str(Path(__file__).parent)))  # type: ignore[arg-type]
     show(found)
-    rows = [
-        Row("DCF, 3 sweeps x 10 rounds / implicit ALS", found["dcf+map"][0], als_seconds, "<= 3")
-    ]
+    what = "DCF, 3 sweeps x 10 rounds / implicit ALS"
+    rows = [Row(what, found["dcf+map"][0], als_seconds, "<= 3", "implicit")]
     rows += [
         Row(f"{name}: seconds / 60", found[name][0], 60.0, "<= 1")
         for name in ("ddl", "dfm")

@@ -29,7 +29,8 @@ def reading_ml_1m(data: Path, repeats: int) -> Row:
             },
             repeats,
         )
-    return Row("read ml-1m.zip / pandas python engine", times["ours"], times["peer"], "<= 0.125")
+    what = "read ml-1m.zip / pandas python engine"
+    return Row(what, times["ours"], times["peer"], "<= 0.125", "pandas")
 
 
 def reading_csv(n_ratings: int, repeats: int) -> list[Row]:
@@ -58,7 +59,7 @@ def reading_csv(n_ratings: int, repeats: int) -> list[Row]:
     megabytes = int(run.stdout) / 1024
     what = f"read a CSV of {n_ratings:,} ratings"
     return [
-        Row(f"{what} / pyarrow + CSR", times["ours"], times["peer"], "<= 2"),
+        Row(f"{what} / pyarrow + CSR", times["ours"], times["peer"], "<= 2", "pyarrow"),
         Row(f"{what}: peak MB / 2,000", megabytes, 2000.0, "<= 1"),
     ]
 
@@ -76,8 +77,8 @@ def starting(repeats: int) -> list[Row]:
         repeats,
     )
     return [
-        Row("import coldhash / import numpy", times["package"], times["numpy"], "<= 1.3"),
-        Row("coldhash --help / import numpy", times["help"], times["numpy"], "<= 2"),
+        Row("import coldhash / import numpy", times["package"], times["numpy"], "<= 1.3", "numpy"),
+        Row("coldhash --help / import numpy", times["help"], times["numpy"], "<= 2", "numpy"),
     ]
 
 

@@ -6,10 +6,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-from table import Row, finish, options
+from table import Row, best_times, finish, options
 
 from coldhash import MFDCF, load, read
 
@@ -29,12 +30,8 @@ def median_microseconds(model, person: dict, repeats: int) -> float:
 
 def command_seconds(file: Path, repeats: int) -> float:
     command = [sys.executable, "-m", "coldhash", "recommend", str(file), "--user", '{"age": 25}']
-    best = float("inf")
-    for _ in range(repeats + 1):
-        start = time.perf_counter()
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        best = min(best, time.perf_counter() - start)
-    return best
+    run = partial(subprocess.run, command, check=True, stdout=subprocess.DEVNULL)
+    return best_times({"command": run}, repeats + 1)["command"]
 
 
 def main() -> None:

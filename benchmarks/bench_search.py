@@ -27,6 +27,8 @@ from coldhash.search.index import CodeIndex
 BATCHES = {4_000: 1000, 100_000: 1000, 1_000_000: 200, 10_000_000: 20}
 HAMMING = {4_000: "<= 0.6", 100_000: "<= 0.4", 1_000_000: "<= 0.4", 10_000_000: "<= 0.6"}
 DENSE = 1_000_000  # items up to which there is a copy in float32
+FAISS = "faiss-cpu"
+PACKAGES = {"BLAS product": "numpy", "implicit": "implicit", "FAISS": FAISS}
 SECONDS = 0.4  # for all turns of a race, but for two at least
 N_SEEN = 500
 
@@ -39,6 +41,10 @@ def race(functions: dict[str, Callable[[], object]]) -> dict[str, float]:
         best = {name: min(best[name], again[name]) for name in functions}
         turns += 1
     return {name: 1e6 * seconds for name, seconds in best.items()}
+
+
+def asked(queries: np.ndarray) -> str:
+    return "one query" if len(queries) == 1 else "batch"
 
 
 class Catalogue:
@@ -79,7 +85,9 @@ class Catalogue:
                 "peer": lambda: self.binary.search(as_bytes, k),
             }
         )
-        return Row(f"{what} / FAISS", times["ours"], times["peer"], HAMMING[self.n_items])
+        family = f"Hamming, {self.n_bits} bits, {self.n_items:,} items, {asked(codes)} / FAISS"
+        target = HAMMING[self.n_items]
+        return Row(f"{what} / FAISS", times["ours"], times["peer"], target, FAISS, family)
 
     def filtered(self, what: str, codes: np.ndarray, threads: int) -> Row:
         as_bytes = codes.view(np.uint8)
@@ -92,7 +100,8 @@ class Catalogue:
                 "peer": lambda: self.binary.search(as_bytes, 10, params=wanted),
             }
         )
-        return Row(f"{what} / FAISS", times["ours"], times["peer"], "<= 0.25")
+        family = f"Hamming, {N_SEEN} seen, {self.n_items:,} items / FAISS"
+        return Row(f"{what} / FAISS", times["ours"], times["peer"], "<= 0.25", FAISS, family)
 
     def real(
         self, what: str, codes: np.ndarray, vectors: np.ndarray, k: int, threads: int
@@ -103,7 +112,14 @@ class Catalogue:
                 "own Hamming": lambda: self.index.hamming(codes, k, threads=threads),
             }
         )
-        yield Row(f"{what} / own Hamming", times["ours"], times["own Hamming"], "<= 5")
+        family = f"real, {self.n_items:,} items"
+        yield Row(
+            f"{what} / own Hamming",
+            times["ours"],
+            times["own Hamming"],
+            "<= 5",
+            family=f"{family} / own Hamming",
+        )
         dense = self.dense
         if dense is None:
             return
@@ -117,7 +133,14 @@ class Catalogue:
             functions = {"ours": lambda: self.index.weighted(vectors, k, threads=threads)}
             times = race(functions | {name: peer})
             target = "<= 0.1667" if len(vectors) == 1 else "<= 0.3333"
-            yield Row(f"{what} / {name}", times["ours"], times[name], target)
+            yield Row(
+                f"{what} / {name}",
+                times["ours"],
+                times[name],
+                target,
+                PACKAGES[name],
+                f"{family}, {asked(vectors)} / {name}",
+            )
 
     def reading(self, threads: int) -> Row:
         """Compare the speed of reading memory, in GB/s a thread, with that of numpy's sum."""
@@ -131,7 +154,7 @@ class Catalogue:
             )
         speeds = {name: self.packed.nbytes / 1e3 / times[name] / threads for name in times}
         what = f"GB/s a thread, {self.n_bits} bits, {self.n_items:,} items, {threads} threads"
-        return Row(f"{what} / numpy sum", speeds["ours"], speeds["peer"], ">= 0.6")
+        return Row(f"{what} / numpy sum", speeds["ours"], speeds["peer"], ">= 0.6", "numpy")
 
 
 def main() -> None:

@@ -80,7 +80,7 @@ def speed(file: Path, quick: bool) -> list[Row]:
     late, late_constant, _ = (float(np.median(each)) for each in slowest)
     return [
         Row("requests a second / a constant answer", ours, constant, ">= 0.7"),
-        Row("... nobody like anybody before / constant", new, constant, ">= 0.5"),
+        Row("requests a second, no two alike / constant", new, constant, ">= 0.5"),
         Row(f"p99 ms, {CONNECTIONS} connections / constant", late, late_constant, "<= 3"),
     ]
 

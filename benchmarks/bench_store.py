@@ -103,9 +103,9 @@ def measured(path: Path, small: Path, repeats: int) -> list[Row]:
     return [
         Row("load, verify=False: ms / 50", quick["seconds"] * 1000, 50, "<= 1"),
         Row("load, verify=False: private MB / 50", quick["loaded"], 50, "<= 1"),
-        Row("... and after answers: private MB / 50", quick["asked"], 50, "<= 1"),
+        Row("load, verify=False, and answers: private MB / 50", quick["asked"], 50, "<= 1"),
         Row("load: private MB / 50", sure["loaded"], 50, "<= 1"),
-        Row("... and after answers: private MB / 50", sure["asked"], 50, "<= 1"),
+        Row("load and answers: private MB / 50", sure["asked"], 50, "<= 1"),
         Row("load: GB/s / SHA-256 of the file", speed, bound, ">= 0.9"),
     ]
 

@@ -1,4 +1,4 @@
-"""What a practitioner would use instead: implicit's ALS and irspack's feature-aware iALS.
+"""What a practitioner would use instead: implicit's ALS, irspack's feature-aware iALS, LightFM.
 
 Their settings were chosen on users held out of the training part (docs/paper.md says how); where
 several settings are listed, the best on the test users counts, which favours the rival.
@@ -9,18 +9,23 @@ from __future__ import annotations
 import contextlib
 import io
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from implicit.als import AlternatingLeastSquares
 from irspack import IALSRecommender
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_matrix, hstack, identity
 from threadpoolctl import threadpool_limits
 
 from coldhash import Dataset
 from coldhash.encoders.stack import stacked
+from coldhash.evaluate.protocol import BLOCK, Score
 from coldhash.features.fitting import fit_features
 from coldhash.models.ridge import solve_ridge, stranger_groups
 from coldhash.targets import RatingTarget
+
+Pick = Callable[[Any, float], csr_matrix]  # which ratings a rival learns from, and their weights
 
 
 def as_implicit(matrix: object) -> csr_matrix:
@@ -72,44 +77,78 @@ class People:
     """The features that strangers have, as the rivals want them."""
 
     def __init__(self, train: Dataset, cold: Dataset) -> None:
-        encoder = fit_features(train)
-        groups = stranger_groups(encoder)
-        self.train = stacked(encoder.apply(train.users), groups)
-        self.cold = stacked(encoder.apply(cold.users), groups)
+        self.encoder = fit_features(train)
+        self.groups = stranger_groups(self.encoder)
+        self.train = self.of(train.users)
+        self.cold = self.of(cold.users)
+
+    def of(self, people: Any) -> np.ndarray:
+        """Give people's features side by side."""
+        return stacked(self.encoder.apply(people), self.groups)
+
+    def to_factors(self, model: AlternatingLeastSquares) -> np.ndarray:
+        """Learn to predict user factors from features, by ridge regression."""
+        found = solve_ridge(self.train, self.train.T @ model.user_factors, 30.0)
+        return found.astype(np.float32)
 
     def mapped(self, model: AlternatingLeastSquares, int8: bool = False) -> np.ndarray:
-        """Score with user factors predicted from features by ridge regression."""
+        """Score with user factors predicted from features."""
         items = model.item_factors
         if int8:
             scale = np.abs(items).max(axis=0) / 127
             items = np.rint(items / scale).astype(np.int8) * scale
-        to_factors = solve_ridge(self.train, self.train.T @ model.user_factors, 30.0)
-        return (self.cold @ to_factors).astype(np.float32) @ items.T.astype(np.float32)
+        return self.cold @ self.to_factors(model) @ items.T.astype(np.float32)
+
+
+def by_rows(scores: np.ndarray) -> Score:
+    """Give ready-made scores block by block, in the order in which `rank` asks."""
+    starts = iter(range(0, len(scores), BLOCK))
+    return lambda people, _: scores[(at := next(starts)) : at + people.num_rows]
 
 
 IRSPACK = [  # (which ratings, alpha0, reg, lambda_user_feature)
-    (everything, 0.1, 0.015, 3000.0),
     (favourites, 1.0, 0.01, 1000.0),
+    (everything, 0.1, 0.015, 3000.0),
     (everything, 0.3, 0.01, 10000.0),
 ]
 
 
-def irspack_models(train: Dataset, people: People) -> list[tuple[object, IALSRecommender]]:
-    """Fit irspack's iALS with user features, 64 components, by each setting."""
-    fitted = []
-    highest = train.ratings.scale[1]
-    for pick, alpha0, reg, strength in IRSPACK:
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            model = IALSRecommender(
-                pick(train.ratings.matrix, highest),
-                n_components=64,
-                alpha0=alpha0,
-                reg=reg,
-                user_features=people.train,
-                lambda_user_feature=strength,
-                n_threads=2,
-                train_epochs=12,
-            )
-            model.learn()
-        fitted.append((pick, model))
-    return fitted
+def irspack_ials(
+    train: Dataset, people: People, pick: Pick, alpha0: float, reg: float, strength: float
+) -> IALSRecommender:
+    """Fit irspack's iALS with user features, 64 components."""
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        model = IALSRecommender(
+            pick(train.ratings.matrix, train.ratings.scale[1]),
+            n_components=64,
+            alpha0=alpha0,
+            reg=reg,
+            user_features=people.train,
+            lambda_user_feature=strength,
+            n_threads=2,
+            train_epochs=12,
+        )
+        model.learn()
+    return model
+
+
+LIGHTFM = [  # (components, epochs, whether each training user has a vector beside the features')
+    (10, 10, True),
+    (10, 30, True),
+    (10, 10, False),
+    (32, 10, True),
+]
+
+
+def lightfm_warp(
+    train: Dataset, people: People, components: int, epochs: int, own_vectors: bool
+) -> Any:
+    """Fit LightFM on favourites with the WARP loss; its other settings are its defaults."""
+    from lightfm import LightFM  # built from source, so that it may be missing
+
+    features = csr_matrix(people.train)
+    if own_vectors:
+        features = csr_matrix(hstack([features, identity(len(people.train))]))
+    liked = favourites(train.ratings.matrix, train.ratings.scale[1])
+    model = LightFM(no_components=components, loss="warp", random_state=0)
+    return model.fit(liked.tocoo(), user_features=features, epochs=epochs, num_threads=2)

@@ -10,7 +10,11 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+LOAD = os.getloadavg()[0]  # of the machine before the benchmark: how far to trust its times
 
 
 @dataclass
@@ -21,6 +25,8 @@ class Row:
     ours: float
     peer: float
     target: str  # such as "<= 0.2"
+    against: str = ""  # the package that the peer is of, as pip calls it; none for a fixed bound
+    family: str = ""  # rows of one family share a line of docs/benchmarks.md
 
     @property
     def ratio(self) -> float:
@@ -34,15 +40,23 @@ class Row:
         return self.ratio <= float(bound) if sign == "<=" else self.ratio >= float(bound)
 
 
-def options(about: str) -> argparse.Namespace:
-    """Parse what every benchmark takes."""
-    parser = argparse.ArgumentParser(description=about)
-    parser.add_argument("--quick", action="store_true", help="smaller sizes, fewer repeats")
-    parser.add_argument("--out", type=Path, help="write the table as JSON")
-    parser.add_argument(
+def parser(about: str) -> argparse.ArgumentParser:
+    """Know the options that every benchmark takes."""
+    made = argparse.ArgumentParser(description=about)
+    made.add_argument("--quick", action="store_true", help="smaller sizes, fewer repeats")
+    made.add_argument("--out", type=Path, help="write the table as JSON")
+    made.add_argument(
         "--data", type=Path, default=os.environ.get("COLDHASH_DATA"), help="folder of the data sets"
     )
-    return parser.parse_args()
+    return made
+
+
+def options(about: str, needs_data: bool = False) -> argparse.Namespace:
+    """Parse what every benchmark takes."""
+    args = parser(about).parse_args()
+    if needs_data and args.data is None:
+        sys.exit("say where the data sets are: --data FOLDER or COLDHASH_DATA")
+    return args
 
 
 def best_times(functions: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
@@ -56,9 +70,14 @@ def best_times(functions: dict[str, Callable[[], object]], repeats: int) -> dict
     return best
 
 
-def finish(rows: list[Row], out: Path | None) -> None:
-    """Print the table, write it, and exit with 1 where a target is missed."""
-    width = max(len(row.what) for row in rows)
+def finish(
+    rows: list[Row], out: Path | None, beside: list[dict[str, object]] | None = None
+) -> None:
+    """Print the table, write it, and exit with 1 where a target is missed.
+
+    `beside` is a second table, of methods side by side without targets: the caller prints it.
+    """
+    width = max((len(row.what) for row in rows), default=4)
     print(f"{'what':{width}}  {'ours':>10}  {'peer':>10}  {'ratio':>8}  {'target':>9}  holds")
     for row in rows:
         print(
@@ -66,11 +85,65 @@ def finish(rows: list[Row], out: Path | None) -> None:
             f"{row.target:>9}  {'yes' if row.holds else 'NO'}"
         )
     if out is not None:
-        facts = {
-            "machine": platform.processor() or platform.machine(),
-            "cores": os.cpu_count(),
-            "python": platform.python_version(),
-            "rows": [asdict(row) | {"ratio": row.ratio, "holds": row.holds} for row in rows],
-        }
+        facts = circumstances() | {"rows": [written(row) for row in rows], "beside": beside or []}
+        out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps(facts, indent=1))
     sys.exit(0 if all(row.holds for row in rows) else 1)
+
+
+def written(row: Row) -> dict[str, object]:
+    """Give a row as it is written: with what follows from it, and the version of the peer."""
+    return asdict(row) | {
+        "ratio": row.ratio,
+        "holds": row.holds,
+        "against": with_version(row.against),
+    }
+
+
+def with_version(package: str) -> str:
+    """Name a package with the version that is installed."""
+    try:
+        return f"{package} {version(package)}" if package else ""
+    except PackageNotFoundError:  # part of an installed one, or of the machine
+        return package
+
+
+def circumstances() -> dict[str, object]:
+    """Say when, how and on what it was measured."""
+    return {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "command": command(sys.argv),
+        "quick": "--quick" in sys.argv,
+        "machine": processor(),
+        "cores": os.cpu_count(),
+        "load": LOAD,
+        "python": platform.python_version(),
+        "numpy": version("numpy"),
+    }
+
+
+def command(arguments: list[str]) -> str:
+    """Give the command without the folders of this machine, and without where results go."""
+    kept, given = [], iter(arguments[1:])
+    for argument in given:
+        name, _, value = argument.partition("=")
+        if name == "--out":
+            if not value:
+                next(given, None)
+        elif name == "--data":
+            kept += ["--data", "DIR"]
+            if not value:
+                next(given, None)
+        else:
+            kept.append(argument)
+    return " ".join([Path(arguments[0]).name, *kept])
+
+
+def processor() -> str:
+    """Name the kind of CPU."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
