@@ -16,6 +16,8 @@ TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 FILE, LINE = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 NAME = "likeness"
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory):

@@ -115,6 +115,7 @@ def test_what_the_documents_import_is_public():
     assert [each for each in imports if each[2] not in PUBLIC.get(each[1], [])] == []
 
 
+@pytest.mark.slow
 def test_the_pages_of_the_reference_are_made(tmp_path):
     script = [sys.executable, str(ROOT / "docs" / "api.py"), str(tmp_path)]
     run = subprocess.run(script, capture_output=True, text=True)

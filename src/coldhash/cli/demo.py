@@ -39,6 +39,7 @@ def demo(
     say("A made-up world: 2,000 users, 1,000 items. A fifth of the users are set aside, three")
     say("times over: nobody has seen their ratings. All that is known of them is their age,")
     say("gender, occupation and city. Which items will they like?")
+    say("(The first run compiles, which may take a minute or two; the result is kept.)")
     data = read("sample")
     found = beside(data, {name: MODELS[name]() for name in METHODS}, splits=3)
     print("Accuracy@10 for strangers (a favourite among the items that they have not rated):")
