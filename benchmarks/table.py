@@ -77,8 +77,9 @@ def finish(
 
     `beside` is a second table, of methods side by side without targets: the caller prints it.
     """
-    width = max((len(row.what) for row in rows), default=4)
-    print(f"{'what':{width}}  {'ours':>10}  {'peer':>10}  {'ratio':>8}  {'target':>9}  holds")
+    width = max((len(row.what) for row in rows), default=0)
+    if rows:
+        print(f"{'what':{width}}  {'ours':>10}  {'peer':>10}  {'ratio':>8}  {'target':>9}  holds")
     for row in rows:
         print(
             f"{row.what:{width}}  {row.ours:10.4g}  {row.peer:10.4g}  {row.ratio:8.3f}  "
