@@ -6,6 +6,7 @@ import tempfile
 
 import numpy as np
 from numba import set_num_threads
+from threadpoolctl import threadpool_limits
 
 from coldhash import Dataset, load
 from coldhash.recommend import Recommender
@@ -39,9 +40,11 @@ def check_same_seed_same_model(settings, data: Dataset) -> None:
 
 def check_threads_do_not_matter(settings, data: Dataset) -> None:
     set_num_threads(1)
-    alone = settings.fit(data, seed=1)
+    with threadpool_limits(1, "blas"):
+        alone = settings.fit(data, seed=1)
     set_num_threads(2)
-    same(alone, settings.fit(data, seed=1))
+    with threadpool_limits(2, "blas"):
+        same(alone, settings.fit(data, seed=1))
 
 
 def check_the_data_is_left_alone(settings, data: Dataset) -> None:
