@@ -66,10 +66,12 @@ def check_nobody_depends_on_the_batch(settings, data: Dataset) -> None:
     model = settings.fit(data, seed=0)
     people = [dict(person, history={"3": 5, "9": 2}) for person in PEOPLE] + PEOPLE
     together = model.encode(people)
+    scores = model.score(together)
     for row, person in enumerate(people):
         alone = model.encode(person)
         np.testing.assert_array_equal(alone.vectors[0], together.vectors[row])
         assert alone.fallback[0] == together.fallback[row]
+        np.testing.assert_array_equal(model.score(alone)[0], scores[row])
 
 
 def check_what_is_missing_might_as_well_not_be_there(settings, data: Dataset) -> None:
