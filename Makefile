@@ -2,16 +2,37 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-fast check format docs bench clean
+# two processes; the tests of a file stay together, because they share what was fitted for them
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
+
+.PHONY: demo test test-fast coverage mutation check format docs bench clean
 
 demo: .venv/demo.done  ## fit on the embedded sample, judge it, open the page
 	$(BIN)/coldhash demo
 
 test: .venv/dev.done  ## run all tests
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 test-fast: .venv/dev.done  ## run the tests that take no more than a few seconds
-	$(BIN)/python -m pytest -m "not slow"
+	$(PYTEST) -m "not slow"
+
+# Lines of compiled kernels are seen where they run as plain Python: in tests that compare the two,
+# and in a second run of the tests of the search, with nothing compiled. The generator of LLVM code
+# runs when kernels are compiled, so that run begins without a cache of them.
+coverage: .venv/dev.done  ## which lines the tests run; fails below 95%
+	rm -rf build/coverage && mkdir -p build/coverage
+	$(BIN)/coverage run -m pytest -n 2 --dist loadfile
+	NUMBA_CACHE_DIR=build/coverage/numba $(BIN)/coverage run -m pytest tests/search
+	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest -m "not compiled" tests/search
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
+mutation: .venv/dev.done  ## whether the tests see mistakes put into metrics, codes and model file
+	rm -rf mutants
+	NUMBA_DISABLE_JIT=1 $(BIN)/mutmut run
+	$(BIN)/mutmut results
+	$(BIN)/mutmut export-cicd-stats
+	$(BIN)/python -m json.tool mutants/mutmut-cicd-stats.json
 
 check: .venv/dev.done  ## lint, format and types
 	$(BIN)/ruff check .
@@ -34,7 +55,7 @@ bench: .venv/bench.done .venv/lightfm.done  ## measure beside the peers, write d
 	done; $(BIN)/python benchmarks/page.py || status=1; exit $$status
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache build dist
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache build dist mutants
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

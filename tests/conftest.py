@@ -3,8 +3,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
+
+
+def pytest_configure() -> None:
+    if numba.config.DISABLE_JIT:
+        from interpreted import use_plain_lanes
+
+        use_plain_lanes()
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import tempfile
 
 import numpy as np
 from numba import set_num_threads
+from threadpoolctl import threadpool_limits
 
 from coldhash import Dataset, load
 from coldhash.recommend import Recommender
@@ -33,15 +34,28 @@ def same(one: Recommender, two: Recommender) -> None:
     np.testing.assert_array_equal(one.encode(PEOPLE).vectors, two.encode(PEOPLE).vectors)
 
 
+_FITTED: dict[tuple[str, int], tuple[Dataset, Recommender]] = {}
+
+
+def fitted(settings, data: Dataset) -> Recommender:
+    """Fit once for all checks that only look at the model."""
+    key = (repr(settings), id(data))
+    if key not in _FITTED:
+        _FITTED[key] = (data, settings.fit(data, seed=0))  # the data are held: ids are not reused
+    return _FITTED[key][1]
+
+
 def check_same_seed_same_model(settings, data: Dataset) -> None:
     same(settings.fit(data, seed=5), settings.fit(data, seed=5))
 
 
 def check_threads_do_not_matter(settings, data: Dataset) -> None:
     set_num_threads(1)
-    alone = settings.fit(data, seed=1)
+    with threadpool_limits(1, "blas"):
+        alone = settings.fit(data, seed=1)
     set_num_threads(2)
-    same(alone, settings.fit(data, seed=1))
+    with threadpool_limits(2, "blas"):
+        same(alone, settings.fit(data, seed=1))
 
 
 def check_the_data_is_left_alone(settings, data: Dataset) -> None:
@@ -52,7 +66,7 @@ def check_the_data_is_left_alone(settings, data: Dataset) -> None:
 
 
 def check_codes_are_plus_and_minus_one(settings, data: Dataset) -> None:
-    model = settings.fit(data, seed=0)
+    model = fitted(settings, data)
     if model.has_codes:
         assert set(np.unique(vectors(model))) == {-1, 1}
     assert len(model.items) == len(data.ratings.items)
@@ -60,24 +74,26 @@ def check_codes_are_plus_and_minus_one(settings, data: Dataset) -> None:
 
 
 def check_nobody_depends_on_the_batch(settings, data: Dataset) -> None:
-    model = settings.fit(data, seed=0)
+    model = fitted(settings, data)
     people = [dict(person, history={"3": 5, "9": 2}) for person in PEOPLE] + PEOPLE
     together = model.encode(people)
+    scores = model.score(together)
     for row, person in enumerate(people):
         alone = model.encode(person)
         np.testing.assert_array_equal(alone.vectors[0], together.vectors[row])
         assert alone.fallback[0] == together.fallback[row]
+        np.testing.assert_array_equal(model.score(alone)[0], scores[row])
 
 
 def check_what_is_missing_might_as_well_not_be_there(settings, data: Dataset) -> None:
-    model = settings.fit(data, seed=0)
+    model = fitted(settings, data)
     for person in PEOPLE:
         padded = {"age": None, "gender": None, "occupation": "", "city": None} | person
         np.testing.assert_array_equal(model.encode(person).vectors, model.encode(padded).vectors)
 
 
 def check_nobody_gets_popularity(settings, data: Dataset) -> None:
-    model = settings.fit(data, seed=0)
+    model = fitted(settings, data)
     for nobody in ({}, {"age": None, "gender": "", "history": {}}, {"occupation": "unheard of"}):
         encoded = model.encode(nobody)
         assert encoded.fallback.all()
@@ -85,7 +101,7 @@ def check_nobody_gets_popularity(settings, data: Dataset) -> None:
 
 
 def check_scores_are_finite_numbers(settings, data: Dataset) -> None:
-    model = settings.fit(data, seed=0)
+    model = fitted(settings, data)
     scores = model.score(model.encode(PEOPLE))
     assert scores.shape == (len(PEOPLE), len(data.ratings.items))
     assert np.isfinite(scores).all()
@@ -99,7 +115,7 @@ def check_progress_is_told(settings, data: Dataset) -> None:
 
 
 def check_a_saved_model_is_the_same_model(settings, data: Dataset) -> None:
-    model = settings.fit(data, seed=0)
+    model = fitted(settings, data)
     with tempfile.TemporaryDirectory() as folder:
         model.save(f"{folder}/m.coldhash")
         loaded = load(f"{folder}/m.coldhash")

@@ -33,6 +33,7 @@ def test_a_row_is_the_same_in_any_company(dense):
         np.testing.assert_array_equal(products.times(A[row : row + 1], D)[0], together[row])
 
 
+@pytest.mark.compiled
 def test_kernels_equal_their_plain_python(monkeypatch):
     S, D = matrices(12, 9, 4, 1)
     order = products.even_order(S.indptr)

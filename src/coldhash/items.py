@@ -11,6 +11,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from coldhash.codes import pack, signs, unpack
+from coldhash.products import times
 from coldhash.search.index import CodeIndex, Lists
 
 
@@ -68,7 +69,7 @@ class IndexedItems:
 
     def scores(self, vectors: np.ndarray) -> np.ndarray:
         """Score all items for some users."""
-        return vectors @ self.rows().T.astype(np.float32)
+        return times(vectors, self.rows().T.astype(np.float32))
 
     def best(
         self,
@@ -121,6 +122,8 @@ class RealItems:
 
     def scores(self, vectors: np.ndarray) -> np.ndarray:
         """Score all items for some users."""
+        if isinstance(self.vectors, np.ndarray):
+            return times(vectors, self.vectors.T)
         return np.asarray(vectors @ self.vectors.T)
 
     def best(

@@ -191,6 +191,7 @@ def test_sums_of_rows_that_belong_together():
     np.testing.assert_array_equal(sums(np.array([1.0, 2, 4]), np.array([0, 2, 2, 3])), [3, 0, 4])
 
 
+@pytest.mark.compiled
 def test_the_kernel_equals_its_plain_python(rng):
     _, _, groups = several_lists(rng)
     arrays = (groups.indptr, groups.above, groups.places, groups.relevant)

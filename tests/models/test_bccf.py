@@ -55,6 +55,7 @@ def test_rows_get_what_a_general_solver_finds(rng):
     assert np.abs(ours).max() <= 1
 
 
+@pytest.mark.compiled
 def test_the_kernel_agrees_with_the_interpreter(rng):
     T, U, V = problem(rng)
     slow = _half.py_func(T.indptr, T.indices, T.data, U.copy(), V, 0.05, 2)

@@ -56,6 +56,7 @@ def test_the_input_is_left_alone(rng):
     np.testing.assert_array_equal(D, before)
 
 
+@pytest.mark.compiled
 def test_the_kernel_equals_its_plain_python(rng, monkeypatch):
     D, L, G = problem(rng, 12, 8)
     compiled = descent.descend(D, L, G, 3, np.random.default_rng(1))

@@ -72,6 +72,7 @@ def test_codes_of_features_end_where_no_single_flip_helps(rng):
         assert energy(S, X, flipped, c, pull) >= energies[-1] - 1e-9
 
 
+@pytest.mark.compiled
 def test_the_kernel_equals_its_plain_python(rng, monkeypatch):
     S, X, A, c, pull = problem(rng)
     compiled = improve_features(S, X, A, c, pull, 3)

@@ -60,6 +60,7 @@ def test_all_rows_at_once_equal_a_loop_over_rows(rng, real):
         np.testing.assert_array_equal(together[u], alone)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("rho", [0.0, 0.3])
 def test_the_kernel_equals_its_plain_python(rng, monkeypatch, rho):
     S, B, D, pull = problem(rng, 6, real=True)
@@ -69,6 +70,7 @@ def test_the_kernel_equals_its_plain_python(rng, monkeypatch, rho):
     np.testing.assert_array_equal(improve(S, B, D, pull, 3, rho), compiled)
 
 
+@pytest.mark.compiled
 def test_other_kernels_equal_their_plain_python(rng, monkeypatch):
     S, B, D, pull = problem(rng, 6, real=True)
     compiled = relax(S, D, pull, 0.1, 0.3), fitted_entries(S, B, D)

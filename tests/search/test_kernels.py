@@ -22,7 +22,7 @@ def index(rng):
 def both(function, *arguments):
     """What the compiled and the plain function give, each with what it wrote."""
     results = []
-    for run in (function, function.py_func):
+    for run in (function, getattr(function, "py_func", function)):
         copies = [each.copy() if isinstance(each, np.ndarray) else each for each in arguments]
         results.append([run(*copies), *copies])
     for compiled, plain in zip(*results, strict=True):

@@ -1,0 +1,35 @@
+"""The vector code of the search as plain Python, for runs in which nothing is compiled.
+
+LLVM code cannot be interpreted, so where numba is switched off (NUMBA_DISABLE_JIT=1: coverage and
+mutation) these stand in for it, and every other line of the search runs as it is written.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from coldhash.search import kernels
+
+
+def use_plain_lanes() -> None:
+    kernels.sums_one = kernels.sums_tile = sums
+    kernels.lowest_bit = lowest_bit
+
+
+def sums(stripes, group, rounded, first, limits, out, hits):
+    """Distances of a group of 64 items to len(out) queries, and who is below the limits."""
+    codes = stripes[group]
+    halves = np.stack([codes & 15, codes >> 4], axis=1).reshape(-1, codes.shape[1])
+    each = np.arange(len(halves))[:, None]
+    some = 0
+    for query in range(len(out)):
+        if first + query < len(rounded):
+            out[query] = rounded[first + query][each, halves].sum(axis=0)
+        below = out[query] < out.dtype.type(limits[query] % (1 << 8 * out.itemsize))
+        hits[query] = np.packbits(below, bitorder="little").view(np.uint64)[0]
+        some |= int(hits[query])
+    return some
+
+
+def lowest_bit(mask):
+    return (int(mask) & -int(mask)).bit_length() - 1
