@@ -2,7 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-fast check format bench clean
+SECONDS ?= 600
+
+.PHONY: demo test test-fast check format bench soak clean
 
 demo: .venv/demo.done  ## fit on the embedded sample, judge it, open the page
 	$(BIN)/coldhash demo
@@ -26,6 +28,9 @@ bench: .venv/bench.done  ## measure beside the peers
 	status=0; for script in benchmarks/bench_*.py; do \
 		echo "== $$script"; $(BIN)/python $$script || status=1; \
 	done; exit $$status  # 1 where a target is missed
+
+soak: .venv/bench.done  ## a mixed, partly hostile load on the service for SECONDS
+	$(BIN)/python benchmarks/soak.py --seconds $(SECONDS)
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache build dist

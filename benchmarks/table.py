@@ -34,15 +34,20 @@ class Row:
         return self.ratio <= float(bound) if sign == "<=" else self.ratio >= float(bound)
 
 
-def options(about: str) -> argparse.Namespace:
-    """Parse what every benchmark takes."""
-    parser = argparse.ArgumentParser(description=about)
-    parser.add_argument("--quick", action="store_true", help="smaller sizes, fewer repeats")
-    parser.add_argument("--out", type=Path, help="write the table as JSON")
-    parser.add_argument(
+def parser(about: str) -> argparse.ArgumentParser:
+    """Know the options that every benchmark takes."""
+    made = argparse.ArgumentParser(description=about)
+    made.add_argument("--quick", action="store_true", help="smaller sizes, fewer repeats")
+    made.add_argument("--out", type=Path, help="write the table as JSON")
+    made.add_argument(
         "--data", type=Path, default=os.environ.get("COLDHASH_DATA"), help="folder of the data sets"
     )
-    return parser.parse_args()
+    return made
+
+
+def options(about: str) -> argparse.Namespace:
+    """Parse what every benchmark takes."""
+    return parser(about).parse_args()
 
 
 def best_times(functions: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:

@@ -10,7 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
+
+from coldhash.compiled import compiled
 
 FEW = 64  # rows; for so few, starting threads costs more than they save
 
@@ -38,7 +40,7 @@ def even_order(indptr: np.ndarray) -> np.ndarray:
     return by_size[np.argsort(golden, kind="stable")]
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _sparse_row(indices, values, B, total):  # type: ignore[no-untyped-def]
     for j in range(len(indices)):
         value = values[j]
@@ -47,7 +49,7 @@ def _sparse_row(indices, values, B, total):  # type: ignore[no-untyped-def]
             total[k] += value * other[k]
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _dense_row(values, B, total):  # type: ignore[no-untyped-def]
     for j in range(len(values)):
         value = values[j]
@@ -56,14 +58,14 @@ def _dense_row(values, B, total):  # type: ignore[no-untyped-def]
                 total[k] += value * B[j, k]
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _few_sparse(indptr, indices, values, B, product):  # type: ignore[no-untyped-def]
     for row in range(len(product)):
         start, end = indptr[row], indptr[row + 1]
         _sparse_row(indices[start:end], values[start:end], B, product[row])
 
 
-@njit(cache=True, parallel=True)
+@compiled(parallel=True)
 def _many_sparse(indptr, indices, values, B, order, product):  # type: ignore[no-untyped-def]
     for position in prange(len(order)):
         row = order[position]
@@ -71,13 +73,13 @@ def _many_sparse(indptr, indices, values, B, order, product):  # type: ignore[no
         _sparse_row(indices[start:end], values[start:end], B, product[row])
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _few_dense(A, B, product):  # type: ignore[no-untyped-def]
     for row in range(len(product)):
         _dense_row(A[row], B, product[row])
 
 
-@njit(cache=True, parallel=True)
+@compiled(parallel=True)
 def _many_dense(A, B, product):  # type: ignore[no-untyped-def]
     for row in prange(len(product)):
         _dense_row(A[row], B, product[row])

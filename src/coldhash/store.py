@@ -15,6 +15,7 @@ is overwritten changes under those who serve it.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import glob
 import hashlib
 import json
@@ -79,13 +80,14 @@ def write(path: Path, facts: Mapping[str, Any], tensors: Mapping[str, np.ndarray
         draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
         try:
             with draft.open("xb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)  # alive, whatever the clocks say
                 for part in (header, *(_bytes_of(arrays[name]) for name in _placed(arrays))):
                     digest.update(part)
                     file.write(part)
                 file.write(digest.digest())
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(draft, path)
+                os.replace(draft, path)
         finally:
             with contextlib.suppress(OSError):
                 draft.unlink(missing_ok=True)
@@ -146,11 +148,16 @@ def _bytes_of(array: np.ndarray) -> Any:
 
 
 def _remove_abandoned(path: Path) -> None:
-    """Remove the drafts of processes that were killed: nobody has written to them for long."""
+    """Remove the drafts of processes that were killed: old, and in nobody's hands.
+
+    Both, since clocks jump and differ between machines, and some file systems have no locks.
+    """
     for draft in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 8}.part"):
         with contextlib.suppress(OSError):
             if draft.stat().st_mtime < time.time() - ABANDONED:
-                draft.unlink()
+                with draft.open("rb") as file:
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                    draft.unlink()
 
 
 def _sync_folder(folder: Path) -> None:
