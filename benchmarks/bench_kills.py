@@ -274,7 +274,7 @@ def killed(name: str, world: Path, n_kills: int, draw: random.Random) -> Counter
         done, took = completed(job, reference, log)
         assert done, (attempt, log.read_text())
     wanted = job.result(reference)
-    count: Counter[str] = Counter(kills=0, caught=0, drafts=0, corrupt=0, stuck=0, different=0)
+    count: Counter[str] = Counter(kills=0, drafts=0, corrupt=0, stuck=0, different=0)
     while count["kills"] < n_kills:
         with tempfile.TemporaryDirectory(dir=world) as place:
             folder = Path(place)
@@ -282,8 +282,10 @@ def killed(name: str, world: Path, n_kills: int, draw: random.Random) -> Counter
             child = started(lambda job=job, folder=folder: job.run(folder), log)
             time.sleep(draw.uniform(0, took))
             os.kill(child, signal.SIGKILL)
+            if ended(child) != -signal.SIGKILL:
+                took *= 0.9  # it was done before: the machine was slower when the time was taken
+                continue
             count["kills"] += 1
-            count["caught"] += ended(child) == -signal.SIGKILL  # else it was done before
             count["drafts"] += any(DRAFT.fullmatch(path.name) for path in folder.rglob("*"))
             count["corrupt"] += is_corrupt(job, folder)
             done, _ = completed(job, folder, log)
@@ -320,8 +322,7 @@ def main() -> None:
             total += killed(name, world, n_kills, draw)
     n = n_kills * len(jobs)
     rows = [
-        Row("kills / wanted", total["kills"], n, ">= 1"),
-        Row("kills that hit a running job / kills", total["caught"], n, ">= 0.5"),
+        Row("kills that hit a running job / wanted", total["kills"], n, ">= 1"),
         Row("corrupt files / kills", total["corrupt"], n, "<= 0"),
         Row("restarts that did not complete / kills", total["stuck"], n, "<= 0"),
         Row("restarts with another result / kills", total["different"], n, "<= 0"),

@@ -56,7 +56,8 @@ HOSTILE: list[tuple[bytes, int | None]] = [
     (request_bytes("GET", "/page/..%2f..%2fetc%2fpasswd"), 404),
     (request_bytes("GET", "/v1/items/" + "x" * 5000 + "/similar"), 404),
     (request_bytes("DELETE", "/v1/model"), 405),
-    (b"GET / HTTP/9.9\r\n\r\n", 400),
+    (b"GET / HTTP/1.1\r\n\r\n", 400),  # for no host
+    (b"GET /\x00 HTTP/1.1\r\nhost: x\r\n\r\n", 400),
     (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc" + bytes(200), 400),
     (b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n", 400),
     (b"POST /v1/recommend HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{", None),  # and goes
