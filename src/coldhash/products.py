@@ -7,6 +7,7 @@ differently for one row than for many.
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -15,18 +16,26 @@ from numba import prange
 from coldhash.compiled import compiled
 
 FEW = 64  # rows; for so few, starting threads costs more than they save
+# numba's threads are for one caller at a time (without OpenMP, a second one ends the process);
+# others go on alone, with the same result
+_threads = threading.Lock()
 
 
 def times(A: Any, B: np.ndarray) -> np.ndarray:
     """Multiply a sparse (CSR) or dense matrix by a dense one, in B's precision."""
     B = np.ascontiguousarray(B)
     product = np.zeros((A.shape[0], B.shape[1]), dtype=B.dtype)
-    if isinstance(A, np.ndarray):
-        (_few_dense if len(A) <= FEW else _many_dense)(A, B, product)
-    elif A.shape[0] <= FEW:
-        _few_sparse(A.indptr, A.indices, A.data, B, product)
-    else:
-        _many_sparse(A.indptr, A.indices, A.data, B, even_order(A.indptr), product)
+    many = A.shape[0] > FEW and _threads.acquire(blocking=False)
+    try:
+        if isinstance(A, np.ndarray):
+            (_many_dense if many else _few_dense)(A, B, product)
+        elif many:
+            _many_sparse(A.indptr, A.indices, A.data, B, even_order(A.indptr), product)
+        else:
+            _few_sparse(A.indptr, A.indices, A.data, B, product)
+    finally:
+        if many:
+            _threads.release()
     return product
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from bench_kills import make_world
 
 from serve.conftest import live, model, model_files, put_file, version_of  # noqa: F401
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from bench_kills import experimenting, fit_of, model_facts
 
 import coldhash
 from coldhash import load
