@@ -206,8 +206,7 @@ def from_disk(world: Path) -> Job:
 
     def result(folder: Path) -> Result:
         load(folder / "m")
-        left = sorted(str(path.relative_to(folder)) for path in finals(folder))
-        return model_facts(folder / "m") | {"files": left}
+        return model_facts(folder / "m")
 
     return Job(lambda folder: None, run, check, result)
 
@@ -223,6 +222,10 @@ JOBS: dict[str, Callable[[Path], Job]] = {
 def finals(folder: Path) -> list[Path]:
     """Give the files that stand under their final names."""
     return [p for p in folder.rglob("*") if p.is_file() and not DRAFT.fullmatch(p.name)]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in finals(folder))
 
 
 # Killing
@@ -274,7 +277,7 @@ def killed(name: str, world: Path, n_kills: int, draw: random.Random) -> Counter
         done, took = completed(job, reference, log)
         assert done, (attempt, log.read_text())
     wanted = job.result(reference)
-    count: Counter[str] = Counter(kills=0, drafts=0, corrupt=0, stuck=0, different=0)
+    count: Counter[str] = Counter(kills=0, drafts=0, corrupt=0, stuck=0, different=0, left=0)
     while count["kills"] < n_kills:
         with tempfile.TemporaryDirectory(dir=world) as place:
             folder = Path(place)
@@ -293,6 +296,7 @@ def killed(name: str, world: Path, n_kills: int, draw: random.Random) -> Counter
                 print(f"stuck: {log.read_text()}", file=sys.stderr)
             count["stuck"] += not done
             count["different"] += done and not same(job.result(folder), wanted)
+            count["left"] += names(folder) != names(reference)  # no harm, but no use either
     print(f"{name}: a run takes {took:.2f} s; {dict(count)}", flush=True)
     return count
 
