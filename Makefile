@@ -29,7 +29,7 @@ bench: .venv/bench.done  ## measure beside the peers
 		echo "== $$script"; $(BIN)/python $$script || status=1; \
 	done; exit $$status  # 1 where a target is missed
 
-soak: .venv/bench.done  ## a mixed, partly hostile load on the service for SECONDS
+soak: .venv/dev.done  ## a mixed, partly hostile load on the service for SECONDS
 	$(BIN)/python benchmarks/soak.py --seconds $(SECONDS)
 
 clean:

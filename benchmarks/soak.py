@@ -10,7 +10,7 @@ alone, and any answer to a hostile one that is not the refusal that it should ge
 private memory of the server every second; after the first quarter (caches fill, pools grow) a line
 is fitted, and what it rises by from there to the end must be below the larger of 5% of the memory
 and 4 times the scatter around the line. Time: the p99 of the last minute (or last third, of short
-soaks) against that of the first after the first swap; 2 is allowed, since the machine may be busy
+soaks) against that of the first after the first swap; 3 is allowed, since the machine may be busy
 with other things.
 """
 
@@ -235,7 +235,7 @@ def main() -> None:
             Row("wrong answers / all", len(soak.wrong), soak.count["answers"], "<= 0"),
             Row("swaps that were seen / made", swaps, soak.count["swaps"], ">= 1"),
             Row("rise of memory, MB / noise", rise, noise, "<= 1"),
-            Row("p99, end / beginning", last, first, "<= 2"),
+            Row("p99, end / beginning", last, first, "<= 3"),
         ],
         args.out,
     )
