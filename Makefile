@@ -5,7 +5,9 @@ BIN := .venv/bin
 # two processes; the tests of a file stay together, because they share what was fitted for them
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: demo test test-fast coverage mutation check format docs bench clean
+SECONDS ?= 600
+
+.PHONY: demo test test-fast coverage mutation check format docs bench soak clean
 
 demo: .venv/demo.done  ## fit on the embedded sample, judge it, open the page
 	$(BIN)/coldhash demo
@@ -53,6 +55,9 @@ bench: .venv/bench.done .venv/lightfm.done  ## measure beside the peers, write d
 		out=build/bench/$$(basename $$script .py | sed s/^bench_//).json; \
 		echo "== $$script"; rm -f $$out; $(BIN)/python $$script $(BENCH) --out $$out || status=1; \
 	done; $(BIN)/python benchmarks/page.py || status=1; exit $$status
+
+soak: .venv/dev.done  ## a mixed, partly hostile load on the service for SECONDS
+	$(BIN)/python benchmarks/soak.py --seconds $(SECONDS)
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache build dist mutants

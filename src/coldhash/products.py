@@ -7,24 +7,35 @@ differently for one row than for many.
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
+
+from coldhash.compiled import compiled
 
 FEW = 64  # rows; for so few, starting threads costs more than they save
+# numba's threads are for one caller at a time (without OpenMP, a second one ends the process);
+# others go on alone, with the same result
+_threads = threading.Lock()
 
 
 def times(A: Any, B: np.ndarray) -> np.ndarray:
     """Multiply a sparse (CSR) or dense matrix by a dense one, in B's precision."""
     B = np.ascontiguousarray(B)
     product = np.zeros((A.shape[0], B.shape[1]), dtype=B.dtype)
-    if isinstance(A, np.ndarray):
-        (_few_dense if len(A) <= FEW else _many_dense)(A, B, product)
-    elif A.shape[0] <= FEW:
-        _few_sparse(A.indptr, A.indices, A.data, B, product)
-    else:
-        _many_sparse(A.indptr, A.indices, A.data, B, even_order(A.indptr), product)
+    many = A.shape[0] > FEW and _threads.acquire(blocking=False)
+    try:
+        if isinstance(A, np.ndarray):
+            (_many_dense if many else _few_dense)(A, B, product)
+        elif many:
+            _many_sparse(A.indptr, A.indices, A.data, B, even_order(A.indptr), product)
+        else:
+            _few_sparse(A.indptr, A.indices, A.data, B, product)
+    finally:
+        if many:
+            _threads.release()
     return product
 
 
@@ -38,7 +49,7 @@ def even_order(indptr: np.ndarray) -> np.ndarray:
     return by_size[np.argsort(golden, kind="stable")]
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _sparse_row(indices, values, B, total):  # type: ignore[no-untyped-def]
     for j in range(len(indices)):
         value = values[j]
@@ -47,7 +58,7 @@ def _sparse_row(indices, values, B, total):  # type: ignore[no-untyped-def]
             total[k] += value * other[k]
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _dense_row(values, B, total):  # type: ignore[no-untyped-def]
     for j in range(len(values)):
         value = values[j]
@@ -56,14 +67,14 @@ def _dense_row(values, B, total):  # type: ignore[no-untyped-def]
                 total[k] += value * B[j, k]
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _few_sparse(indptr, indices, values, B, product):  # type: ignore[no-untyped-def]
     for row in range(len(product)):
         start, end = indptr[row], indptr[row + 1]
         _sparse_row(indices[start:end], values[start:end], B, product[row])
 
 
-@njit(cache=True, parallel=True)
+@compiled(parallel=True)
 def _many_sparse(indptr, indices, values, B, order, product):  # type: ignore[no-untyped-def]
     for position in prange(len(order)):
         row = order[position]
@@ -71,13 +82,13 @@ def _many_sparse(indptr, indices, values, B, order, product):  # type: ignore[no
         _sparse_row(indices[start:end], values[start:end], B, product[row])
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _few_dense(A, B, product):  # type: ignore[no-untyped-def]
     for row in range(len(product)):
         _dense_row(A[row], B, product[row])
 
 
-@njit(cache=True, parallel=True)
+@compiled(parallel=True)
 def _many_dense(A, B, product):  # type: ignore[no-untyped-def]
     for row in prange(len(product)):
         _dense_row(A[row], B, product[row])

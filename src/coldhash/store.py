@@ -15,6 +15,7 @@ is overwritten changes under those who serve it.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import glob
 import hashlib
 import json
@@ -26,7 +27,7 @@ import secrets
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -76,16 +77,16 @@ def write(path: Path, facts: Mapping[str, Any], tensors: Mapping[str, np.ndarray
     digest = hashlib.sha256()
     try:
         _remove_abandoned(path)
-        draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+        draft, file = _begun(path)
         try:
-            with draft.open("xb") as file:
+            with file:
                 for part in (header, *(_bytes_of(arrays[name]) for name in _placed(arrays))):
                     digest.update(part)
                     file.write(part)
                 file.write(digest.digest())
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(draft, path)
+                os.replace(draft, path)
         finally:
             with contextlib.suppress(OSError):
                 draft.unlink(missing_ok=True)
@@ -145,12 +146,29 @@ def _bytes_of(array: np.ndarray) -> Any:
     return array.reshape(-1).view(np.uint8).data  # hashed and written without a copy
 
 
+def _begun(path: Path) -> tuple[Path, IO[bytes]]:
+    """Begin a draft and hold it by a lock: it is no dead process's, whatever the clocks say."""
+    while True:
+        draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+        file = draft.open("xb")
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if draft.exists():
+            return draft, file
+        file.close()  # somebody whose clock is ahead was quicker to remove it than we to hold it
+
+
 def _remove_abandoned(path: Path) -> None:
-    """Remove the drafts of processes that were killed: nobody has written to them for long."""
+    """Remove the drafts of processes that were killed: old, and in nobody's hands.
+
+    Not by their age alone, since clocks jump, and differ between machines.
+    """
     for draft in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 8}.part"):
         with contextlib.suppress(OSError):
             if draft.stat().st_mtime < time.time() - ABANDONED:
-                draft.unlink()
+                with draft.open("rb") as file:
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                    draft.unlink()
 
 
 def _sync_folder(folder: Path) -> None:

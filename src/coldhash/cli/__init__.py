@@ -6,11 +6,12 @@ commands, so that `--help` is quick.
 
 from __future__ import annotations
 
+import errno
 import sys
 
 from coldhash.cli import data, demo, evaluate, living, models, scale, serve, tune
 from coldhash.cli.app import app
-from coldhash.errors import ColdhashError
+from coldhash.errors import ColdhashError, reason_of
 
 __all__ = [
     "app",
@@ -26,10 +27,21 @@ __all__ = [
 ]
 
 
+# what a machine refuses whatever we do
+REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
+
+
 def main() -> None:
     """Run the command line; a mistake of the user's is told in one line."""
     try:
         app()
     except ColdhashError as error:
         print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except OSError as error:
+        if error.errno not in REFUSALS:
+            raise
+        place = f" {error.filename}" if error.filename else ""
+        hint = "make room, or name another folder"
+        print(f"error: cannot write{place}: {reason_of(error)}; hint: {hint}", file=sys.stderr)
         sys.exit(2)

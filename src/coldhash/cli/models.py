@@ -6,6 +6,7 @@ import dataclasses
 import json
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,7 +28,7 @@ from coldhash.cli.app import (
 )
 from coldhash.cli.batch import recommend_on
 from coldhash.cli.scale import DaskAddress, MemoryLimit, PartsFolder, open_parts, place_of_fit
-from coldhash.errors import SettingError
+from coldhash.errors import SettingError, writing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -302,14 +303,16 @@ def _write(tables: Iterable[pa.Table], out: Path) -> None:
     draft = out.with_name(f".{out.name}.draft")
     writer = None
     try:
-        for table in tables:
-            writer = writer or writers[out.suffix](str(draft), table.schema)
-            writer.write_table(table)
-        if writer is not None:
-            writer.close()
-            draft.replace(out)
+        with writing(out):
+            for table in tables:
+                writer = writer or writers[out.suffix](str(draft), table.schema)
+                writer.write_table(table)
+            if writer is not None:
+                writer.close()
+                draft.replace(out)
     finally:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
 
 
 def _facts(model: Recommender, file: Path) -> dict[str, Any]:

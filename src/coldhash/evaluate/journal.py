@@ -14,13 +14,14 @@ import fcntl
 import json
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from coldhash.errors import SettingError
+from coldhash.errors import SettingError, writing
 
 
 class Journal:
@@ -33,8 +34,9 @@ class Journal:
     def open(cls, out: Path, name: str) -> Journal:
         """Open or begin it; one process at a time may."""
         folder = out / name
-        (folder / "users").mkdir(parents=True, exist_ok=True)
-        file = (folder / "runs.jsonl").open("a+b")
+        with writing(folder):
+            (folder / "users").mkdir(parents=True, exist_ok=True)
+            file = (folder / "runs.jsonl").open("a+b", buffering=0)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -57,25 +59,39 @@ class Journal:
     def add(self, key: str, line: dict[str, Any], users: pa.Table) -> None:
         """Add a run: once this returns, it is never done again."""
         path = self.users_file(key)
-        draft = path.with_suffix(".draft")
-        pq.write_table(users, draft)
-        draft.replace(path)
-        self.lines[key] = {"key": key, **line}
-        self._file.write(json.dumps(self.lines[key], ensure_ascii=False).encode() + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        entry = {"key": key, **line}
+        with _drafted(path) as draft:
+            pq.write_table(users, draft)
+        with writing(self.folder / "runs.jsonl"):
+            left = json.dumps(entry, ensure_ascii=False).encode() + b"\n"
+            while left:  # a disk that fills up takes a part first
+                left = left[self._file.write(left) :]
+            os.fsync(self._file.fileno())
+        self.lines[key] = entry
 
     def finish(self, keys: Iterable[str]) -> None:
         """Write the table of all figures, in the order of the plan."""
         rows = [row for key in keys if key in self.lines for row in flat(self.lines[key])]
         if rows:
-            draft = self.folder / ".results.draft"
-            pq.write_table(pa.Table.from_pylist(rows), draft)
-            draft.replace(self.folder / "results.parquet")
+            with _drafted(self.folder / "results.parquet") as draft:
+                pq.write_table(pa.Table.from_pylist(rows), draft)
 
     def users_file(self, key: str) -> Path:
         """Say where the hits of each user are."""
         return self.folder / "users" / f"{key}.parquet"
+
+
+@contextmanager
+def _drafted(path: Path) -> Iterator[Path]:
+    """Give the name of a draft, which takes its place when it is whole."""
+    draft = path.with_suffix(".draft")
+    try:
+        with writing(path):
+            yield draft
+            draft.replace(path)
+    finally:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
 
 
 def flat(line: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -99,11 +115,9 @@ def flat(line: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def _whole_lines(file: IO[bytes]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Read the lines, and cut off what a killed process left of its last one."""
     file.seek(0)
-    end = 0
-    for raw in file:
-        if not raw.endswith(b"\n"):
-            break
+    *whole, cut = file.read().split(b"\n")
+    for raw in whole:
         line = json.loads(raw)
-        end += len(raw)
         yield line["key"], line
-    file.truncate(end)
+    if cut:
+        file.truncate(file.tell() - len(cut))

@@ -23,9 +23,10 @@ from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 from scipy.sparse import csr_array
 
+from coldhash.compiled import compiled
 from coldhash.errors import SettingError
 
 Ties = Literal["expected", "optimistic", "pessimistic"]
@@ -169,7 +170,7 @@ def _running(values: np.ndarray) -> np.ndarray:
     return np.concatenate([np.zeros(1, dtype=values.dtype), np.cumsum(values)])
 
 
-@njit(parallel=True, cache=True)
+@compiled(parallel=True)
 def _first_places(indptr, above, places, relevant):  # type: ignore[no-untyped-def]
     """Average 1 / (a + j) over the places j of the first favourite in a list's first group."""
     found = np.zeros(len(indptr) - 1)

@@ -14,9 +14,10 @@ from typing import Literal, get_args
 
 import numpy as np
 import pyarrow as pa
-from numba import njit, prange
+from numba import prange
 from scipy.sparse import csr_array
 
+from coldhash.compiled import compiled
 from coldhash.data.dataset import Dataset
 from coldhash.data.splits import split_first_ratings
 from coldhash.errors import DataError, SettingError
@@ -256,7 +257,7 @@ def rank(score: Score, trial: Trial) -> Ranks:
     return Ranks(greater, equal, indptr.astype(np.int64), shown)
 
 
-@njit(parallel=True, cache=True)
+@compiled(parallel=True)
 def _count(scores, candidates, indptr, indices):  # type: ignore[no-untyped-def]
     """Count, for each favourite of each user, the candidates above it and level with it."""
     greater = np.zeros(len(indices), dtype=np.int64)
@@ -272,7 +273,7 @@ def _count(scores, candidates, indptr, indices):  # type: ignore[no-untyped-def]
     return greater, equal
 
 
-@njit(parallel=True, cache=True)
+@compiled(parallel=True)
 def _best(scores, indptr, indices, k):  # type: ignore[no-untyped-def]
     """Find the k best items of each user but those listed; level ones in the order of rows."""
     best = np.full((scores.shape[0], k), -1, dtype=np.int64)

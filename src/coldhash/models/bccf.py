@@ -22,11 +22,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
 from coldhash.codes import signs
+from coldhash.compiled import compiled
 from coldhash.data.dataset import Dataset
 from coldhash.errors import SettingError
 from coldhash.features.fitting import fit_features
@@ -120,7 +120,7 @@ def half(
     return np.asarray(new)
 
 
-@njit(cache=True)
+@compiled()
 def _half(indptr, indices, values, U, V, balance_weight, n_sweeps):  # type: ignore[no-untyped-def]
     """Go over the rows one after the other, as the balance ties them together.
 

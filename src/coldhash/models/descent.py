@@ -6,7 +6,9 @@ Rows do not know of each other, so the result is the same bit for bit at any num
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
+
+from coldhash.compiled import compiled
 
 BLOCK = 4  # bits set jointly: 16 patterns cost little more than 4 single flips, and find more
 
@@ -38,7 +40,7 @@ def descend(
     return improved
 
 
-@njit(parallel=True, cache=True)
+@compiled(parallel=True)
 def _descend(D, DG, L, G, blocks, patterns, energies, n_sweeps):  # type: ignore[no-untyped-def]
     """Set the blocks of each row one after the other; DG = D G is kept up to date."""
     n_blocks, width = blocks.shape
@@ -67,7 +69,7 @@ def _descend(D, DG, L, G, blocks, patterns, energies, n_sweeps):  # type: ignore
     return D
 
 
-@njit(cache=True)
+@compiled()
 def _best_pattern(d, bits, pull, patterns, energies):  # type: ignore[no-untyped-def]
     """Find the present pattern of a block and the best one; a tie, or nearly, keeps the present."""
     now = 0

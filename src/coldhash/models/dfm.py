@@ -23,11 +23,11 @@ from __future__ import annotations
 from dataclasses import asdict, astuple, dataclass, replace
 
 import numpy as np
-from numba import njit
 from scipy.sparse import csc_array, csr_array
 from threadpoolctl import threadpool_limits
 
 from coldhash.codes import signs
+from coldhash.compiled import compiled
 from coldhash.data.dataset import Dataset
 from coldhash.encoders.network import NetworkEncoder, UnitScale
 from coldhash.features.fitting import fit_features
@@ -240,7 +240,7 @@ def improve_features(
     return A
 
 
-@njit(cache=True)
+@compiled()
 def _echoes(indptr, indices, P, c, rows):  # type: ignore[no-untyped-def]
     """Give Σ_i (p_u·c_i) c_i over the known entries of some rows."""
     found = np.zeros((len(rows), P.shape[1]))

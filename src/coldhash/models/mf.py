@@ -14,10 +14,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
+from coldhash.compiled import compiled
 from coldhash.data.dataset import Dataset
 from coldhash.encoders.stack import StackEncoder
 from coldhash.errors import SettingError
@@ -96,7 +97,7 @@ class MF:
         return np.asarray(factors, dtype=np.float32)
 
 
-@njit(parallel=True, cache=True)
+@compiled(parallel=True)
 def _half(indptr, indices, values, Q, gram, order, confidence):  # type: ignore[no-untyped-def]
     """Solve (Q'Q + λI + Σ α s q q') p = Σ (1 + α s) s q for each row."""
     P = np.zeros((len(indptr) - 1, Q.shape[1]))

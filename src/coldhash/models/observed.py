@@ -10,10 +10,11 @@ so the result is the same bit for bit at any number of threads.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 from scipy.sparse import csr_array
 
 from coldhash.codes import signs
+from coldhash.compiled import compiled
 from coldhash.data.ratings import Ratings
 from coldhash.errors import DataError
 from coldhash.models.delegate import balance
@@ -35,7 +36,7 @@ def improve(
     return new
 
 
-@njit(parallel=True, cache=True)
+@compiled(parallel=True)
 def _flip(indptr, indices, values, B, D, pull, gram, share, order, n_sweeps):  # type: ignore[no-untyped-def]
     for position in prange(len(order)):
         u = order[position]
@@ -43,7 +44,7 @@ def _flip(indptr, indices, values, B, D, pull, gram, share, order, n_sweeps):  #
         flip_row(indices[own], values[own], B[u], D, pull[u], gram, share, n_sweeps)
 
 
-@njit(cache=True)
+@compiled()
 def flip_row(indices, values, b, D, pull, gram, share, n_sweeps):  # type: ignore[no-untyped-def]
     """Keep force = D_Ω's + pull - G b, with G = gram + share D_Ω'D_Ω, while bits of b flip.
 
@@ -100,7 +101,7 @@ def relax(
     return np.asarray(_relax(*layout(S), values, D, pull, rest, 1 - rho, ridge, order))
 
 
-@njit(parallel=True, cache=True)
+@compiled(parallel=True)
 def _relax(indptr, indices, values, D, pull, rest, share, ridge, order):  # type: ignore[no-untyped-def]
     new = np.zeros((len(indptr) - 1, D.shape[1]))
     for position in prange(len(order)):
@@ -110,7 +111,7 @@ def _relax(indptr, indices, values, D, pull, rest, share, ridge, order):  # type
     return new
 
 
-@njit(cache=True)
+@compiled()
 def _relax_row(indices, values, D, pull, rest, share, ridge, b):  # type: ignore[no-untyped-def]
     """Solve (rest + share D_Ω'D_Ω + ridge |Ω| I) b = D_Ω's + pull."""
     chosen = D[indices]
@@ -175,7 +176,7 @@ def fitted_entries(S: csr_array, B: np.ndarray, D: np.ndarray) -> np.ndarray:
     return np.asarray(_fitted_entries(*layout(S), B, D, even_order(S.indptr)))
 
 
-@njit(parallel=True, cache=True)
+@compiled(parallel=True)
 def _fitted_entries(indptr, indices, B, D, order):  # type: ignore[no-untyped-def]
     found = np.zeros(len(indices))
     for position in prange(len(order)):

@@ -22,10 +22,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
+from coldhash.compiled import compiled
 from coldhash.data.dataset import Dataset
 from coldhash.errors import SettingError
 from coldhash.features.fitting import fit_features
@@ -118,7 +119,7 @@ def half(
     return np.asarray(new)
 
 
-@njit(parallel=True, cache=True)
+@compiled(parallel=True)
 def _half(indptr, indices, values, U, V, middle, weight, n_sweeps, order):  # type: ignore[no-untyped-def]
     """Improve each row; rows do not know of each other."""
     for position in prange(len(order)):
@@ -128,7 +129,7 @@ def _half(indptr, indices, values, U, V, middle, weight, n_sweeps, order):  # ty
     return U
 
 
-@njit(cache=True)
+@compiled()
 def _row(items, values, u, V, middle, weight, n_sweeps):  # type: ignore[no-untyped-def]
     """Set the numbers of one row one after the other, in place."""
     chosen, residual = np.empty((len(u), len(items))), values.copy()
@@ -149,7 +150,7 @@ def _row(items, values, u, V, middle, weight, n_sweeps):  # type: ignore[no-unty
             u[k] = new
 
 
-@njit(cache=True)
+@compiled()
 def lowest(curve, pull, rest, weight):  # type: ignore[no-untyped-def]
     """Find the x that makes  curve x² - 2 pull x + weight (x² + rest)²  least.
 

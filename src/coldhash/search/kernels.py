@@ -19,8 +19,8 @@ from __future__ import annotations
 from collections import namedtuple
 
 import numpy as np
-from numba import njit
 
+from coldhash.compiled import compiled
 from coldhash.search.lanes import GROUP, TILE, lowest_bit, sums_one, sums_tile
 
 ROUNDING = 15  # bits dropped from exact table entries in the rounded tables
@@ -49,7 +49,7 @@ SHIFT = 7  # distance -> bucket
 _POPCOUNT = np.array([bin(value).count("1") for value in range(16)], np.uint8)
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _hamming_tables(code, rounded):
     """rounded[half byte, value] = number of bits in which value differs from the query's."""
     for byte in range(code.shape[0]):
@@ -59,7 +59,7 @@ def _hamming_tables(code, rounded):
             rounded[2 * byte + 1, value] = _POPCOUNT[value ^ high]
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _weight_unit(query):
     """Float weight of one integer unit, so that the heaviest half byte just fits WEIGHT_LIMIT."""
     heaviest = 0.0
@@ -71,7 +71,7 @@ def _weight_unit(query):
     return heaviest / WEIGHT_LIMIT if heaviest > 0 else 1.0
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _weighted_tables(query, unit, rounded, exact, state):
     """exact[half byte, value] = weight of the bits of value that disagree with the query's signs.
 
@@ -102,7 +102,7 @@ def _weighted_tables(query, unit, rounded, exact, state):
     return total
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _distance(stripes, position, table):
     """Distance of one item, by the rounded or the exact table."""
     group, lane = position // GROUP, position % GROUP
@@ -113,7 +113,7 @@ def _distance(stripes, position, table):
     return total
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _take(hits, base, listed, sums, sums_row, query, k, excluded, counts, keys, state):
     """Offer the lanes below the limit, in tie order; lower the limit to what may still enter."""
     bound, within, limit = state[query, BOUND], state[query, WITHIN], state[query, LIMIT]
@@ -147,7 +147,7 @@ def _take(hits, base, listed, sums, sums_row, query, k, excluded, counts, keys, 
     return limit
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _make_room(stripes, k, exact, keys, state):
     """Drop what the limit has overtaken; if rounding ties fill the pool, keep the k exact best."""
     size, kept = state[SIZE], 0
@@ -169,7 +169,7 @@ def _make_room(stripes, k, exact, keys, state):
     state[SIZE] = kept
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _answer_counted(order, counts, keys, state, rows, distances):
     """Sort by counting: the counts say where each distance starts, keys come in tie order."""
     start, k = 0, rows.shape[0]
@@ -188,7 +188,7 @@ def _answer_counted(order, counts, keys, state, rows, distances):
     return min(k, start)
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _insertion_sort(keys, begin, end):
     for i in range(begin + 1, end):
         key, j = keys[i], i
@@ -198,7 +198,7 @@ def _insertion_sort(keys, begin, end):
         keys[j] = key
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _sort(keys, counts, shift, k):
     """Give the keys with the k smallest first, in order: by bucket, then within each bucket.
 
@@ -229,7 +229,7 @@ def _sort(keys, counts, shift, k):
     return ordered
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _answer_exact(stripes, order, exact, counts, keys, state, rows, distances):
     """Order the survivors of the rounded scan by exact distance, then position."""
     kept = 0
@@ -246,7 +246,7 @@ def _answer_exact(stripes, order, exact, counts, keys, state, rows, distances):
     return found
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _valid(group, n_items):
     """Mask of the lanes that hold an item: all but the padding of the last group."""
     if group == n_items // GROUP:
@@ -254,7 +254,7 @@ def _valid(group, n_items):
     return ~np.uint64(0)
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _scan_one(items, query, sums, pools, k):
     """One query against all groups."""
     stripes, order, first, last, _, excluded, _, _ = items
@@ -271,7 +271,7 @@ def _scan_one(items, query, sums, pools, k):
             )
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _scan_tile(items, first, last, query, limits, hits, sums, pools, k):
     """Scan a block of groups for a tile of queries."""
     stripes, order, _, _, _, excluded, _, _ = items
@@ -290,7 +290,7 @@ def _scan_tile(items, first, last, query, limits, hits, sums, pools, k):
                 )
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _scan_tiles(items, count, sums, pools, k):
     """Many queries: a block of items stays in cache while each tile of queries scans it."""
     tile, step = sums.shape[0], max(1, BLOCK_BYTES // (items.stripes.shape[1] * GROUP))
@@ -302,7 +302,7 @@ def _scan_tiles(items, count, sums, pools, k):
             _scan_tile(items, first, last, query, limits[query:], hits, sums, pools, k)
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _scan_listed(items, query, listed, sums, pools, k):
     """One query against its listed positions only, 64 at a time."""
     rounded, exact, counts, keys, state = pools
@@ -316,14 +316,14 @@ def _scan_listed(items, query, listed, sums, pools, k):
         _take(hits, base, listed, sums, 0, query, k, items.excluded, counts, keys, state)
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _sums(n_queries, like):
     """Room for the distances of a group: to a lone query, or to a tile of queries."""
     tile = 1 if n_queries == 1 else TILE if like.itemsize == 1 else TILE // 2
     return np.empty((tile, GROUP), like.dtype)
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _workspace(n_queries, tile, n_bytes, n_buckets, k, exact_rows):
     """Tables and pools for the queries that share a pass, allocated once per call."""
     width = min(n_queries + tile - 1, QUERIES)
@@ -336,7 +336,7 @@ def _workspace(n_queries, tile, n_bytes, n_buckets, k, exact_rows):
     )
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _start(items, begin, count, pools, widest):
     """Empty pools: any distance is accepted, the bound is the last bucket."""
     for i in range(count):
@@ -351,7 +351,7 @@ def _start(items, begin, count, pools, widest):
             state[STOP] = items.excluded_starts[begin + i + 1]
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _search(items, begin, count, sums, pools, rows, distances):
     """Answers of `count` queries from `begin` on, whose tables are ready."""
     k = rows.shape[1]
@@ -384,7 +384,7 @@ def _search(items, begin, count, sums, pools, rows, distances):
         my_rows[found:], mine[found:] = -1, -1
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def hamming_kernel(
     stripes,
     order,
@@ -411,7 +411,7 @@ def hamming_kernel(
         _search(items, begin, count, sums, pools, rows, distances)
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def weighted_kernel(
     stripes,
     order,

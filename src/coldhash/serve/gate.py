@@ -6,6 +6,7 @@ Written against ASGI itself: a middleware class of the framework would cost more
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import re
 import secrets
@@ -36,8 +37,9 @@ Log = Callable[[dict[str, Any]], None]
 
 
 def to_stderr(entry: dict[str, Any]) -> None:
-    """Write a line of the log."""
-    sys.stderr.write(orjson.dumps(entry).decode() + "\n")
+    """Write a line of the log, if somebody still takes it: answers do not depend on that."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(orjson.dumps(entry).decode() + "\n")
 
 
 class Gate:

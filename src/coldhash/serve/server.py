@@ -6,11 +6,14 @@ import contextlib
 import json
 import logging
 import math
+import multiprocessing.connection
 import os
+import resource
 import signal
 import socket
 import sys
 import tempfile
+import threading
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,12 +28,13 @@ from coldhash.errors import SettingError, SourceError
 from coldhash.serve.app import create_app
 from coldhash.serve.limits import Limits
 from coldhash.serve.metrics import FOLDER
+from coldhash.serve.patience import Patient
 
 SETTINGS = "COLDHASH_SERVE"  # the variable by which workers learn what to serve
 TOKEN = "COLDHASH_TOKEN"
 KEEP_ALIVE = 75  # seconds: longer than the usual proxy keeps an idle connection
 PATIENCE = 60  # seconds without a sign of life until a worker is replaced; starting takes a few
-GRACE = 5  # seconds beyond the time limit of requests until a stopping server gives up on them
+GRACE = 5  # seconds beyond the time limit of requests until the server gives up on them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +75,8 @@ def serve(serving: Serving) -> None:
     """
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a model to look for
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection is an open file
     with _listening(serving.host, serving.port) as listener, contextlib.suppress(KeyboardInterrupt):
         if serving.workers == 1:
             app = create_app(serving.file, limits=serving.limits, token=serving.token)
@@ -83,10 +89,19 @@ def serve(serving: Serving) -> None:
 
 def worker_app() -> FastAPI:
     """Make the app of one worker, by what the parent put into the environment."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     _log_as_json()
     settings = json.loads(os.environ[SETTINGS])
     limits = Limits(**settings["limits"])
     return create_app(settings["file"], limits=limits, token=os.environ.get(TOKEN))
+
+
+def _end_with_parent() -> None:
+    """End when the parent is killed, which cannot tell: or the port would stay taken."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _serve_by_workers(serving: Serving, listener: socket.socket) -> None:
@@ -125,6 +140,7 @@ def _config(serving: Serving, app: FastAPI | str) -> Config:
     return Config(
         app,
         factory=isinstance(app, str),
+        http=Patient,
         workers=serving.workers,
         log_config=None,
         log_level="warning",

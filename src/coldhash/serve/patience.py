@@ -1,0 +1,43 @@
+"""How long a connection may keep its place without asking anything, or without taking its answer.
+
+The time limit of a request begins when its head is there, and uvicorn waits for a head, and for a
+client to take the last of an answer, for ever. A client that is slow on purpose, or whose machine
+is gone, would hold its connection until the server ends.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+
+class Patient(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+    """uvicorn's protocol, which drops a connection where nothing has come to an end between looks.
+
+    It looks as often as uvicorn gives up on requests when it stops. A look now and then costs less
+    than a clock for every request; a connection is dropped after one to two of these times.
+    """
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin to look."""
+        super().connection_made(transport)
+        self._seen: object = None  # the request of the last look
+        self._look_later()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Look no more."""
+        self._next_look.cancel()
+        super().connection_lost(exc)
+
+    def _look_later(self) -> None:
+        self._next_look = self.loop.call_later(self.config.timeout_graceful_shutdown, self._look)
+
+    def _look(self) -> None:
+        # a connection that is idle between two requests is uvicorn's to close, if that can be done
+        idle = self.timeout_keep_alive_task is not None and not self.transport.is_closing()
+        if self.cycle is self._seen and not idle:
+            self.transport.abort()
+        else:
+            self._seen = self.cycle
+            self._look_later()

@@ -1,0 +1,137 @@
+"""Full and read-only disks: told in one line, nothing lost, and once there is room it goes on."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+
+import pyarrow.parquet as pq
+import pytest
+from bench_kills import fit_of
+
+from coldhash import load, store
+from coldhash.cli import app
+
+COMMANDS = {
+    "fit": lambda world, disk: [
+        *fit_of(world), "--out", disk / "m.coldhash",
+    ],
+    "experiment": lambda world, disk: ["experiment", world / "plan.toml", "--out", disk / "e",
+                                       "-j", 1, "--quick"],
+    "recommend": lambda world, disk: ["recommend", world / "old", "--all", "-k", 2, "--out",
+                                      disk / "x.parquet"],
+    "export": lambda world, disk: ["export", world / "old", "--to", "parquet", "--out",
+                                   disk / "c.parquet"],
+}  # fmt: skip
+
+
+def check_told(run, reason):
+    """A mistake of the machine's is told in one line."""
+    assert run.returncode == 2, run.stderr
+    assert "Traceback" not in run.stderr
+    told = [line for line in run.stderr.splitlines() if "error" in line]  # among bars of progress
+    assert len(told) == 1, run.stderr
+    assert told[0].startswith("error: cannot write")
+    assert reason in told[0]
+    assert "hint: " in told[0]
+
+
+def finished(folder):
+    """Give what looks finished."""
+    return [
+        p.name for p in folder.rglob("*") if p.is_file() and p.suffix in (".parquet", ".coldhash")
+    ]
+
+
+def few(*names):
+    """Take these commands, and the others where there is time."""
+    slow = [pytest.param(name, marks=pytest.mark.slow) for name in COMMANDS if name not in names]
+    return pytest.mark.parametrize("name", [*names, *slow])
+
+
+@few("fit", "experiment")
+def test_a_full_disk_is_told_and_with_room_it_goes_on(name, world, full_disk):
+    arguments = COMMANDS[name](world, full_disk.folder)
+    run = full_disk.command(*arguments)
+    check_told(run, "File too large" if full_disk.limit is not None else "No space left on device")
+    assert not finished(full_disk.folder)
+    if full_disk.limit is None:
+        assert {p.name for p in full_disk.folder.iterdir()} <= {"filling", "e"}, "a draft is left"
+        (full_disk.folder / "filling").unlink()
+        subprocess.run(["mount", "-o", "remount,size=10m", str(full_disk.folder)], check=True)
+    app(list(map(str, arguments)), standalone_mode=False)
+    assert finished(full_disk.folder)
+    for path in full_disk.folder.rglob("*.parquet"):
+        assert pq.read_table(path).num_rows
+    for path in full_disk.folder.rglob("*.coldhash"):
+        load(path)
+
+
+@few("recommend")
+def test_a_read_only_disk_is_told(name, world, read_only_disk):
+    run = read_only_disk.command(*COMMANDS[name](world, read_only_disk.folder))
+    check_told(run, "Read-only file system")
+
+
+NOWHERE = """
+for place in $(awk '{print $5}' /proc/self/mountinfo); do
+    case $place in /proc*|/sys*|/dev*) ;; *) mount -o remount,ro,bind "$place" ;; esac
+done
+if touch "$0.writable" 2>/dev/null; then exit 77; fi
+exec "$@"
+"""
+
+
+@pytest.mark.slow
+def test_where_nothing_can_be_written_a_model_still_answers(world, tmp_path):
+    """Compiled code has no place to be kept: it is compiled anew."""
+    (tmp_path / "nowhere.sh").write_text(NOWHERE)
+    arguments = ["recommend", str(world / "old"), "--user", '{"age": 30}', "-k", "3"]
+    command = [sys.executable, "-m", "coldhash", *arguments]
+    try:
+        run = subprocess.run(
+            ["unshare", "--mount", "sh", str(tmp_path / "nowhere.sh"), *command],
+            capture_output=True,
+            text=True,
+            env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "never")},
+        )
+    except OSError:
+        pytest.skip("unshare is not here")
+    if run.returncode == 77 or "unshare:" in run.stderr:
+        pytest.skip("no file systems of one's own can be made here")
+    assert run.returncode == 0, run.stderr
+    expected = load(world / "old").recommend({"age": 30}, k=3)
+    assert [line.split("\t")[2] for line in run.stdout.splitlines()] == expected.item_ids[0]
+
+
+@pytest.mark.slow
+def test_compiled_code_that_does_not_fit_on_the_disk_is_used_all_the_same(world, full_disk):
+    script = """
+import sys
+from coldhash import load
+print(*load(sys.argv[1]).recommend({"age": 30}, k=3).item_ids[0])
+"""
+    if full_disk.limit is not None:
+        pytest.skip("no disk can be mounted here")
+    run = subprocess.run(
+        [sys.executable, "-c", script, str(world / "old")],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"NUMBA_CACHE_DIR": str(full_disk.folder)},
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.split() == load(world / "old").recommend({"age": 30}, k=3).item_ids[0]
+
+
+def test_a_draft_in_somebodys_hands_is_not_abandoned(tmp_path):
+    """However old the clock says it is."""
+    draft = tmp_path / ".m.0123abcd.part"
+    with draft.open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        os.utime(draft, (1e9, 1e9))
+        store.write(tmp_path / "m", {}, {})
+        assert draft.exists()
+    store.write(tmp_path / "m", {}, {})
+    assert not draft.exists()

@@ -1,0 +1,27 @@
+"""A few of the kills of `benchmarks/bench_kills.py`, which makes two hundred of them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from faults.conftest import BENCHMARKS
+
+
+@pytest.mark.parametrize("n_kills", [1, pytest.param(10, marks=pytest.mark.slow)])
+def test_a_killed_job_leaves_nothing_damaged_and_ends_the_same_when_started_again(
+    n_kills, tmp_path
+):
+    script, out = str(BENCHMARKS / "bench_kills.py"), tmp_path / "kills.json"
+    command = [sys.executable, script, "--kills", str(n_kills), "--out", str(out)]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert out.exists(), run.stderr
+    found = {
+        row["what"].split(" / ")[0]: row["ours"] for row in json.loads(out.read_text())["rows"]
+    }
+    assert found["kills that hit a running job"] == 4 * n_kills
+    for what in ("corrupt files", "restarts that did not complete", "restarts with another result"):
+        assert found[what] == 0, run.stderr
