@@ -18,6 +18,8 @@ FEW = 64  # rows; for so few, starting threads costs more than they save
 def times(A: Any, B: np.ndarray) -> np.ndarray:
     """Multiply a sparse (CSR) or dense matrix by a dense one, in B's precision."""
     B = np.ascontiguousarray(B)
+    if A.shape[1] != B.shape[0]:  # compiled code would read past the end
+        raise ValueError(f"{A.shape} does not fit {B.shape}")
     product = np.zeros((A.shape[0], B.shape[1]), dtype=B.dtype)
     if isinstance(A, np.ndarray):
         (_few_dense if len(A) <= FEW else _many_dense)(A, B, product)

@@ -6,6 +6,7 @@ commands, so that `--help` is quick.
 
 from __future__ import annotations
 
+import io
 import sys
 
 from coldhash.cli import data, demo, evaluate, living, models, scale, serve, tune
@@ -28,6 +29,8 @@ __all__ = [
 
 def main() -> None:
     """Run the command line; a mistake of the user's is told in one line."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="surrogateescape")  # names of files, as they came
     try:
         app()
     except ColdhashError as error:
