@@ -16,20 +16,14 @@ from pathlib import Path
 
 NAMES = ("tables", "plans", "models", "commands", "bodies")
 KEPT = Path(__file__).parents[2] / ".fuzz"
-# compiled by numba from their byte code, which must therefore stay as it is
-COMPILED = [
-    "coldhash.products",
-    "coldhash.search",
-    "coldhash.models",
-    "coldhash.evaluate",
-]
+SOURCE = Path(__file__).parents[2] / "src"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, default=60, help="for each target")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("targets", nargs="*", choices=[*NAMES, []], help=", ".join(NAMES))
+    parser.add_argument("targets", nargs="*", help=", ".join(NAMES))
     args = parser.parse_args()
     names = args.targets or NAMES
     if args.child:
@@ -46,11 +40,20 @@ def main() -> int:
     return bool(failed)
 
 
+def compiled() -> list[str]:
+    """Modules that numba compiles from their byte code, which must therefore stay as it is."""
+    return [
+        ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+        for path in SOURCE.rglob("*.py")
+        if "njit" in path.read_text() or "numba" in path.read_text()
+    ]
+
+
 def fuzz(name: str, seconds: int) -> None:
     """Fuzz one target; this never returns."""
     import atheris
 
-    with atheris.instrument_imports(include=["coldhash", "tomllib"], exclude=COMPILED):
+    with atheris.instrument_imports(include=["coldhash", "tomllib"], exclude=compiled()):
         from targets import LEAST, TARGETS
 
     target = TARGETS[name]
