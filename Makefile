@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-fast check format bench clean
+.PHONY: demo test test-fast check format bench fuzz audit sbom clean
 
 demo: .venv/demo.done  ## fit on the embedded sample, judge it, open the page
 	$(BIN)/coldhash demo
@@ -27,8 +27,26 @@ bench: .venv/bench.done  ## measure beside the peers
 		echo "== $$script"; $(BIN)/python $$script || status=1; \
 	done; exit $$status  # 1 where a target is missed
 
+SECONDS ?= 60
+TARGETS ?=
+fuzz: .venv/fuzz.done  ## look for inputs that break something: SECONDS for each of TARGETS
+	$(BIN)/python tests/fuzz/run.py --seconds $(SECONDS) $(TARGETS)
+
+audit: .venv/audit.done  ## hold all pinned versions against the database of known holes
+	$(BIN)/pip-audit --strict --no-deps --disable-pip --progress-spinner off \
+		--requirement constraints.txt || { echo "audit: a version has a known hole, or (see above)" \
+		"the database was not reached and NOTHING IS KNOWN: run it where pypi.org is" >&2; exit 1; }
+
+sbom: .venv/audit.done  ## write dist/sbom.json: what a server is made of, in CycloneDX
+	$(PYTHON) -m venv --clear .venv/runtime
+	.venv/runtime/bin/pip install --quiet --constraint constraints.txt ".[serve]"
+	.venv/runtime/bin/pip uninstall --quiet --yes pip setuptools
+	mkdir -p dist
+	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
+		--output-file dist/sbom.json .venv/runtime/bin/python
+
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache build dist
+	rm -rf .venv .fuzz .pytest_cache .mypy_cache .ruff_cache build dist
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
@@ -37,6 +55,6 @@ clean:
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[plots,serve]"
 	touch $@
 
-.venv/dev.done .venv/bench.done: .venv/%.done: .venv/bin/python pyproject.toml constraints.txt
+.venv/dev.done .venv/bench.done .venv/fuzz.done .venv/audit.done: .venv/%.done: .venv/bin/python pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[$*]"
 	touch $@
