@@ -5,9 +5,7 @@ BIN := .venv/bin
 # two processes; the tests of a file stay together, because they share what was fitted for them
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
-SECONDS ?= 600
-
-.PHONY: demo test test-fast coverage mutation check format docs bench soak clean
+.PHONY: demo test test-fast coverage mutation check format docs bench soak fuzz audit sbom clean
 
 demo: .venv/demo.done  ## fit on the embedded sample, judge it, open the page
 	$(BIN)/coldhash demo
@@ -56,11 +54,29 @@ bench: .venv/bench.done .venv/lightfm.done  ## measure beside the peers, write d
 		echo "== $$script"; rm -f $$out; $(BIN)/python $$script $(BENCH) --out $$out || status=1; \
 	done; $(BIN)/python benchmarks/page.py || status=1; exit $$status
 
+soak: SECONDS ?= 600
 soak: .venv/dev.done  ## a mixed, partly hostile load on the service for SECONDS
 	$(BIN)/python benchmarks/soak.py --seconds $(SECONDS)
 
+fuzz: SECONDS ?= 60
+fuzz: .venv/fuzz.done  ## look for inputs that break something: SECONDS for each of TARGETS
+	$(BIN)/python tests/fuzz/run.py --seconds $(SECONDS) $(TARGETS)
+
+audit: .venv/audit.done  ## hold all pinned versions against the database of known holes
+	$(BIN)/pip-audit --strict --no-deps --disable-pip --progress-spinner off \
+		--requirement constraints.txt || { echo "audit: a version has a known hole, or (see above)" \
+		"the database was not reached and NOTHING IS KNOWN: run it where pypi.org is" >&2; exit 1; }
+
+sbom: .venv/audit.done  ## write dist/sbom.json: what a server is made of, in CycloneDX
+	$(PYTHON) -m venv --clear .venv/runtime
+	.venv/runtime/bin/pip install --quiet --constraint constraints.txt ".[serve]"
+	.venv/runtime/bin/pip uninstall --quiet --yes pip setuptools
+	mkdir -p dist
+	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
+		--output-file dist/sbom.json .venv/runtime/bin/python
+
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache build dist mutants
+	rm -rf .venv .fuzz .pytest_cache .mypy_cache .ruff_cache build dist mutants
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
@@ -74,6 +90,6 @@ clean:
 	-$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[bench-lightfm]"
 	touch $@
 
-.venv/dev.done .venv/bench.done: .venv/%.done: .venv/bin/python pyproject.toml constraints.txt
+.venv/dev.done .venv/bench.done .venv/fuzz.done .venv/audit.done: .venv/%.done: .venv/bin/python pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[$*]"
 	touch $@

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -65,6 +66,8 @@ def test_describe_own_tables(tmp_path):
         (["fetch", "nothing", "--to", "."], "no data set is called 'nothing'"),
         (["fetch", "ml-1m", "--to", ".", "--from", "bad.csv"], "bad.csv"),
         (["describe", "--no-such-option"], "No such option"),
+        (["fit", "--dataset", "sample", "--out", "m", "--set", "n_rounds=x"], "--set n_rounds='x'"),
+        (["fit", "--dataset", "sample", "--out", "m", "--set", "fit_weight=1e999"], "finite"),
     ],
 )
 def test_a_mistake_is_told_in_one_line_with_exit_code_2(tmp_path, arguments, message):
@@ -90,6 +93,41 @@ def model_file(tmp_path_factory):
     assert facts["settings"]["n_rounds"] == 3
     assert facts["items"] == 1000
     return folder / "m.coldhash"
+
+
+def test_a_person_nested_without_end_is_a_mistake_too(model_file):
+    run = coldhash_command("recommend", model_file, "--user", "[" * 20_000)
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr.startswith("error: --user: not JSON")
+
+
+def test_answers_go_to_a_file_of_any_name_or_not_at_all(model_file, tmp_path):
+    for name in (b"\xff\xef.csv", b"s3:x.parquet"):
+        out = tmp_path / os.fsdecode(name)
+        run = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "coldhash",
+                "recommend",
+                model_file,
+                "--user",
+                "{}",
+                "--out",
+                out,
+            ],
+            capture_output=True,
+            timeout=120,
+            env=os.environ | {"PYTHONIOENCODING": "utf-8"},
+        )
+        assert (run.returncode, run.stdout) == (0, os.fsencode(out) + b"\n"), run.stderr
+        assert out.stat().st_size > 100
+    run = coldhash_command(
+        "recommend", model_file, "--user", "{}", "--out", tmp_path / "nowhere" / "x.csv"
+    )
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr.startswith("error: cannot write")
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_recommend_to_a_stranger(model_file):

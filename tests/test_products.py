@@ -55,3 +55,8 @@ def test_the_even_order_takes_every_row_once_and_spreads_them(rng):
     assert sorted(order) == list(range(1000))
     halves = sizes[order[:500]].sum(), sizes[order[500:]].sum()
     assert abs(halves[0] - halves[1]) < 0.05 * sizes.sum()
+
+
+def test_matrices_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match=r"\(2, 3\) does not fit \(4, 2\)"):
+        products.times(np.ones((2, 3), np.float32), np.ones((4, 2), np.float32))

@@ -341,6 +341,32 @@ def test_a_header_with_a_right_checksum_is_not_trusted_either(odd, key, path):
             load(path)
 
 
+ELSEWHERE = [  # a part, what is done to it
+    ("item_ids/offsets", lambda array: np.where(array == array[3], 10**6, array).astype(np.int32)),
+    ("user_ids/offsets", lambda array: np.where(array == array[3], -7, array).astype(np.int32)),
+    ("item_ids/offsets", lambda array: array + np.int32(1)),
+    ("item_ids/offsets", lambda array: array.astype(np.float32)),
+    ("item_ids/order", lambda array: array + np.uint32(1)),
+    ("items/order", lambda array: array - np.int32(1)),
+    ("items/rank", lambda array: array + np.int32(1)),
+    ("items/rank", lambda array: array.astype(np.int64)),
+    ("items/stripes", lambda array: array.astype(np.uint64)),
+    ("seen/indices", lambda array: np.full_like(array, 10**6)),
+    ("seen/indptr", lambda array: array[::-1].copy()),
+]
+
+
+@pytest.mark.parametrize(("name", "change"), ELSEWHERE)
+def test_a_place_outside_is_refused_though_the_checksum_is_right(name, change, path):
+    facts, tensors = store.read(path)
+    spoilt = change(np.array(tensors[name]))
+    assert not np.array_equal(spoilt, tensors[name]) or spoilt.dtype != tensors[name].dtype
+    kept = {n: np.array(t) for n, t in tensors.items()}
+    store.write(path, facts, kept | {name: spoilt})
+    with pytest.raises(ModelFileError, match="missing or odd"):
+        load(path)
+
+
 # Mutations
 
 

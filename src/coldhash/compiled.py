@@ -25,10 +25,12 @@ def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """Compile a function when it is first called, with numba's options."""
 
     def decorate(function: Callable[..., Any]) -> Any:
-        made = njit(**options)(function)
+        try:
+            made = njit(cache=True, **options)(function)
+        except RuntimeError:  # nowhere to keep it
+            return njit(**options)(function)
         if made is not function:  # as it is where numba is told not to compile
-            with contextlib.suppress(RuntimeError):  # nowhere to keep it
-                made._cache = _Kept(function)  # type: ignore[no-untyped-call]
+            made._cache = _Kept(function)  # type: ignore[no-untyped-call]
         return made
 
     return decorate

@@ -36,7 +36,7 @@ def load(path: str | Path, verify: bool = True) -> Recommender:
     """
     facts, tensors = store.read(Path(path), verify)
     try:
-        return _restored(facts, tensors)
+        return _restored(facts, tensors, verify)
     except (
         KeyError,
         ValueError,
@@ -48,7 +48,7 @@ def load(path: str | Path, verify: bool = True) -> Recommender:
         raise ModelFileError(f"{path}: a part of the model is missing or odd: {error!r}") from None
 
 
-def _restored(facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> Recommender:
+def _restored(facts: dict[str, Any], tensors: dict[str, np.ndarray], verify: bool) -> Recommender:
     def part(prefix: str) -> dict[str, np.ndarray]:
         return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
 
@@ -57,9 +57,12 @@ def _restored(facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> Recommen
     features = FeatureEncoder.from_state(facts["features"], part("features/"))
     form = ENCODERS[facts["encoder"]["form"]]
     encoder = form.restore((facts["encoder"]["state"], part("encoder/")), items, features)
+    _check_types(tensors)
     item_ids = Ids.stored(part("item_ids/"), "item")
     user_ids = Ids.stored(part("user_ids/"), "user")
     _check_sizes(tensors, len(item_ids), len(user_ids), facts["n_bits"])
+    if verify:
+        _check_places(tensors, len(item_ids), len(user_ids))
     seen = None
     if "seen/indptr" in tensors:
         indices = tensors["seen/indices"]
@@ -91,7 +94,7 @@ def _restored(facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> Recommen
 def _check_sizes(
     tensors: dict[str, np.ndarray], n_items: int, n_users: int, n_bits: int | None
 ) -> None:
-    """Refuse parts that do not fit each other; what is inside them is the checksum's job."""
+    """Refuse parts that do not fit each other."""
     sizes = {"popularity": n_items, "items/order": n_items, "items/rank": n_items}
     sizes |= {"item_ids/order": n_items, "user_ids/order": n_users, "users/vectors": n_users}
     sizes["seen/indptr"] = n_users + 1
@@ -105,3 +108,38 @@ def _check_sizes(
         expected = (-(-n_items // 64), -(-n_bits // 8), 64)
         if tensors["items/stripes"].shape != expected:
             raise ValueError(f"codes of shape {tensors['items/stripes'].shape}, not {expected}")
+
+
+def _check_types(tensors: dict[str, np.ndarray]) -> None:
+    """Refuse types that nobody writes: compiled code and Arrow would take them for others."""
+    kinds = {"items/stripes": "u1", "items/order": "i4", "items/rank": "i4"}
+    for ids in ("item_ids", "user_ids"):
+        kinds |= {f"{ids}/offsets": "i4 i8", f"{ids}/bytes": "u1", f"{ids}/order": "u4"}
+    for name, wanted in kinds.items():
+        if name in tensors and tensors[name].dtype.str[1:] not in wanted.split():
+            raise ValueError(f"{name} is of type {tensors[name].dtype}")
+
+
+def _check_places(tensors: dict[str, np.ndarray], n_items: int, n_users: int) -> None:
+    """Refuse places outside of what they point into, which neither compiled code nor Arrow checks.
+
+    A checksum tells of damage, but whoever writes a file on purpose can write a right one.
+    """
+    ends = {"items/order": n_items, "items/rank": n_items, "seen/indices": n_items}
+    ends |= {"item_ids/order": n_items, "user_ids/order": n_users}
+    if "items/indices" in tensors:
+        ends["items/indices"] = int(tensors["items/shape"][1])
+    for name, end in ends.items():
+        places = tensors.get(name)
+        if places is not None and len(places) and not 0 <= places.min() <= places.max() < end:
+            raise ValueError(f"{name} points outside of 0 to {end - 1}")
+    starts = {f"{ids}_ids/offsets": len(tensors[f"{ids}_ids/bytes"]) for ids in ("item", "user")}
+    starts |= {
+        f"{part}/indptr": len(tensors.get(f"{part}/indices", ())) for part in ("seen", "items")
+    }
+    for name, end in starts.items():
+        ranges = tensors.get(name)
+        if ranges is not None and (
+            ranges[0] != 0 or ranges[-1] != end or (ranges[1:] < ranges[:-1]).any()
+        ):
+            raise ValueError(f"{name} are no ranges of 0 to {end}")

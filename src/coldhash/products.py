@@ -24,6 +24,8 @@ _threads = threading.Lock()
 def times(A: Any, B: np.ndarray) -> np.ndarray:
     """Multiply a sparse (CSR) or dense matrix by a dense one, in B's precision."""
     B = np.ascontiguousarray(B)
+    if A.shape[1] != B.shape[0]:  # compiled code would read past the end
+        raise ValueError(f"{A.shape} does not fit {B.shape}")
     product = np.zeros((A.shape[0], B.shape[1]), dtype=B.dtype)
     many = A.shape[0] > FEW and _threads.acquire(blocking=False)
     try:

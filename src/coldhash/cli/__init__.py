@@ -7,6 +7,7 @@ commands, so that `--help` is quick.
 from __future__ import annotations
 
 import errno
+import io
 import sys
 
 from coldhash.cli import data, demo, evaluate, living, models, scale, serve, tune
@@ -33,6 +34,8 @@ REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, 
 
 def main() -> None:
     """Run the command line; a mistake of the user's is told in one line."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="surrogateescape")  # names of files, as they came
     try:
         app()
     except ColdhashError as error:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -213,18 +213,34 @@ def _settings(form: type, bits: int | None, pairs: Iterable[str]) -> dict[str, A
             raise SettingError(f"--set {pair!r}", hint="NAME=VALUE")
         try:
             settings[name] = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             settings[name] = value
     for name in settings:
         if name not in known:
             raise SettingError(f"no setting is called {name!r}", hint=f"{', '.join(sorted(known))}")
-    return {name: tuple(v) if isinstance(v, list) else v for name, v in settings.items()}
+    settings = {name: tuple(v) if isinstance(v, list) else v for name, v in settings.items()}
+    _check_types(form, settings)
+    return settings
+
+
+def _check_types(form: type, settings: dict[str, Any]) -> None:
+    """Refuse a text for a number and the like; the method itself checks how large numbers are."""
+    from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+    strict = ConfigDict(strict=True, allow_inf_nan=False)
+    kinds = get_type_hints(form)
+    for name, value in settings.items():
+        try:
+            TypeAdapter(kinds[name], config=strict).validate_python(value)
+        except ValidationError as error:
+            why = error.errors()[0]["msg"]
+            raise SettingError(f"--set {name}={value!r:.80}", hint=f"{why}") from None
 
 
 def _person(text: str) -> dict[str, Any]:
     try:
         person = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SettingError(f"--user: not JSON: {error}", hint='{"age": 25}') from None
     if not isinstance(person, dict):
         raise SettingError("--user: not a JSON object", hint='{"age": 25}')
@@ -301,14 +317,16 @@ def _write(tables: Iterable[pa.Table], out: Path) -> None:
     if out.suffix not in writers:
         raise SettingError(f"--out {out}", hint="a name that ends in .csv or .parquet")
     draft = out.with_name(f".{out.name}.draft")
-    writer = None
     try:
         with writing(out):
-            for table in tables:
-                writer = writer or writers[out.suffix](str(draft), table.schema)
-                writer.write_table(table)
+            with draft.open("wb") as file:  # by Python: to Arrow, some names are addresses
+                writer = None
+                for table in tables:
+                    writer = writer or writers[out.suffix](file, table.schema)
+                    writer.write_table(table)
+                if writer is not None:
+                    writer.close()
             if writer is not None:
-                writer.close()
                 draft.replace(out)
     finally:
         with suppress(OSError):
