@@ -66,7 +66,10 @@ def test_describe_own_tables(tmp_path):
         (["fetch", "nothing", "--to", "."], "no data set is called 'nothing'"),
         (["fetch", "ml-1m", "--to", ".", "--from", "bad.csv"], "bad.csv"),
         (["describe", "--no-such-option"], "No such option"),
-        (["fit", "--dataset", "sample", "--out", "m", "--set", "n_rounds=x"], "--set n_rounds='x'"),
+        (
+            ["fit", "--dataset", "sample", "--out", "m", "--set", "n_rounds=x"],
+            "n_rounds='x'",
+        ),
         (["fit", "--dataset", "sample", "--out", "m", "--set", "fit_weight=1e999"], "finite"),
     ],
 )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -69,10 +68,11 @@ def fit(
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     from coldhash.models import MODELS
+    from coldhash.models.settings import settings_from
 
     if model not in MODELS:
         raise SettingError(f"no method is called {model!r}", hint=f"one of {', '.join(MODELS)}")
-    chosen = MODELS[model](**_settings(MODELS[model], bits, setting or []))
+    chosen = settings_from(MODELS[model], _settings(bits, setting or []))
     own = (dataset, data, ratings, users, items, column, duplicates, plan, encoding)
     opened = open_data(*own) if parts is None else open_parts(parts, *own)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
@@ -203,9 +203,8 @@ def export(
     print(export_codes(load(file), to, out, what=checked, overwrite=overwrite))
 
 
-def _settings(form: type, bits: int | None, pairs: Iterable[str]) -> dict[str, Any]:
-    """Read settings as the method declares them; values are JSON, or else text."""
-    known = {each.name for each in dataclasses.fields(form)}
+def _settings(bits: int | None, pairs: Iterable[str]) -> dict[str, Any]:
+    """Read settings: values are JSON, or else text."""
     settings: dict[str, Any] = {} if bits is None else {"n_bits": bits}
     for pair in pairs:
         name, mark, value = pair.partition("=")
@@ -215,26 +214,7 @@ def _settings(form: type, bits: int | None, pairs: Iterable[str]) -> dict[str, A
             settings[name] = json.loads(value)
         except (ValueError, RecursionError):
             settings[name] = value
-    for name in settings:
-        if name not in known:
-            raise SettingError(f"no setting is called {name!r}", hint=f"{', '.join(sorted(known))}")
-    settings = {name: tuple(v) if isinstance(v, list) else v for name, v in settings.items()}
-    _check_types(form, settings)
     return settings
-
-
-def _check_types(form: type, settings: dict[str, Any]) -> None:
-    """Refuse a text for a number and the like; the method itself checks how large numbers are."""
-    from pydantic import ConfigDict, TypeAdapter, ValidationError
-
-    strict = ConfigDict(strict=True, allow_inf_nan=False)
-    kinds = get_type_hints(form)
-    for name, value in settings.items():
-        try:
-            TypeAdapter(kinds[name], config=strict).validate_python(value)
-        except ValidationError as error:
-            why = error.errors()[0]["msg"]
-            raise SettingError(f"--set {name}={value!r:.80}", hint=f"{why}") from None
 
 
 def _person(text: str) -> dict[str, Any]:

@@ -39,6 +39,7 @@ from coldhash.data.written import mistake, read_toml
 from coldhash.errors import SettingError
 from coldhash.evaluate.protocol import PROTOCOLS
 from coldhash.models import MODELS
+from coldhash.models.settings import settings_from
 
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -158,7 +159,7 @@ class Experiment(_Questions):
             points, asked["datasets"], asked["train_shares"]
         ):
             settings = plan.settings | dict(zip(plan.grid, point, strict=True))
-            MODELS[plan.model](**as_settings(settings))  # a wrong one is told before the first run
+            settings_from(MODELS[plan.model], settings)  # a wrong one is told before the first run
             for split in range(asked["splits"]):
                 yield Run(
                     dataset=dataset,
@@ -212,8 +213,3 @@ class Run:
     def key(self) -> str:
         """Name the run by all that decides its outcome."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
-
-
-def as_settings(values: dict[str, Any]) -> dict[str, Any]:
-    """Turn the lists of TOML and JSON into the tuples that settings hold."""
-    return {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}

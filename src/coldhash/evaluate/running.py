@@ -31,11 +31,12 @@ from coldhash.data.dataset import Dataset
 from coldhash.data.sources import read
 from coldhash.data.splits import split_cold_users
 from coldhash.errors import ColdhashError, SettingError
-from coldhash.evaluate.experiment import Experiment, Question, Run, as_settings
+from coldhash.evaluate.experiment import Experiment, Question, Run
 from coldhash.evaluate.journal import Journal
 from coldhash.evaluate.lists import KS, judge
 from coldhash.evaluate.protocol import Trial, make_trial, scorer
 from coldhash.models import MODELS
+from coldhash.models.settings import settings_from
 from coldhash.recommend import Recommender
 
 USER_KS = (5, 10, 20, 50)  # for which hits are kept user by user
@@ -183,7 +184,7 @@ def _ask(
 
 
 def _fit(run: Run, train: Dataset) -> tuple[Recommender, float]:
-    settings = MODELS[run.model](**as_settings(json.loads(run.settings)))
+    settings = settings_from(MODELS[run.model], json.loads(run.settings))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of codes that collapse: the results show it
         with _one_thread() if run.timed else nullcontext():

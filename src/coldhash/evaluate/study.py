@@ -41,8 +41,8 @@ from pydantic import (
 )
 
 from coldhash.data.written import mistake, read_toml
-from coldhash.evaluate.experiment import as_settings
 from coldhash.models import MODELS, Model
+from coldhash.models.settings import settings_from
 
 Number = StrictInt | StrictFloat
 Value = StrictBool | StrictInt | StrictFloat | StrictStr
@@ -150,7 +150,7 @@ class Study(_Part):
 
     def model_with(self, tuned: dict[str, Any]) -> Model:
         """Make the model; what is neither tuned nor fixed is as the model has it."""
-        return MODELS[self.model](**as_settings(self.settings | tuned))
+        return settings_from(MODELS[self.model], self.settings | tuned)
 
     @property
     def start(self) -> dict[str, Any]:

@@ -35,5 +35,7 @@ class Checkpoint:
         return facts, arrays
 
     def clear(self) -> None:
-        """Forget it: the fit is done."""
+        """Forget it, and what killed fits left of theirs: the fit is done, the folder its own."""
+        for draft in self.path.parent.glob(f".{self.path.name}.*.part"):
+            draft.unlink()
         self.path.unlink(missing_ok=True)

@@ -23,11 +23,11 @@ from coldhash.data.dataset import padded, side_table
 from coldhash.data.duplicates import Duplicates, merged, rated_twice
 from coldhash.data.ids import Ids
 from coldhash.data.plan import FeaturePlan, guess_plan
-from coldhash.errors import DataError, SettingError
+from coldhash.errors import DataError, SettingError, writing
 from coldhash.scale.partitions import PART_USERS, cuts
 from coldhash.scale.prepared import FORMAT, ITEM_ID, MANIFEST, USER_ID, Prepared
 from coldhash.scale.sizes import n_bytes_of
-from coldhash.scale.sorting import Sorting
+from coldhash.scale.sorting import Sorting, forget_sorting
 
 Progress = Callable[[str, int, int], None]  # what is done, how much of it, of how much
 
@@ -72,8 +72,10 @@ def prepare(
     rules = {"columns": mapping, "scale": scale, "duplicates": duplicates, "part_users": part_users}
     rules["plan"] = None if plan is None else plan.model_dump()
     job = _job(path, users, items, rules)
-    folder.mkdir(parents=True, exist_ok=True)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     if _begun(folder) == job and (folder / MANIFEST).exists():
+        forget_sorting(folder)  # a preparation that was killed at its very end had no time for it
         return Prepared.open(folder)
     if _begun(folder) != job:
         _clear(folder)
@@ -106,7 +108,7 @@ def prepare(
         "plan": chosen.model_dump(exclude_none=True),
     }
     _write_json(folder / MANIFEST, facts)
-    sorting.remove()
+    forget_sorting(folder)
     return Prepared.open(folder)
 
 

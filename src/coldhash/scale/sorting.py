@@ -53,8 +53,9 @@ class Sorting:
             ) from None
         if not source.exists():
             raise SourceError(f"{source}: no such file")
-        base = duckdb.connect(str(folder / "sort.duckdb"))
+        base = None
         try:
+            base = duckdb.connect(str(folder / "sort.duckdb"))
             base.execute(f"SET memory_limit = '{int(memory * SHARE)}B'")
             base.execute(f"SET temp_directory = '{_quoted(folder / 'sort.tmp')}'")
             yield cls(folder, source, base)
@@ -63,10 +64,17 @@ class Sorting:
                 f"{memory / 1e9:.1f} GB are too little to sort: {_first_line(error)}",
                 hint="more memory, such as memory='2GB'",
             ) from None
+        except duckdb.IOException as error:  # a full disk, most likely
+            raise SourceError(
+                f"cannot write {folder}: {_first_line(error)}",
+                hint="make room, or name another folder",
+            ) from None
         except duckdb.Error as error:
             raise TableError(_first_line(error), file=str(source)) from None
         finally:
-            base.close()
+            if base is not None:
+                with contextlib.suppress(duckdb.Error):  # a full disk, which was told already
+                    base.close()
 
     def sort(
         self,
@@ -109,12 +117,6 @@ class Sorting:
         )
         users, items, values, lines = (table.column(at).to_numpy() for at in range(4))
         return users, items, values, lines
-
-    def remove(self) -> None:
-        """Forget the sorted ratings: the partitions hold them."""
-        for file in self.folder.glob("sort.duckdb*"):
-            file.unlink()
-        remove(self.folder / "sort.tmp")
 
     def _read_query(self, columns: dict[str, str | None]) -> str:
         """Read three columns as they are, and number the rows."""
@@ -191,6 +193,13 @@ class Sorting:
     def _one(self, query: str) -> Any:
         rows = self.base.execute(query).fetchall()  # all: an unfinished result blocks the next
         return rows[0] if rows else None
+
+
+def forget_sorting(folder: Path) -> None:
+    """Remove the sorted ratings: the partitions hold them."""
+    for file in folder.glob("sort.duckdb*"):
+        file.unlink()
+    remove(folder / "sort.tmp")
 
 
 _NUMBERED = ("users", "items")
