@@ -8,7 +8,16 @@ from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
-from rivals import IRSPACK, People, als, by_rows, favourites, irspack_ials, weighted
+from rivals import (
+    IRSPACK,
+    People,
+    als,
+    by_feature_weights,
+    by_rows,
+    favourites,
+    irspack_ials,
+    weighted,
+)
 from table import Row, finish, options
 
 from coldhash import Dataset, read, split_cold_users
@@ -80,6 +89,9 @@ def with_history(scores: Scores, train: Dataset, cold: Dataset, seed: int) -> No
         for number, (pick, rival) in enumerate(rivals):
             found = rival.get_score_cold_user(pick(given, highest), user_features=people.cold)
             scores.add(f"irspack {number} {n_given}", trial, by_rows(found.astype(np.float32)))
+            if not n_given:
+                alone = by_feature_weights(rival, people.cold)
+                scores.add(f"weights {number}", trial, by_rows(alone))
 
 
 def movielens(folder: Path, seeds: range) -> list[Row]:
@@ -90,7 +102,7 @@ def movielens(folder: Path, seeds: range) -> list[Row]:
         parts = split_cold_users(data, seed=seed)
         strangers(cold, *parts, seed)
         with_history(history, *parts, seed)
-    irspack = [f"irspack {number}" for number in range(3)]
+    irspack = [f"irspack {number}" for number in range(len(IRSPACK))]
     int8, float16 = ([f"{name} favourites", f"{name} weighted"] for name in ("als8 int8", "als16"))
     return [
         cold.row("64 bits / ridge", "real 64", ["ridge"], ">= 1"),
@@ -129,6 +141,13 @@ def movielens(folder: Path, seeds: range) -> list[Row]:
             )
             for n, target in ((0, ">= 1.02"), (5, ">= 1.05"), (20, ">= 1.02"))
         ],
+        history.row(
+            "0 ratings given / irspack iALS, its feature weights alone",
+            "ours 0",
+            [f"weights {number}" for number in range(len(IRSPACK))],
+            ">= 1.02",
+            "irspack",
+        ),
     ]
 
 

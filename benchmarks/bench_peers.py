@@ -32,6 +32,7 @@ from rivals import (
     LIGHTFM,
     People,
     als,
+    by_feature_weights,
     irspack_ials,
     lightfm_warp,
     weighted,
@@ -178,13 +179,12 @@ def by_irspack(train: Dataset, people: People, setting: tuple) -> Iterator[Metho
         f"lambda_user_feature {strength:g}"
     )
     items = model.get_item_embedding()
-    weights = np.asarray(model.trainer_as_ials.core_trainer.user_feature_weight)
 
     def as_nobody(asked: Any) -> np.ndarray:
         return model.get_score_cold_user_from_features(people.of(asked))
 
     def by_weights(asked: Any) -> np.ndarray:
-        return people.of(asked) @ weights @ items.T
+        return by_feature_weights(model, people.of(asked))
 
     for name, scores in (
         ("irspack iALS with user features, its way for strangers", as_nobody),

@@ -59,7 +59,9 @@ def test_a_full_disk_is_told_and_with_room_it_goes_on(name, world, full_disk):
     check_told(run, "File too large" if full_disk.limit is not None else "No space left on device")
     assert not finished(full_disk.folder)
     if full_disk.limit is None:
-        assert {p.name for p in full_disk.folder.iterdir()} <= {"filling", "e", "p"}, "a draft is left"
+        assert {p.name for p in full_disk.folder.iterdir()} <= {"filling", "e", "p"}, (
+            "a draft is left"
+        )
         (full_disk.folder / "filling").unlink()
         subprocess.run(["mount", "-o", "remount,size=10m", str(full_disk.folder)], check=True)
     app(list(map(str, arguments)), standalone_mode=False)
