@@ -106,11 +106,9 @@ def swaps(model: Recommender, folder: Path, quick: bool) -> list[Row]:
         renamed(model, letter).save(folder / letter)
         letters[(folder / letter).read_bytes()[-32:].hex()[:16]] = letter
     os.link(folder / "a", served)
-    count = {"answers": 0, "swaps": 0, "errors": 0, "mixed": 0}
-    last = "a"
+    count = {"answers": 0, "made": 0, "swaps": 0, "errors": 0, "mixed": 0}
 
     def look(status: int, body: bytes) -> None:
-        nonlocal last
         count["answers"] += 1
         if status != 200:
             count["errors"] += 1
@@ -118,8 +116,8 @@ def swaps(model: Recommender, folder: Path, quick: bool) -> list[Row]:
         answer = json.loads(body)
         letter = letters[answer["model"]]
         count["mixed"] += {item["item_id"][0] for item in answer["items"]} != {letter}
-        count["swaps"] += letter != last
-        last = letter
+        # a late answer of the model before is no swap back
+        count["swaps"] += count["swaps"] < count["made"] and letter == "ab"[count["made"] % 2]
 
     async def swap(process: subprocess.Popen[str]) -> None:
         for turn in range(n_swaps):
@@ -127,6 +125,7 @@ def swaps(model: Recommender, folder: Path, quick: bool) -> list[Row]:
                 await asyncio.sleep(0.005)
             os.link(folder / "ba"[turn % 2], folder / "next")
             os.replace(folder / "next", served)
+            count["made"] += 1
             process.send_signal(signal.SIGHUP)
 
     async def both(process: subprocess.Popen[str], port: int) -> None:
