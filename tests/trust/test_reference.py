@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from reference import Reference
 from threadpoolctl import threadpool_limits
 
 from coldhash import MFDCF, FeaturePlan, read, split_cold_users
@@ -14,6 +13,7 @@ from coldhash.data.plan import Category, Number
 from coldhash.evaluate.lists import judge
 from coldhash.evaluate.protocol import make_trial, scorer
 from coldhash.items import CodeItems
+from reference import Reference
 
 pytestmark = pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
 SEED = 3
