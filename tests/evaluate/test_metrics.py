@@ -219,11 +219,11 @@ def test_pooled_over_pairs():
 
 
 def test_wrong_settings_are_named():
-    with pytest.raises(SettingError, match="^k=0; hint: at least 1$"):
+    with pytest.raises(SettingError, match=r"^k=0; hint: at least 1$"):
         accuracy_at(0, np.zeros(1), np.zeros(1))
     with pytest.raises(SettingError, match="k=-1"):
         group_hits(np.array([3, -1]), np.zeros(1), np.ones(1), 1)
     ways = "expected, optimistic, pessimistic"
-    with pytest.raises(SettingError, match=f"^ties='hopeful'; hint: one of {ways}$"):
+    with pytest.raises(SettingError, match=rf"^ties='hopeful'; hint: one of {ways}$"):
         accuracy_at(1, np.zeros(1), np.zeros(1), "hopeful")
     assert np.isnan(accuracy_at(1, np.zeros(0), np.zeros(0)))
