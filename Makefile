@@ -17,13 +17,14 @@ test-fast: .venv/dev.done  ## run the tests that take no more than a few seconds
 	$(PYTEST) -m "not slow"
 
 # Lines of compiled kernels are seen where they run as plain Python: in tests that compare the two,
-# and in a second run of the tests of the search, with nothing compiled. The generator of LLVM code
-# runs when kernels are compiled, so that run begins without a cache of them.
+# and in a run of some tests of the search with nothing compiled (all would take minutes). What
+# writes LLVM code runs when kernels are compiled, so one run begins without a cache of them.
+SCAN := tests/search -k "sort_of_all or fewer or nothing_asked or ties_go or tables or distances"
 coverage: .venv/dev.done  ## which lines the tests run; fails below 95%
 	rm -rf build/coverage && mkdir -p build/coverage
 	$(BIN)/coverage run -m pytest -n 2 --dist loadfile
-	NUMBA_CACHE_DIR=build/coverage/numba $(BIN)/coverage run -m pytest tests/search
-	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest -m "not compiled" tests/search
+	NUMBA_CACHE_DIR=build/coverage/numba $(BIN)/coverage run -m pytest $(SCAN)
+	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest $(SCAN)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 

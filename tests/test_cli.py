@@ -27,6 +27,7 @@ def test_version():
     assert (run.returncode, run.stdout, run.stderr) == (0, f"{coldhash.__version__}\n", "")
 
 
+@pytest.mark.slow
 def test_describe_ml_1m(data_folder):
     run = coldhash_command("describe", "--dataset", "ml-1m", "--data", data_folder, "--json")
     facts = json.loads(run.stdout)
@@ -35,6 +36,7 @@ def test_describe_ml_1m(data_folder):
     assert facts["groups"]["demographics"] == {"width": 2 + 7 + 21 + 1, "users": 6040}
 
 
+@pytest.mark.slow
 def test_describe_book_crossing_in_words(data_folder):
     run = coldhash_command("describe", "--dataset", "book-crossing", "--data", data_folder)
     for figure in ("2,151", "6,830", "180,595", "98.77%"):

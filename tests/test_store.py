@@ -205,6 +205,7 @@ def test_any_safetensors_reader_opens_it(path):
         assert opened.metadata()["version"] == str(store.FORMAT)
 
 
+@pytest.mark.slow
 def test_the_number_of_threads_does_not_matter(model, path):
     script = """
 import sys
@@ -410,6 +411,7 @@ def refused(path: Path) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_of_ten_thousand_mutations_none_is_taken_for_the_model(tiny, tmp_path, rng):
     path = tmp_path / "model"
     tiny.save(path)
@@ -461,6 +463,7 @@ print(n_loaded, n_asked, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - be
 """
 
 
+@pytest.mark.slow
 def test_without_the_checksum_a_mutation_is_still_refused_or_survived(tiny, tmp_path):
     """What tensors hold is taken on trust, but nothing of another length is loaded, and asking a
     model whose header is damaged does not bring the process down.
@@ -587,6 +590,7 @@ for _ in range(40):
 """
 
 
+@pytest.mark.slow
 def test_two_processes_may_save_to_one_place(model, tmp_path):
     path, names, contents = tmp_path / "model", ("one", "two"), []
     for name in names:

@@ -115,6 +115,7 @@ ids = st.one_of(
 )
 
 
+@pytest.mark.slow
 @fast
 @given(
     cells=st.dictionaries(st.tuples(ids, ids), st.integers(0, 10), min_size=1, max_size=12),

@@ -206,16 +206,24 @@ def test_the_trap_a_constant_score():
     assert accuracy_at(10, greater, equal, "pessimistic") == 0.0
 
 
+@pytest.mark.parametrize("ties", ["expected", "optimistic", "pessimistic"])
+def test_hits_are_real_numbers_and_ties_are_expected_unless_said(ties):
+    whole = np.array([0, 2]), np.array([1, 4]), np.array([1, 2])
+    assert group_hits(3, *whole, ties).dtype == np.float64
+    np.testing.assert_array_equal(group_hits(3, *whole), [1.0, 0.5])
+
+
 def test_pooled_over_pairs():
     greater, equal = np.array([0, 4, 5, 99]), np.array([0, 0, 0, 0])
     assert accuracy_at(5, greater, equal) == 2 / 4
 
 
 def test_wrong_settings_are_named():
-    with pytest.raises(SettingError, match="k=0"):
+    with pytest.raises(SettingError, match=r"^k=0; hint: at least 1$"):
         accuracy_at(0, np.zeros(1), np.zeros(1))
     with pytest.raises(SettingError, match="k=-1"):
         group_hits(np.array([3, -1]), np.zeros(1), np.ones(1), 1)
-    with pytest.raises(SettingError, match="ties='hopeful'"):
+    ways = "expected, optimistic, pessimistic"
+    with pytest.raises(SettingError, match=rf"^ties='hopeful'; hint: one of {ways}$"):
         accuracy_at(1, np.zeros(1), np.zeros(1), "hopeful")
     assert np.isnan(accuracy_at(1, np.zeros(0), np.zeros(0)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -19,6 +20,7 @@ N_BITS = st.one_of(
     st.sampled_from([1, 8, 63, 64, 65, 128, 248, 254, 255, 256]), st.integers(1, 300)
 )
 N_ITEMS = st.sampled_from([1, 2, 63, 64, 65, 128, 300, 1000])
+EXAMPLES = 10 if numba.config.DISABLE_JIT else 80  # interpreted, the scan takes its time
 
 
 def random_codes(rng, n, n_bits, distinct=None):
@@ -81,7 +83,7 @@ def filters(index, excluded, listed):
     return tuple(None if each is None else index.lists(each) for each in (excluded, listed))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(worlds(), st.sampled_from([1, 2, 4]))
 def test_hamming_is_a_sort_of_all_distances(world, threads):
     rng, codes, popularity, n_queries, k, excluded, listed = world
@@ -94,7 +96,7 @@ def test_hamming_is_a_sort_of_all_distances(world, threads):
     np.testing.assert_array_equal(distances, at(costs, expected, -1))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(worlds(), st.sampled_from([1, 2, 4]), st.sampled_from(["any", "whole", "zero", "one heavy"]))
 def test_weighted_is_a_sort_of_all_scores(world, threads, kind):
     rng, codes, popularity, n_queries, k, excluded, listed = world
