@@ -14,7 +14,10 @@ from coldhash.batch import recommend_all_on, write_part
 from coldhash.errors import SettingError, SourceError
 
 distributed = pytest.importorskip("distributed")
-pytestmark = pytest.mark.filterwarnings("ignore")  # of the cluster's own, when it is torn down
+pytestmark = [
+    pytest.mark.slow,  # a cluster
+    pytest.mark.filterwarnings("ignore"),  # of the cluster's own, when it is torn down
+]
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +98,6 @@ def test_a_model_that_changed_under_the_workers_is_refused(path, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
 def test_a_worker_killed_in_the_middle(path, tmp_path):
     """Its tasks go to the other one, or to the one that the nanny starts in its place."""
     killed = []
@@ -127,7 +129,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
 def test_killed_and_started_again(client, path, tmp_path):
     script, out = tmp_path / "batch.py", tmp_path / "out"
     script.write_text(BATCH)
@@ -147,7 +148,6 @@ def test_killed_and_started_again(client, path, tmp_path):
     assert whole(batch.files) == expected(path, 3)
 
 
-@pytest.mark.slow
 def test_the_command(path, tmp_path):
     def command(*arguments):
         return subprocess.run(

@@ -44,6 +44,7 @@ def test_describe_book_crossing_in_words(data_folder):
     assert '[users.demographics]\n  age = "number"' in run.stdout
 
 
+@pytest.mark.slow
 def test_describe_own_tables(tmp_path):
     (tmp_path / "r.csv").write_text("customer,item,rating\n1,a,5\n2,a,3\n2,b,4\n")
     (tmp_path / "u.csv").write_text("customer,town\n1,Oslo\n2,Rome\n")
@@ -56,6 +57,7 @@ def test_describe_own_tables(tmp_path):
     assert facts["user_columns"]["town"] == {"type": "string", "missing": 0, "distinct": 2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -135,6 +137,7 @@ def test_answers_go_to_a_file_of_any_name_or_not_at_all(model_file, tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
 
 
+@pytest.mark.slow
 def test_recommend_to_a_stranger(model_file):
     person = json.dumps({"age": 40, "gender": "male", "history": {"7": 5}})
     run = coldhash_command("recommend", model_file, "--user", person, "-k", 4, "--json")
@@ -151,6 +154,7 @@ def test_recommend_to_a_stranger(model_file):
     assert nobody["fallback"] == [True]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_recommend_to_a_table(model_file, tmp_path, ending):
     (tmp_path / "new.csv").write_text("user_id,age,gender\nann,30,female\nbob,,\n")
@@ -166,6 +170,7 @@ def test_recommend_to_a_table(model_file, tmp_path, ending):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new.csv", out.name]
 
 
+@pytest.mark.slow
 def test_recommend_to_everybody(model_file, tmp_path):
     out = tmp_path / "all.parquet"
     coldhash_command("recommend", model_file, "--all", "-k", 2, "--out", out)
@@ -174,6 +179,7 @@ def test_recommend_to_everybody(model_file, tmp_path):
     assert len(set(table.column("user_id").to_pylist())) == 2000
 
 
+@pytest.mark.slow
 def test_similar_and_inspect(model_file):
     run = coldhash_command("similar", model_file, "--item", "7", "-k", 3, "--json")
     near = json.loads(run.stdout)["items"]
@@ -188,6 +194,7 @@ def test_similar_and_inspect(model_file):
     assert facts["bytes_per_item"] == pytest.approx(4, abs=0.2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -210,6 +217,7 @@ def test_mistakes_in_asking(model_file, tmp_path, arguments, message):
     assert "Traceback" not in run.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -176,6 +176,7 @@ def test_duckdb(model, tmp_path):
         assert [each for (each,) in lists] == expected_top(model)
 
 
+@pytest.mark.slow
 def test_lancedb(model, tmp_path):
     import lancedb
 

@@ -208,6 +208,7 @@ def test_mistakes_are_named(coded, data):
         ridge.recommend({"age": 3}, score="hamming")
 
 
+@pytest.mark.slow
 def test_the_rounding_of_the_search_leaves_accuracy_alone():
     """Accuracy@10 from the order of the lists equals the one from exact scores to 0.1%."""
     train, cold = split_cold_users(read("sample"), seed=0)

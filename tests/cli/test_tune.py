@@ -31,6 +31,7 @@ def coldhash_tune(*arguments, cwd):
     )
 
 
+@pytest.mark.slow
 def test_a_study_of_a_file_and_its_resumption(tmp_path):
     (tmp_path / "study.toml").write_text(STUDY)
     first = coldhash_tune("study.toml", "--out", "out", cwd=tmp_path)
@@ -47,6 +48,7 @@ def test_a_study_of_a_file_and_its_resumption(tmp_path):
     assert str(tmp_path) not in again.stdout
 
 
+@pytest.mark.slow
 def test_the_study_that_is_shipped_on_other_data(tmp_path):
     run = coldhash_tune(
         "--model", "ridge", "--dataset", "sample", "--trials", 2, "--out", ".", "--json",
@@ -57,6 +59,7 @@ def test_the_study_that_is_shipped_on_other_data(tmp_path):
     assert [trial["is_default"] for trial in report["trials"]] == [True, False]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -26,6 +26,7 @@ def test_ml_1m_counts(ml_1m):
     assert ml_1m.users.column("zip").to_pylist()[0] == "48067"
 
 
+@pytest.mark.slow
 def test_book_crossing_filter_gives_the_published_counts(data_folder):
     data = read("book-crossing", data_folder / "BX-CSV-Dump.zip")
     assert data.ratings.matrix.shape == (2151, 6830)
@@ -36,6 +37,7 @@ def test_book_crossing_filter_gives_the_published_counts(data_folder):
     assert data.items.column("title").null_count == 0
 
 
+@pytest.mark.slow
 def test_book_crossing_raw_keeps_everybody(data_folder):
     data = read("book-crossing", data_folder / "BX-CSV-Dump.zip", raw=True)
     assert len(data.ratings.users) == 278_858

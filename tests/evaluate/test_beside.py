@@ -63,6 +63,7 @@ def command(*arguments):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_command_prints_one_document():
     run = command("--models", "popularity,ridge", "--splits", "1", "--json")
     assert run.returncode == 0, run.stderr
@@ -71,6 +72,7 @@ def test_the_command_prints_one_document():
     assert document["models"][1]["first_is"] in ("ahead", "level", "behind")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [

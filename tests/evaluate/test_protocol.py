@@ -178,6 +178,7 @@ def test_shown_is_filled_up_where_the_catalogue_is_small(parts):
     assert ranks.shown[0].tolist() == [5, 4, 3, 2, 1, 0, -1, -1, -1, -1]
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_the_kernels_equal_their_plain_python(rng):
     scores = rng.integers(0, 4, size=(3, 20)).astype(np.float32)

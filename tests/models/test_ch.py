@@ -58,6 +58,7 @@ def test_frames_are_orthogonal(rng):
     np.testing.assert_allclose(U.T @ U, 50 * np.eye(7), atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
 def test_the_objective_falls_to_the_main_singular_values(small):
     model = CH(n_bits=6, tolerance=1e-12, n_rounds=500).fit(small)

@@ -67,6 +67,7 @@ def best_fit(data) -> tuple[Recommender, list[Recommender]]:
     return min(models, key=lambda model: model.report["objective"][-1]), models
 
 
+@pytest.mark.slow
 def test_planted_neighbours_are_found(planted):
     """From most starts; a start may end in a local minimum, which the objective shows."""
     data, _, D = planted

@@ -102,6 +102,7 @@ def test_items_are_a_code_and_a_bias(small):
     np.testing.assert_array_equal(one.encode(contract.PEOPLE).vectors[:, -1], 1)
 
 
+@pytest.mark.slow
 def test_the_bias_of_items_ranks_and_so_do_negatives():
     train, cold = split_cold_users(read("sample", n_users=1000), seed=0)
     trial = make_trial(train, cold)

@@ -46,6 +46,7 @@ def in_the_sample(name: str) -> Experiment:
     return plan.model_copy(update={"datasets": ["sample"], "splits": 1, "models": models})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KEPT)
 def test_a_shipped_experiment_becomes_a_section(name, tmp_path):
     plan = in_the_sample(name)
@@ -64,6 +65,7 @@ def test_a_shipped_experiment_becomes_a_section(name, tmp_path):
     assert str(tmp_path) not in report
 
 
+@pytest.mark.slow
 def test_the_statistics_of_the_data(data_folder, tmp_path):
     section = Workshop(data_folder, tmp_path).make("table-1")
     assert [claim.verdict for claim in section.claims] == ["holds"]

@@ -25,6 +25,7 @@ from coldhash.scale.prepare import prepare
 
 SETTINGS = MFDCF(n_bits=16, n_rounds=4, tolerance=0.0, new_items=True)
 pytestmark = [
+    pytest.mark.slow,  # a cluster, and fits on it
     pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse"),
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),  # sockets of killed workers
 ]
@@ -225,7 +226,6 @@ def gluttony(part):
     return {}, float(sum(one[0] for one in hoard))
 
 
-@pytest.mark.slow
 def test_a_worker_without_memory_is_an_error(tmp_path):
     import dask
     from distributed import Client, LocalCluster

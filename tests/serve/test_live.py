@@ -30,6 +30,7 @@ def served(model_files, tmp_path):
     return shutil.copy(model_files["a"], tmp_path / "served.coldhash")
 
 
+@pytest.mark.slow
 def test_sighup_serves_the_new_file_and_a_broken_one_is_refused(
     live, served, model_files, put_file, version_of
 ):
@@ -76,6 +77,7 @@ def test_swaps_under_load_fail_and_mix_nothing(live, served, model_files, put_fi
         assert {item["item_id"][0] for item in body["items"]} == {letters[body["model"]]}
 
 
+@pytest.mark.slow
 def test_a_stopping_server_finishes_what_it_began(live, served):
     server = live(served)
     # far more than the buffers of a connection hold: it cannot be done before it is read
@@ -116,6 +118,7 @@ def test_workers_share_the_file_the_socket_and_the_figures(
     assert server.process.wait(120) == 0
 
 
+@pytest.mark.slow
 def test_options_of_the_command_reach_the_server(live, served, tmp_path):
     (tmp_path / "token").write_text("secret\n")
     server = live(served, "--token-file", tmp_path / "token", "--max-k", 3, "--max-body", 100)
@@ -153,6 +156,7 @@ def test_what_is_wrong_with_the_command_is_told(tmp_path, monkeypatch, served, a
         signal.signal(signal.SIGHUP, before)
 
 
+@pytest.mark.slow
 def test_a_port_that_is_taken_is_a_mistake_of_the_users(served):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
@@ -163,6 +167,7 @@ def test_a_port_that_is_taken_is_a_mistake_of_the_users(served):
     assert len(run.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_the_client_of_the_docs(live, served):
     blocks = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
     client = next(block for block in blocks if "class Client" in block)

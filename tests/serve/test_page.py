@@ -17,6 +17,7 @@ from coldhash.models import MODELS
 playwright_api = needed("playwright.sync_api")
 axe_api = needed("axe_playwright_python.sync_playwright")
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+pytestmark = pytest.mark.slow  # a browser
 PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
 
 
