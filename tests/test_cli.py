@@ -102,12 +102,14 @@ def model_file(tmp_path_factory):
     return folder / "m.coldhash"
 
 
+@pytest.mark.slow
 def test_a_person_nested_without_end_is_a_mistake_too(model_file):
     run = coldhash_command("recommend", model_file, "--user", "[" * 20_000)
     assert (run.returncode, run.stdout) == (2, "")
     assert run.stderr.startswith("error: --user: not JSON")
 
 
+@pytest.mark.slow
 def test_answers_go_to_a_file_of_any_name_or_not_at_all(model_file, tmp_path):
     for name in (b"\xff\xef.csv", b"s3:x.parquet"):
         out = tmp_path / os.fsdecode(name)
@@ -234,6 +236,7 @@ def test_mistakes_in_fitting(tmp_path, arguments, message):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_broken_model_file_is_refused(tmp_path):
     (tmp_path / "m.coldhash").write_bytes(b"nothing of the kind" * 10)
     run = coldhash_command("inspect", tmp_path / "m.coldhash")

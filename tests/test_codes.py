@@ -25,6 +25,7 @@ def test_packing_is_undone_by_unpacking(rows):
     np.testing.assert_array_equal(unpack(packed, codes.shape[1]), codes)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(CODES)
 def test_products_are_hamming_distances(rows):

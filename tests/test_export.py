@@ -280,6 +280,7 @@ def commented(text, start):
     return re.match(r"[^;]*;", "\n".join(lines[first:]))[0]
 
 
+@pytest.mark.slow
 def test_postgres(model, postgres, tmp_path):
     folders = {
         what: export(model, "postgres", tmp_path / what, what=what) for what in ("items", "users")
@@ -313,6 +314,7 @@ def test_postgres(model, postgres, tmp_path):
     assert [lists[model.user_ids[row]] for row in range(N_QUERIES)] == expected_top(model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to", EXPORTERS)
 def test_users(fitted, to, tmp_path):
     model = fitted[48]

@@ -51,6 +51,7 @@ def modules_with_examples() -> list[str]:
     return sorted(".".join(part).removesuffix(".__init__") for part in parts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", modules_with_examples())
 def test_examples_in_docstrings_run(name):
     result = doctest.testmod(importlib.import_module(name))

@@ -509,6 +509,7 @@ for room in (0, 1, 100, 5_000, path.stat().st_size - 1):
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_what_was_there(path):
     content = path.read_bytes()
     run(FULL, path)
@@ -516,6 +517,7 @@ def test_a_full_disk_leaves_what_was_there(path):
     assert list(path.parent.iterdir()) == [path]
 
 
+@pytest.mark.slow
 def test_more_labels_than_a_header_can_hold_are_refused_at_once(model, path):
     content = path.read_bytes()
     with pytest.raises(ModelFileError, match="hint: a column has too many labels"):

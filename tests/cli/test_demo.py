@@ -8,7 +8,11 @@ import subprocess
 import sys
 import urllib.request
 
+import pytest
+
 from coldhash import load
+
+pytestmark = pytest.mark.slow
 
 
 def test_it_fits_judges_draws_and_says_what_it_found(tmp_path):

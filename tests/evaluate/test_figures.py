@@ -35,6 +35,7 @@ def test_every_panel_and_every_line_is_there(panels):
     assert [tick.get_text() for tick in drawn[1].get_xticklabels()] == ["1", "2", "4", "8"]
 
 
+@pytest.mark.slow
 def test_saved_twice_it_is_the_same_and_not_empty(panels, tmp_path):
     first = save(draw("title", panels, 3), tmp_path / "a", "try")
     second = save(draw("title", panels, 3), tmp_path / "b", "try")

@@ -20,6 +20,8 @@ from coldhash.evaluate.journal import Journal
 from coldhash.evaluate.results import Results
 from coldhash.evaluate.running import run_experiment
 
+pytestmark = pytest.mark.slow
+
 PLAN = """
 name = "try"
 datasets = ["sample"]
@@ -87,7 +89,6 @@ def table_without_times(out: Path):
     return table.drop_columns([name for name in table.column_names if "seconds" in name])
 
 
-@pytest.mark.slow
 def test_the_same_experiment_twice_is_the_same(plan, whole, whole_out, tmp_path):
     second = run_experiment(plan, None, tmp_path, jobs=2)
     assert without_times(whole) == without_times(second)
@@ -113,7 +114,6 @@ def test_a_line_that_was_cut_off_is_done_again(plan, whole, copy):
     assert sorted(lines) == sorted(whole.lines)
 
 
-@pytest.mark.slow
 def test_killed_in_the_middle_it_goes_on_and_its_workers_are_gone(plan, plan_file, whole, tmp_path):
     arguments = ["experiment", str(plan_file), "--out", str(tmp_path / "cut"), "-j", "2"]
     running = subprocess.Popen(

@@ -18,6 +18,8 @@ from coldhash.evaluate.tuned import Attempt, FoldFacts, Tuned
 from coldhash.models.popularity import Popularity
 from coldhash.models.ridge import Ridge
 
+pytestmark = pytest.mark.slow
+
 optuna = pytest.importorskip("optuna")
 
 RIDGE = {"low": 0.1, "high": 1e5, "log": True}
@@ -52,7 +54,6 @@ def test_folds_lie_within_the_training_users(datasets):
         assert not users & set(cold.ratings.users.values.to_pylist())
 
 
-@pytest.mark.slow
 def test_what_cold_users_rate_changes_nothing(datasets, long_study, tmp_path):
     ratings = datasets["sample"].ratings
     cold = split_cold_users(datasets["sample"], share=0.2, seed=0)[1].ratings.users
@@ -92,7 +93,6 @@ def test_the_defaults_are_the_first_trial_and_the_best_is_no_worse(long_study):
     assert tuned.improvement >= 0
 
 
-@pytest.mark.slow
 def test_a_study_repeats_itself_and_stopping_changes_nothing(datasets, long_study, tmp_path):
     whole, _ = long_study
     tune(STUDY.replaced(trials=3), datasets, tmp_path / "parts")
@@ -133,7 +133,6 @@ space = {ridge = {low = 0.1, high = 1e5, log = true}}
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["0.5", "2.5"])
 def test_a_study_that_was_killed_goes_on(datasets, long_study, tmp_path, moment):
     (tmp_path / "study.toml").write_text(TOML)
@@ -200,7 +199,6 @@ def test_if_all_are_refused_it_is_an_error(datasets, tmp_path):
         )
 
 
-@pytest.mark.slow
 def test_minutes_stop_a_study(datasets, tmp_path):
     tune(STUDY.replaced(trials=1), datasets, tmp_path)
     assert len(tune(STUDY, datasets, tmp_path, minutes=1e-9).attempts) == 1
@@ -267,7 +265,6 @@ def test_what_one_data_set_gains_more_than_another_is_no_noise():
     assert Tuned(study, folds, (default, best)).noise == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("order", [["easy", "hard"], ["hard", "easy"]])
 def test_pruning_waits_until_all_data_sets_were_seen_and_takes_their_mean(order, tmp_path):
     """However far the values of the data sets are apart, and whichever comes first."""
@@ -297,7 +294,6 @@ def test_the_defaults_are_shown_even_if_they_are_not_among_the_best():
     assert tuned.noise is None
 
 
-@pytest.mark.slow
 def test_without_optuna_the_way_out_is_told():
     code = """
 import sys

@@ -15,6 +15,8 @@ import coldhash
 from coldhash import load
 from faults.conftest import AHEAD, JUMPING
 
+pytestmark = pytest.mark.slow
+
 PACKAGE = Path(coldhash.__file__).parent
 # who may know the time of day: the age of drafts (beside a lock), and what is written into logs
 BY_THE_CLOCK = {
@@ -70,7 +72,6 @@ def test_a_server_whose_clock_jumps_answers_and_swaps(
             assert {item["item_id"][0] for item in answer.json()["items"]} == {letter}
 
 
-@pytest.mark.slow
 def test_an_experiment_and_a_fit_are_the_same_by_any_clock(world, with_clock, tmp_path):
     results = []
     for name, environment in (("right", {}), ("jumping", with_clock(JUMPING))):

@@ -11,6 +11,8 @@ import pytest
 
 from faults.conftest import BENCHMARKS
 
+pytestmark = pytest.mark.slow
+
 N = 8
 
 
@@ -58,7 +60,6 @@ print(hashlib.sha256(repr(sorted(facts.items())).encode()).hexdigest())
 """
 
 
-@pytest.mark.slow
 def test_eight_processes_that_fit_at_once_fit_the_same(world, tmp_path):
     def fit(n):
         arguments = [world, BENCHMARKS, tmp_path / f"m{n}"]

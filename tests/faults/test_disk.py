@@ -14,6 +14,8 @@ from bench_kills import fit_of
 from coldhash import load, store
 from coldhash.cli import app
 
+pytestmark = pytest.mark.slow
+
 COMMANDS = {
     "fit": lambda world, disk: [
         *fit_of(world), "--out", disk / "m.coldhash",
@@ -46,13 +48,7 @@ def finished(folder):
     ]
 
 
-def few(*names):
-    """Take these commands, and the others where there is time."""
-    slow = [pytest.param(name, marks=pytest.mark.slow) for name in COMMANDS if name not in names]
-    return pytest.mark.parametrize("name", [*names, *slow])
-
-
-@few("fit", "experiment")
+@pytest.mark.parametrize("name", COMMANDS)
 def test_a_full_disk_is_told_and_with_room_it_goes_on(name, world, full_disk):
     arguments = COMMANDS[name](world, full_disk.folder)
     run = full_disk.command(*arguments)
@@ -72,7 +68,7 @@ def test_a_full_disk_is_told_and_with_room_it_goes_on(name, world, full_disk):
         load(path)
 
 
-@few("recommend")
+@pytest.mark.parametrize("name", COMMANDS)
 def test_a_read_only_disk_is_told(name, world, read_only_disk):
     run = read_only_disk.command(*COMMANDS[name](world, read_only_disk.folder))
     check_told(run, "Read-only file system")
@@ -87,7 +83,6 @@ exec "$@"
 """
 
 
-@pytest.mark.slow
 def test_where_nothing_can_be_written_a_model_still_answers(world, tmp_path):
     """Compiled code has no place to be kept: it is compiled anew."""
     (tmp_path / "nowhere.sh").write_text(NOWHERE)
@@ -109,7 +104,6 @@ def test_where_nothing_can_be_written_a_model_still_answers(world, tmp_path):
     assert [line.split("\t")[2] for line in run.stdout.splitlines()] == expected.item_ids[0]
 
 
-@pytest.mark.slow
 def test_compiled_code_that_does_not_fit_on_the_disk_is_used_all_the_same(world, full_disk):
     script = """
 import sys

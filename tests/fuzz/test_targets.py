@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from fuzz.targets import LEAST, TARGETS
 
+pytestmark = pytest.mark.slow
+
 BUDGET = {"tables": 400, "plans": 300, "models": 300, "commands": 150, "bodies": 500}
 MARKS = b'"\n\r,:\\\0\xff{}[]-=.0189eE|;\t# '
 WORDS = (b"1e999", b"NaN", b"null", b"true", b"-1", b"[" * 2000, b"9" * 400, b"\xed\xa0\x80",

@@ -8,6 +8,8 @@ import pytest
 
 from coldhash import MFDCF, load, read
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):

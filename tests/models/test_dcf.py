@@ -50,6 +50,7 @@ def test_contract(check, small):
     check(DCF(n_bits=16), small)
 
 
+@pytest.mark.slow
 def test_planted_neighbours_are_found(rng):
     """From most starts; a start may end in a local minimum, which the objective shows."""
     data, D = planted(rng)

@@ -47,6 +47,7 @@ def test_the_network_follows_the_codes():
     assert objective[-1] < objective[0]
 
 
+@pytest.mark.slow
 def test_negatives_rank_better_than_known_entries_alone():
     train, cold = split_cold_users(read("sample", n_users=600, n_items=500), seed=0)
     trial = make_trial(train, cold)

@@ -10,6 +10,8 @@ import pytest
 
 from coldhash import load
 
+pytestmark = pytest.mark.slow
+
 RATINGS = ["user_id,item_id,rating"] + [
     f"{user},{item},{1 + (user + item) % 5}"
     for user in range(30)
@@ -41,7 +43,6 @@ def folder(tmp_path_factory):
     return made
 
 
-@pytest.mark.slow
 def test_from_partitions_and_on_dask_the_models_are_the_same(folder):
     how = ["--bits", "8", "--set", "n_rounds=2"]
     for out, place in (("one", ["--memory", "2GB"]), ("two", ["--dask", "local"])):

@@ -17,6 +17,8 @@ from schemathesis.specs.openapi.checks import (
 
 from coldhash.serve import create_app
 
+pytestmark = pytest.mark.slow
+
 CHECKS = [
     not_a_server_error,
     status_code_conformance,

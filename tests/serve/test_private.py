@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 # At start-up, in the server and its workers: all loggers talk about everything, and whatever is
 # opened for writing, made, moved, removed or connected to is noted.
 WATCHER = """

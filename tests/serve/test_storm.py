@@ -6,11 +6,15 @@ import asyncio
 import sys
 from pathlib import Path
 
+import pytest
+
 from coldhash import load
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 from bench_hostile import Outcome, right_answers, served_5xx, storm
 from hostile import MAKERS, shots
+
+pytestmark = pytest.mark.slow
 
 N_SHOTS = 600
 

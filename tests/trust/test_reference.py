@@ -15,7 +15,10 @@ from coldhash.evaluate.protocol import make_trial, scorer
 from coldhash.items import CodeItems
 from reference import Reference
 
-pytestmark = pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse"),
+]
 SEED = 3
 FIXED = MFDCF(
     n_bits=16,
