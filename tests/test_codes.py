@@ -15,6 +15,7 @@ CODES = st.integers(1, 200).flatmap(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(CODES)
 def test_packing_is_undone_by_unpacking(rows):

@@ -566,6 +566,7 @@ print(found.count(0), found.count(1))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "n_kills", [10, pytest.param(200, marks=pytest.mark.slow)], ids=lambda n: f"{n} kills"
 )

@@ -38,6 +38,7 @@ def plans(draw):
     return FeaturePlan(users=users, items=items, preference=preference)
 
 
+@pytest.mark.slow
 @settings(
     max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -135,6 +135,7 @@ def test_a_user_or_item_cannot_be_there_twice():
         ratings.of_items(np.array([1, 1]))
 
 
+@pytest.mark.slow
 @fast
 @given(pairs)
 def test_a_matrix_gives_the_same_as_its_columns(cells):

@@ -23,6 +23,7 @@ def standings(data, protocol, **options):
     return beside(data, models, splits=2, protocol=protocol, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
 @pytest.mark.parametrize(
     ("protocol", "score", "metric"),

@@ -23,6 +23,7 @@ def panels():
     ]
 
 
+@pytest.mark.slow
 def test_every_panel_and_every_line_is_there(panels):
     figure = draw("title", panels, columns=2, note="a note")
     drawn = [axes for axes in figure.axes if axes.axison]

@@ -69,6 +69,7 @@ def test_expected_ties_equal_random_tie_breaking(candidates, own, k):
     assert low <= hit <= high
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(SCORES, st.lists(st.integers(0, 2), min_size=1, max_size=3))
 def test_a_list_of_favourites_equals_every_way_to_break_its_ties(candidates, favourites):

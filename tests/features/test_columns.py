@@ -132,6 +132,7 @@ SPECS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(st.data())
 def test_sparse_equals_dense_and_state_restores_the_column(data):

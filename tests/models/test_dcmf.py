@@ -103,6 +103,7 @@ def test_features_pull_codes_to_them(small):
     assert apart[1] < apart[0] / 2
 
 
+@pytest.mark.slow
 def test_unknown_entries_rank_better_than_known_ones_alone():
     train, cold = split_cold_users(read("sample", n_users=1000), seed=0)
     trial = make_trial(train, cold)

@@ -38,6 +38,7 @@ def test_a_checkerboard_is_learned():
         assert scores[own::2].min() > scores[1 - own :: 2].max()
 
 
+@pytest.mark.slow
 def test_strangers_get_more_than_popularity():
     train, cold = split_cold_users(read("sample", n_users=1000), 0.2, seed=0)
     trial = make_trial(train, cold)

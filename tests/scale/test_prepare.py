@@ -116,6 +116,7 @@ class Stopped(Exception):
     pass
 
 
+@pytest.mark.slow
 def test_stopped_half_way_it_goes_on(tmp_path):
     """What was written before the stop is not written again, and the result is the same."""
     path, out = write(tmp_path / "r.csv"), tmp_path / "parts"

@@ -96,6 +96,7 @@ def test_hamming_is_a_sort_of_all_distances(world, threads):
     np.testing.assert_array_equal(distances, at(costs, expected, -1))
 
 
+@pytest.mark.slow
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(worlds(), st.sampled_from([1, 2, 4]), st.sampled_from(["any", "whole", "zero", "one heavy"]))
 def test_weighted_is_a_sort_of_all_scores(world, threads, kind):

@@ -91,6 +91,7 @@ def test_a_body_that_never_comes_gets_a_504(model):
     assert sent[0]["status"] == 504
 
 
+@pytest.mark.slow
 def test_too_much_at_a_time_gets_a_503_and_the_rest_an_answer(model):
     app = create_app(model, limits=Limits(max_waiting=2), log=lambda _: None)
     ask = {"users": [{"age": age % 90} for age in range(1000)], "k": 100}
