@@ -57,9 +57,14 @@ class OnDask:
             )
         self._client, self._patience = client, patience
         self._name, self._numbers = f"coldhash-{uuid4().hex[:12]}", count()
+        # dealt out evenly to begin with: later values are made where those they need are
+        workers = sorted(client.scheduler_info(n_workers=-1)["workers"]) or [None]
         self._parts = [
-            {name: self._submit(_opened, _Parcel(value)) for name, value in part.items()}
-            for part in parts
+            {
+                name: self._submit(_opened, _Parcel(value), home=workers[at % len(workers)])
+                for name, value in part.items()
+            }
+            for at, part in enumerate(parts)
         ]
 
     def __len__(self) -> int:
@@ -98,10 +103,11 @@ class OnDask:
         """Let the workers forget everything."""
         self._parts = []
 
-    def _submit(self, function: Any, *arguments: Any) -> Future[Any]:
+    def _submit(self, function: Any, *arguments: Any, home: str | None = None) -> Future[Any]:
         key = f"{self._name}{function.__name__}-{next(self._numbers)}"
+        wish = {} if home is None else {"workers": [home], "allow_other_workers": True}
         with dask.config.set(SILENT):
-            return self._client.submit(function, *arguments, key=key, pure=False)
+            return self._client.submit(function, *arguments, key=key, pure=False, **wish)
 
     def _in_order(self, futures: list[Future[Any]]) -> Iterator[Any]:
         futures.reverse()
