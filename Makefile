@@ -22,7 +22,7 @@ test-fast: .venv/dev.done  ## run the tests that take no more than a few seconds
 SCAN := tests/search -k "sort_of_all or fewer or nothing_asked or ties_go or tables or distances"
 coverage: .venv/dev.done  ## which lines the tests run; fails below 95%
 	rm -rf build/coverage && mkdir -p build/coverage
-	$(BIN)/coverage run -m pytest -n 2 --dist loadfile
+	$(BIN)/coverage run -m pytest -n 2 --dist loadfile --ignore tests/serve/test_private.py
 	NUMBA_CACHE_DIR=build/coverage/numba $(BIN)/coverage run -m pytest $(SCAN)
 	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest $(SCAN)
 	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest -m "not compiled" tests/test_products.py tests/models/test_descent.py

@@ -17,7 +17,7 @@ from coldhash.encoders.encoded import Encoded
 from coldhash.recommend import USER_ID, Recommender
 
 KEPT = 4096  # people
-LONGEST = 500  # bytes of JSON: what says more than that is nobody else's
+LONGEST = 500  # letters of JSON: what says more than that is nobody else's
 
 
 class Encodings:
@@ -26,12 +26,13 @@ class Encodings:
     def __init__(self, model: Recommender) -> None:
         self._model = model
         # by JSON, in which 1, 1.0 and true differ, as they do for the model
-        self._kept: Callable[[bytes], Encoded] = lru_cache(KEPT)(
+        self._kept: Callable[[str], Encoded] = lru_cache(KEPT)(
             lambda spelled: model.encode(orjson.loads(spelled))
         )
 
     def of(self, person: Mapping[str, Any]) -> Encoded:
         """Give a person's vector; it is shared, so nobody may change it."""
         fields = {name: value for name, value in person.items() if name != USER_ID}
-        spelled = orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)
+        # as text: the bytes would keep the 4 KB in which they were written
+        spelled = orjson.dumps(fields, option=orjson.OPT_SORT_KEYS).decode()
         return self._kept(spelled) if len(spelled) <= LONGEST else self._model.encode(fields)
