@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
+import re
 import signal
 import subprocess
 import sys
@@ -34,10 +36,10 @@ def running(command: list[str]) -> Iterator[tuple[subprocess.Popen[str], int]]:
 async def _ready(process: subprocess.Popen[str], talk: Any) -> int:
     while True:
         assert process.poll() is None, "the server ended"
-        talk.seek(0)
-        first = talk.readline()
-        if first.endswith("\n"):
-            port = int(first.rsplit(":", 1)[1])
+        # without moving to the beginning: the server writes where the file is
+        said = os.pread(talk.fileno(), 1 << 16, 0).decode()
+        if found := re.search(r"http://[^\s:]+:(\d+)\s", said):
+            port = int(found[1])
             with contextlib.suppress(OSError, asyncio.IncompleteReadError):
                 if (await Client.ask_once(port, "GET", "/readyz"))[0] == 200:
                     return port
