@@ -17,11 +17,10 @@ from typing import Any
 from uuid import uuid4
 
 import numba
-import numpy as np
 from threadpoolctl import threadpool_limits
 
 from coldhash.errors import SettingError, SourceError, WorkerError
-from coldhash.scale.partitions import Changes, Step
+from coldhash.scale.partitions import Changes, Listed, Step
 from coldhash.scale.stored import loaded
 
 try:
@@ -45,7 +44,7 @@ class _Parcel:
     content: Any
 
 
-class OnDask:
+class OnDask(Listed):
     """Partitions as futures."""
 
     def __init__(
@@ -67,9 +66,6 @@ class OnDask:
             for at, part in enumerate(parts)
         ]
 
-    def __len__(self) -> int:
-        return len(self._parts)
-
     def each(self, step: Step, *shared: Any) -> Iterator[Any]:
         """Apply a step to every partition; the results come in order."""
         sent = self._submit(_opened, _Parcel(shared))
@@ -87,21 +83,6 @@ class OnDask:
         """Give every partition a value."""
         for part, value in zip(self._parts, values, strict=True):
             part[name] = self._submit(_opened, _Parcel(value))
-
-    def drop(self, *names: str) -> None:
-        """Forget values."""
-        for part in self._parts:
-            for name in names:
-                part.pop(name, None)
-
-    def room(self, name: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        """Make an array for something about all users."""
-        del name
-        return np.empty(shape, dtype=dtype)
-
-    def close(self) -> None:
-        """Let the workers forget everything."""
-        self._parts = []
 
     def _submit(self, function: Any, *arguments: Any, home: str | None = None) -> Future[Any]:
         key = f"{self._name}{function.__name__}-{next(self._numbers)}"

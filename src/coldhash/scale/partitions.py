@@ -64,26 +64,13 @@ class Partitions(Protocol):
         ...
 
 
-class InMemory:
-    """Partitions in a list."""
+class Listed:
+    """A list of partitions: values, or what stands for them."""
 
-    def __init__(self, parts: list[dict[str, Any]]) -> None:
-        self._parts = parts
+    _parts: list[dict[str, Any]]
 
     def __len__(self) -> int:
         return len(self._parts)
-
-    def each(self, step: Step, *shared: Any) -> Iterator[Any]:
-        """Apply a step to every partition; the results come in order."""
-        for part in self._parts:
-            changes, result = step.work(part, *shared)
-            part.update(changes)
-            yield result
-
-    def put(self, name: str, values: Sequence[Any]) -> None:
-        """Give every partition a value."""
-        for part, value in zip(self._parts, values, strict=True):
-            part[name] = value
 
     def drop(self, *names: str) -> None:
         """Forget values."""
@@ -97,7 +84,27 @@ class InMemory:
         return np.empty(shape, dtype=dtype)
 
     def close(self) -> None:
-        """Let the garbage collector do it."""
+        """Forget everything."""
+        self._parts = []
+
+
+class InMemory(Listed):
+    """Partitions in the memory of this process."""
+
+    def __init__(self, parts: list[dict[str, Any]]) -> None:
+        self._parts = parts
+
+    def each(self, step: Step, *shared: Any) -> Iterator[Any]:
+        """Apply a step to every partition; the results come in order."""
+        for part in self._parts:
+            changes, result = step.work(part, *shared)
+            part.update(changes)
+            yield result
+
+    def put(self, name: str, values: Sequence[Any]) -> None:
+        """Give every partition a value."""
+        for part, value in zip(self._parts, values, strict=True):
+            part[name] = value
 
 
 def cuts(n_users: int, part_users: int = PART_USERS) -> list[int]:
