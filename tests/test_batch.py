@@ -12,6 +12,7 @@ import pytest
 from coldhash import MFDCF, load, read
 from coldhash.batch import recommend_all_on, write_part
 from coldhash.errors import SettingError, SourceError
+from commands import coldhash_command
 
 distributed = pytest.importorskip("distributed")
 pytestmark = [
@@ -150,10 +151,7 @@ def test_killed_and_started_again(client, path, tmp_path):
 
 def test_the_command(path, tmp_path):
     def command(*arguments):
-        return subprocess.run(
-            [sys.executable, "-m", "coldhash", "recommend", str(path), *arguments],
-            capture_output=True, text=True, timeout=120,
-        )  # fmt: skip
+        return coldhash_command("recommend", path, *arguments)
 
     run = command("--all", "--dask", "local", "--out", str(tmp_path / "out"), "-k", "3")
     assert (run.returncode, run.stdout) == (0, f"{tmp_path / 'out'}\n"), run.stderr

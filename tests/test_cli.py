@@ -10,16 +10,7 @@ import pyarrow.parquet
 import pytest
 
 import coldhash
-
-
-def coldhash_command(*arguments, cwd=None):
-    return subprocess.run(
-        [sys.executable, "-m", "coldhash", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        timeout=120,
-    )
+from commands import coldhash_command
 
 
 def test_version():

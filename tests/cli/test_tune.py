@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from coldhash.models.ridge import Ridge
+from commands import coldhash_command
 
 pytest.importorskip("optuna")
 
@@ -22,13 +21,7 @@ ridge = {low = 1.0, high = 1000.0, log = true}
 
 
 def coldhash_tune(*arguments, cwd):
-    return subprocess.run(
-        [sys.executable, "-m", "coldhash", "tune", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        timeout=120,
-    )
+    return coldhash_command("tune", *arguments, cwd=cwd)
 
 
 @pytest.mark.slow

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from coldhash import read
 from coldhash.evaluate.beside import beside
 from coldhash.models import MODELS
+from commands import coldhash_command
 
 
 @pytest.fixture(scope="module")
@@ -58,10 +57,7 @@ def test_the_first_model_is_compared_with_the_others_at_every_shot(small):
 
 
 def command(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "coldhash", "evaluate", "--dataset", "sample", *arguments],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    return coldhash_command("evaluate", "--dataset", "sample", *arguments)
 
 
 @pytest.mark.slow

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from coldhash import MFDCF, load, read
+from commands import coldhash_command
 
 pytestmark = pytest.mark.slow
 
@@ -19,10 +18,7 @@ def path(tmp_path_factory):
 
 
 def update(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "coldhash", "update", *map(str, arguments)],
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+    return coldhash_command("update", *arguments)
 
 
 def test_update(path, tmp_path):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
 from coldhash import load
+from commands import coldhash_command
 
 pytestmark = pytest.mark.slow
 
@@ -17,16 +15,6 @@ RATINGS = ["user_id,item_id,rating"] + [
     for user in range(30)
     for item in range(user % 3, 20, 3)
 ]
-
-
-def coldhash_command(*arguments, cwd):
-    return subprocess.run(
-        [sys.executable, "-m", "coldhash", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        timeout=600,
-    )
 
 
 @pytest.fixture(scope="module")
