@@ -115,7 +115,7 @@ async def _alone(port: int, shot: Shot) -> tuple[int, bytes]:
 
 def resident(pid: int) -> float:
     """Megabytes of a process."""
-    status = Path(f"/proc/{pid}/status").read_text()
+    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
     return int(status.split("VmRSS:")[1].split()[0]) / 1024
 
 

@@ -89,7 +89,7 @@ def make_world(folder: Path) -> None:
     pa.csv.write_csv(pa.table(table), folder / "r.csv")
     users = world.users.append_column("user_id", ratings.users.values)
     pa.csv.write_csv(users, folder / "u.csv")
-    (folder / "plan.toml").write_text(PLAN)
+    (folder / "plan.toml").write_text(PLAN, encoding="utf-8")
     command(*fit_of(folder), "--seed", 9, "--out", folder / "old")
     for name in ("one", "two"):  # large enough for a kill to fall into the writing
         replace(load(folder / "old"), report={"filling": name * 300_000}).save(folder / name)
@@ -237,7 +237,7 @@ def started(work: Callable[[], None], log: Path) -> int:
     if child:
         return child
     status = 1
-    with contextlib.suppress(BaseException), log.open("w") as talk:
+    with contextlib.suppress(BaseException), log.open("w", encoding="utf-8") as talk:
         for number in (1, 2):
             os.dup2(talk.fileno(), number)
         numba.set_num_threads(1)  # one core is enough, and leaves the others to others
@@ -275,7 +275,7 @@ def killed(name: str, world: Path, n_kills: int, draw: random.Random) -> Counter
         reference.mkdir()
         job.prepare(reference)
         done, took = completed(job, reference, log)
-        assert done, (attempt, log.read_text())
+        assert done, (attempt, log.read_text(encoding="utf-8"))
     wanted = job.result(reference)
     count: Counter[str] = Counter(kills=0, drafts=0, corrupt=0, stuck=0, different=0, left=0)
     while count["kills"] < n_kills:
@@ -293,7 +293,7 @@ def killed(name: str, world: Path, n_kills: int, draw: random.Random) -> Counter
             count["corrupt"] += is_corrupt(job, folder)
             done, _ = completed(job, folder, log)
             if not done:
-                print(f"stuck: {log.read_text()}", file=sys.stderr)
+                print(f"stuck: {log.read_text(encoding='utf-8')}", file=sys.stderr)
             count["stuck"] += not done
             count["different"] += done and not same(job.result(folder), wanted)
             count["left"] += names(folder) != names(reference)  # no harm, but no use either
@@ -320,7 +320,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="coldhash-kills-") as folder:
         world = Path(folder)
         child = started(lambda: make_world(world), world / "log")
-        assert ended(child) == 0, (world / "log").read_text()
+        assert ended(child) == 0, (world / "log").read_text(encoding="utf-8")
         warm_up(world)
         for name in jobs:
             total += killed(name, world, n_kills, draw)

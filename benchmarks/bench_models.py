@@ -79,7 +79,7 @@ print(json.dumps(time.perf_counter() - start))
 
 def child(code: str, *arguments: str) -> object:
     run = subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True
+        [sys.executable, "-c", code, *arguments], capture_output=True, encoding="utf-8", check=True
     )
     return json.loads(run.stdout.splitlines()[-1])
 

@@ -54,7 +54,10 @@ def reading_csv(n_ratings: int, repeats: int) -> list[Row]:
             "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
         )
         run = subprocess.run(
-            [sys.executable, "-c", child, str(path)], capture_output=True, text=True, check=True
+            [sys.executable, "-c", child, str(path)],
+            capture_output=True,
+            encoding="utf-8",
+            check=True,
         )
     megabytes = int(run.stdout) / 1024
     what = f"read a CSV of {n_ratings:,} ratings"

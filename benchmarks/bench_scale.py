@@ -68,7 +68,9 @@ def prepared(path: Path) -> tuple[float, float]:
 def fitted(path: Path, place: str, rounds: int) -> dict:
     """Fit in a process of its own; gives what it measured about itself."""
     command = [sys.executable, FIT, path / "parts", place, rounds]
-    run = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, text=True, check=True)
+    run = subprocess.run(
+        list(map(str, command)), stdout=subprocess.PIPE, encoding="utf-8", check=True
+    )
     facts = json.loads(run.stdout.splitlines()[-1])
     facts["round"] = sum(facts["steps"][step] for step in STEPS) / len(facts["objective"])
     return facts
@@ -84,7 +86,7 @@ def main() -> None:
         try:
             write_world(path, n_users)
             seconds, peak = prepared(path)
-            facts = json.loads((path / "parts" / "manifest.json").read_text())
+            facts = json.loads((path / "parts" / "manifest.json").read_text(encoding="utf-8"))
             rating_counts.append(float(facts["n_ratings"]))
             print(f"{n_users:,} users, {facts['n_ratings']:,} ratings: prepared in {seconds:.1f} s,"
                   f" peak {peak / 1e9:.2f} GB")  # fmt: skip

@@ -161,7 +161,11 @@ def memory(file: Path, n_workers: int) -> dict[str, float]:
         asyncio.run(asyncio.wait_for(_all_up(port, n_workers), LONGEST))
         request = request_bytes("POST", "/v1/recommend", {"user": {"age": 30}, "k": 100})
         asyncio.run(load(port, [request] * 50 * n_workers, 4 * n_workers, must_be_200))
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        children = (
+            Path(f"/proc/{process.pid}/task/{process.pid}/children")
+            .read_text(encoding="utf-8")
+            .split()
+        )
         pids = [pid for pid in (str(process.pid), *children) if _maps(pid, file)]
         assert len(pids) == n_workers
         each = [_megabytes(pid, file) for pid in pids]
@@ -176,13 +180,13 @@ async def _all_up(port: int, n_workers: int) -> None:
 
 
 def _maps(pid: str, file: Path) -> bool:
-    return str(file) in Path(f"/proc/{pid}/maps").read_text()
+    return str(file) in Path(f"/proc/{pid}/maps").read_text(encoding="utf-8")
 
 
 def _megabytes(pid: str, file: Path) -> dict[str, float]:
     found = {"all": 0.0, "private": 0.0, "file": 0.0}
     of_file = False
-    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+    for line in Path(f"/proc/{pid}/smaps").read_text(encoding="utf-8").splitlines():
         name, _, value = line.partition(":")
         if "-" in line.split(" ", 1)[0]:  # a new mapping begins
             of_file = line.endswith(str(file))

@@ -78,7 +78,7 @@ def served(small: Path, path: Path, verify: bool, repeats: int) -> dict[str, flo
     found = []
     for _ in range(repeats):
         command = [sys.executable, "-c", CHILD, str(small), str(path), str(verify)]
-        run = subprocess.run(command, capture_output=True, text=True, check=True)
+        run = subprocess.run(command, capture_output=True, encoding="utf-8", check=True)
         found.append(json.loads(run.stdout))
     return {
         "seconds": min(each["seconds"] for each in found),

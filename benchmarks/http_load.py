@@ -24,8 +24,8 @@ LONGEST = 120  # seconds that any part may take
 def running(command: list[str]) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """Run a server, wait until it is ready, and stop it; gives the process and the port."""
     with (
-        tempfile.TemporaryFile("w+") as talk,
-        subprocess.Popen([sys.executable, *command], stderr=talk, text=True) as process,
+        tempfile.TemporaryFile("w+", encoding="utf-8") as talk,
+        subprocess.Popen([sys.executable, *command], stderr=talk, encoding="utf-8") as process,
     ):
         try:
             yield process, asyncio.run(asyncio.wait_for(_ready(process, talk), LONGEST))

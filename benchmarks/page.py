@@ -80,7 +80,9 @@ def scripts(folder: Path = HERE) -> list[Script]:
     """Find the benchmarks, in the order of the page."""
     found = []
     for path in [*folder.glob("bench_*.py"), *folder.glob("soak.py")]:
-        about = (ast.get_docstring(ast.parse(path.read_text())) or "").split("\n\n")[0]
+        about = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split(
+            "\n\n"
+        )[0]
         found.append(Script(path, path.stem.removeprefix("bench_"), " ".join(about.split())))
     places = {name: place for place, name in enumerate(ORDER)}
     return sorted(found, key=lambda script: (places.get(script.name, len(ORDER)), script.name))
@@ -89,7 +91,11 @@ def scripts(folder: Path = HERE) -> list[Script]:
 def results(folder: Path, known: Iterable[Script]) -> dict[str, Facts]:
     """Read what the benchmarks wrote, as far as they did."""
     files = {script.name: folder / f"{script.name}.json" for script in known}
-    return {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
+    return {
+        name: json.loads(file.read_text(encoding="utf-8"))
+        for name, file in files.items()
+        if file.exists()
+    }
 
 
 def lines(facts: Facts) -> list[Line]:
@@ -162,7 +168,7 @@ def side_by_side(known: Sequence[Script], found: dict[str, Facts]) -> Iterator[s
             [write.format(row[name]) if name in row else "" for name, write in BESIDE.items()]
             for row in facts["beside"]
         ]
-        about = ast.get_docstring(ast.parse(script.path.read_text())) or ""
+        about = ast.get_docstring(ast.parse(script.path.read_text(encoding="utf-8"))) or ""
         yield " ".join(about.split()) + f" `{facts['command']}`, {facts['date']}."
         yield table(tuple(BESIDE), rows)
     if not tables:
@@ -208,7 +214,7 @@ def main() -> None:
     parser.add_argument("--page", type=Path, default=HERE.parent / "docs" / "benchmarks.md")
     args = parser.parse_args()
     known = scripts()
-    args.page.write_text(page(known, results(args.results, known)))
+    args.page.write_text(page(known, results(args.results, known)), encoding="utf-8")
     print(f"wrote {args.page}")
 
 

@@ -171,7 +171,7 @@ async def swap(soak: Soak, process: subprocess.Popen[str], folder: Path, served:
 async def weigh(soak: Soak, process: subprocess.Popen[str]) -> None:
     """Note the private memory of the server every second."""
     while soak.goes_on():
-        text = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
+        text = Path(f"/proc/{process.pid}/smaps_rollup").read_text(encoding="utf-8")
         kilobytes = sum(int(n) for n in re.findall(r"Private_\w+:\s+(\d+) kB", text))
         soak.memory.append((soak.now(), kilobytes / 1024))
         await asyncio.sleep(1.0)

@@ -88,7 +88,7 @@ def finish(
     if out is not None:
         facts = circumstances() | {"rows": [written(row) for row in rows], "beside": beside or []}
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(facts, indent=1))
+        out.write_text(json.dumps(facts, indent=1), encoding="utf-8")
     sys.exit(0 if all(row.holds for row in rows) else 1)
 
 
@@ -143,7 +143,7 @@ def command(arguments: list[str]) -> str:
 def processor() -> str:
     """Name the kind of CPU."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

@@ -29,7 +29,7 @@ expect.set_options(timeout=PATIENCE)
 def serving(file, port=0):
     """A server in a process of its own, on a port that may be taken again."""
     command = [sys.executable, "-m", "coldhash", "serve", str(file), "--port", str(port)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, encoding="utf-8") as process:
         try:
             url = process.stderr.readline().strip().removeprefix("serving on ")
             log = threading.Thread(target=process.stderr.readlines)  # a full pipe would stop it

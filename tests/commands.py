@@ -11,7 +11,7 @@ def coldhash_command(*arguments, cwd=None):
     return subprocess.run(
         [sys.executable, "-m", "coldhash", *map(str, arguments)],
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         cwd=cwd,
         timeout=600,
     )

@@ -24,7 +24,7 @@ def stage_of(module: str) -> int:
 
 def imported_modules(path: Path) -> set[str]:
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -52,7 +52,9 @@ def test_every_stage_exists():
 
 def loaded_after(statement: str) -> set[str]:
     code = f"import sys\n{statement}\nprint(*{{name.split('.')[0] for name in sys.modules}})"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True
+    )
     return set(run.stdout.split())
 
 
@@ -65,7 +67,7 @@ def test_help_loads_only_what_parses_the_command_line():
     run = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "coldhash", "--help"],
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         check=True,
     )
     loaded = {line.rsplit("|", 1)[-1].strip().split(".")[0] for line in run.stderr.splitlines()}

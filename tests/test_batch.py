@@ -132,7 +132,7 @@ if __name__ == "__main__":
 
 def test_killed_and_started_again(client, path, tmp_path):
     script, out = tmp_path / "batch.py", tmp_path / "out"
-    script.write_text(BATCH)
+    script.write_text(BATCH, encoding="utf-8")
     run = subprocess.Popen(
         [sys.executable, str(script), str(path), str(out)], start_new_session=True
     )

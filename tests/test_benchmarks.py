@@ -96,7 +96,7 @@ def test_every_benchmark_is_known_to_the_page(tmp_path):
 
 def test_any_benchmark_that_comes_is_taken(tmp_path):
     for name in ("bench_zoo.py", "soak.py", "bench_read.py", "table.py"):
-        (tmp_path / name).write_text(f'"""About {name}."""')
+        (tmp_path / name).write_text(f'"""About {name}."""', encoding="utf-8")
     assert [script.name for script in page.scripts(tmp_path)] == ["read", "soak", "zoo"]
 
 
@@ -116,7 +116,7 @@ def test_peers_stand_side_by_side_even_without_figures(tmp_path, monkeypatch):
 def test_the_page_says_when_how_and_on_what(tmp_path, monkeypatch):
     arguments = ["/some/where/bench_read.py", "--quick", "--data", "/my/data", "--out", "x.json"]
     measured([Row("a|b", 1, 1, "<= 1")], tmp_path / "read.json", monkeypatch, None, arguments)
-    facts = json.loads((tmp_path / "read.json").read_text())
+    facts = json.loads((tmp_path / "read.json").read_text(encoding="utf-8"))
     text = made([READ], tmp_path)
     assert cells_of(text, "a\\|b")[-1] == "`bench_read.py --quick --data DIR`"
     assert "(`--quick`), which the targets are not meant for: read." in text

@@ -37,8 +37,8 @@ def test_describe_book_crossing_in_words(data_folder):
 
 @pytest.mark.slow
 def test_describe_own_tables(tmp_path):
-    (tmp_path / "r.csv").write_text("customer,item,rating\n1,a,5\n2,a,3\n2,b,4\n")
-    (tmp_path / "u.csv").write_text("customer,town\n1,Oslo\n2,Rome\n")
+    (tmp_path / "r.csv").write_text("customer,item,rating\n1,a,5\n2,a,3\n2,b,4\n", encoding="utf-8")
+    (tmp_path / "u.csv").write_text("customer,town\n1,Oslo\n2,Rome\n", encoding="utf-8")
     run = coldhash_command(
         "describe", "--ratings", "r.csv", "--users", "u.csv", "--column", "user_id=customer",
         "--json", cwd=tmp_path,
@@ -46,6 +46,22 @@ def test_describe_own_tables(tmp_path):
     facts = json.loads(run.stdout)
     assert (facts["users"], facts["items"], facts["ratings"]) == (2, 2, 3)
     assert facts["user_columns"]["town"] == {"type": "string", "missing": 0, "distinct": 2}
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_any_stdout_takes_any_character(tmp_path, encoding):
+    (tmp_path / "r.csv").write_text("user_id,item_id,rating\n1,a,5\n2,a,3\n", encoding="utf-8")
+    (tmp_path / "u.csv").write_text(
+        "user_id,Stra\u00dfe,\u57ce\U0001f600\n1,x,y\n", encoding="utf-8"
+    )
+    run = subprocess.run(
+        [sys.executable, "-m", "coldhash", "describe", "--ratings", "r.csv", "--users", "u.csv",
+         "--json"],
+        capture_output=True, cwd=tmp_path, env=os.environ | {"PYTHONIOENCODING": encoding},
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    columns = json.loads(run.stdout.decode(encoding))["user_columns"]
+    assert {"Stra\u00dfe", "\u57ce\U0001f600"} <= set(columns)
 
 
 @pytest.mark.slow
@@ -69,8 +85,8 @@ def test_describe_own_tables(tmp_path):
     ],
 )
 def test_a_mistake_is_told_in_one_line_with_exit_code_2(tmp_path, arguments, message):
-    (tmp_path / "bad.csv").write_text("user,item,rating\n1,a,5\n1,a\n")
-    (tmp_path / "plan.toml").write_text('[users.who]\nage = "shoe"\n')
+    (tmp_path / "bad.csv").write_text("user,item,rating\n1,a,5\n1,a\n", encoding="utf-8")
+    (tmp_path / "plan.toml").write_text('[users.who]\nage = "shoe"\n', encoding="utf-8")
     run = coldhash_command(*arguments, cwd=tmp_path)
     assert run.returncode == 2
     assert run.stdout == ""
@@ -150,7 +166,9 @@ def test_recommend_to_a_stranger(model_file):
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_recommend_to_a_table(model_file, tmp_path, ending):
-    (tmp_path / "new.csv").write_text("user_id,age,gender\nann,30,female\nbob,,\n")
+    (tmp_path / "new.csv").write_text(
+        "user_id,age,gender\nann,30,female\nbob,,\n", encoding="utf-8"
+    )
     out = tmp_path / f"recs.{ending}"
     run = coldhash_command(
         "recommend", model_file, "--users", tmp_path / "new.csv", "-k", 3, "--out", out

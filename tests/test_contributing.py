@@ -42,7 +42,11 @@ def copy(tmp_path_factory):
 def run(copy: Path, *command: str) -> str:
     environment = os.environ | {"PYTHONPATH": str(copy / "src")}
     done = subprocess.run(
-        [sys.executable, "-m", *command], cwd=copy, env=environment, capture_output=True, text=True
+        [sys.executable, "-m", *command],
+        cwd=copy,
+        env=environment,
+        capture_output=True,
+        encoding="utf-8",
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -118,7 +118,7 @@ def test_what_the_documents_import_is_public():
 @pytest.mark.slow
 def test_the_pages_of_the_reference_are_made(tmp_path):
     script = [sys.executable, str(ROOT / "docs" / "api.py"), str(tmp_path)]
-    run = subprocess.run(script, capture_output=True, text=True)
+    run = subprocess.run(script, capture_output=True, encoding="utf-8")
     assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
     for module, public in PUBLIC.items():
         page = (tmp_path / (module.replace(".", "/") + ".html")).read_text(encoding="utf-8")
@@ -128,8 +128,10 @@ def test_the_pages_of_the_reference_are_made(tmp_path):
 def test_the_readmes_own_tables_are_read(tmp_path, monkeypatch):
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (code,) = [code for _, code in FENCE.findall(readme) if "customer" in code]
-    (tmp_path / "ratings.csv").write_text("customer,sku,rating\n1,007,5\n2,007,3\n")
-    (tmp_path / "users.csv").write_text("customer,city\n1,Oslo\n2,Bergen\n")
+    (tmp_path / "ratings.csv").write_text(
+        "customer,sku,rating\n1,007,5\n2,007,3\n", encoding="utf-8"
+    )
+    (tmp_path / "users.csv").write_text("customer,city\n1,Oslo\n2,Bergen\n", encoding="utf-8")
     items = pa.table({"sku": ["007"], "title": ["Heat"]})
     pyarrow.parquet.write_table(items, tmp_path / "items.parquet")
     monkeypatch.chdir(tmp_path)

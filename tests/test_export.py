@@ -232,7 +232,7 @@ class Postgres:
     def wait(self):
         deadline = time.monotonic() + 20
         while self.psql("-c", "SELECT 1", check=False).returncode:
-            log = (self.folder / "log").read_text()
+            log = (self.folder / "log").read_text(encoding="utf-8")
             assert self.process.poll() is None, log
             assert time.monotonic() < deadline, log
             time.sleep(0.05)
@@ -258,7 +258,9 @@ class Postgres:
 @pytest.fixture(scope="module")
 def postgres():
     programs = server_programs()
-    version = subprocess.run([programs / "postgres", "--version"], capture_output=True, text=True)
+    version = subprocess.run(
+        [programs / "postgres", "--version"], capture_output=True, encoding="utf-8"
+    )
     if int(re.search(r"\d+", version.stdout)[0]) < 14:
         pytest.skip(f"bit_count needs PostgreSQL 14, here is {version.stdout.strip()}")
     folder = Path(tempfile.mkdtemp(prefix="coldhash-", dir="/tmp"))  # sockets want short paths
@@ -287,7 +289,7 @@ def test_postgres(model, postgres, tmp_path):
     }
     for what, folder in folders.items():
         postgres.psql("-c", f"DROP TABLE IF EXISTS {what}")
-        schema = (folder / "schema.sql").read_text()
+        schema = (folder / "schema.sql").read_text(encoding="utf-8")
         command = re.search(r'psql (-f schema.sql) -c "(.*)"', schema)  # as the file says
         postgres.psql("-f", "schema.sql", "-c", command[2], cwd=folder)
     ours, n_items = true_distances(model), len(model.item_ids)
@@ -306,8 +308,10 @@ def test_postgres(model, postgres, tmp_path):
         "-v", f"query={texts[0]}", "-v", "k=1", "-f", folders["users"] / "topk.sql"
     )
     assert nearest[0][1] == "0"
-    for_all = commented((folders["items"] / "topk.sql").read_text(), "SELECT users.id")
-    (tmp_path / "all.sql").write_text(for_all)
+    for_all = commented(
+        (folders["items"] / "topk.sql").read_text(encoding="utf-8"), "SELECT users.id"
+    )
+    (tmp_path / "all.sql").write_text(for_all, encoding="utf-8")
     lists = {}
     for user, item, _ in postgres.rows("-v", f"k={K}", "-f", tmp_path / "all.sql"):
         lists.setdefault(user, []).append(item)
@@ -348,7 +352,10 @@ def test_users(fitted, to, tmp_path):
         table = lancedb.connect(path).open_table("users").to_arrow().sort_by("row")
         found = table["id"].to_pylist(), np.array(table["code"].to_pylist())
     else:
-        lines = [line.split("\t") for line in (path / "users.copy").read_text().splitlines()]
+        lines = [
+            line.split("\t")
+            for line in (path / "users.copy").read_text(encoding="utf-8").splitlines()
+        ]
         assert [int(line[0]) for line in lines] == list(range(len(ids)))
         assert [line[2] for line in lines] == bit_strings(codes, 48)
         found = [line[1] for line in lines], codes
@@ -415,7 +422,7 @@ def test_what_exists_is_refused_or_replaced(fitted, to, tmp_path):
 
 @pytest.mark.parametrize(("to", "beside"), [("faiss", ".ids.parquet"), ("duckdb", ".wal")])
 def test_files_beside_the_target_count_too(fitted, to, beside, tmp_path):
-    (tmp_path / f"out{beside}").write_text("mine")
+    (tmp_path / f"out{beside}").write_text("mine", encoding="utf-8")
     with pytest.raises(SourceError, match="exists already"):
         export(fitted[48], to, tmp_path / "out")
     assert os.listdir(tmp_path) == [f"out{beside}"]
@@ -423,7 +430,7 @@ def test_files_beside_the_target_count_too(fitted, to, beside, tmp_path):
 
 def test_a_database_that_is_open_is_not_replaced(fitted, tmp_path):
     path = export(fitted[48], "duckdb", tmp_path / "out")
-    (tmp_path / "out.wal").write_text("unfinished")
+    (tmp_path / "out.wal").write_text("unfinished", encoding="utf-8")
     with pytest.raises(SourceError, match="was not closed properly"):
         export(fitted[48], "duckdb", path, overwrite=True)
 
@@ -432,19 +439,19 @@ def test_a_database_that_is_open_is_not_replaced(fitted, tmp_path):
 def test_a_folder_of_other_things_is_never_replaced(fitted, to, tmp_path):
     folder = tmp_path / "home"
     folder.mkdir()
-    (folder / "thesis").write_text("years of work")
+    (folder / "thesis").write_text("years of work", encoding="utf-8")
     with pytest.raises(SourceError, match=r"home"):
         export(fitted[48], to, folder, overwrite=True)
-    assert (folder / "thesis").read_text() == "years of work"
+    assert (folder / "thesis").read_text(encoding="utf-8") == "years of work"
     assert [os.listdir(tmp_path), os.listdir(folder)] == [["home"], ["thesis"]]
 
 
 @pytest.mark.parametrize("to", ["lancedb", "postgres"])
 def test_a_file_is_not_replaced_by_a_folder(fitted, to, tmp_path):
-    (tmp_path / "thesis").write_text("years of work")
+    (tmp_path / "thesis").write_text("years of work", encoding="utf-8")
     with pytest.raises(SourceError, match="thesis is a file"):
         export(fitted[48], to, tmp_path / "thesis", overwrite=True)
-    assert (tmp_path / "thesis").read_text() == "years of work"
+    assert (tmp_path / "thesis").read_text(encoding="utf-8") == "years of work"
     assert os.listdir(tmp_path) == ["thesis"]
 
 

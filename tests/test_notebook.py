@@ -35,7 +35,7 @@ def shown(tmp_path_factory) -> dict[str, str]:
     """What each cell shows, by a line of its code."""
     out = tmp_path_factory.mktemp("notebook") / "run.ipynb"
     run = subprocess.run(
-        [sys.executable, "-c", RUN, str(FILE), str(out)], capture_output=True, text=True
+        [sys.executable, "-c", RUN, str(FILE), str(out)], capture_output=True, encoding="utf-8"
     )
     assert run.returncode == 0, run.stderr
     found = {}

@@ -90,7 +90,11 @@ def run(script: str, *arguments: object, **environment: str) -> str:
     """Run a script in a process of its own; gives what it printed."""
     command = [sys.executable, "-c", script, *map(str, arguments)]
     done = subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, **environment}, check=False
+        command,
+        capture_output=True,
+        encoding="utf-8",
+        env={**os.environ, **environment},
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -139,8 +143,9 @@ def test_ids_are_texts_of_any_kind(tmp_path):
         scale=(1.0, 5.0),
     )
     fitted = MFDCF(n_bits=8).fit(data)
-    fitted.save(tmp_path / "a model's \u6c49 file")
-    loaded = load(tmp_path / "a model's \u6c49 file")
+    path = tmp_path / os.fsdecode("a model's \u6c49 file".encode())  # in any locale
+    fitted.save(path)
+    loaded = load(path)
     assert list(loaded.item_ids) == list(fitted.item_ids)
     assert [loaded.user_ids.row_of(user) for user in fitted.user_ids] == list(range(len(users)))
     person = {"kind": "a", "history": {items[1]: 5}}

@@ -162,7 +162,7 @@ def _agree(folder: Path, path: Path, question: dict[str, Any]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if note.exists():
-            before = json.loads(note.read_text())
+            before = json.loads(note.read_text(encoding="utf-8"))
             if {n: before.get(n) for n in ("model", "question")} != {
                 n: asked[n] for n in ("model", "question")
             }:
@@ -174,7 +174,7 @@ def _agree(folder: Path, path: Path, question: dict[str, Any]) -> None:
         if any(folder.glob("part-*.parquet")):
             raise SettingError(f"{folder} holds other files", hint="name an empty folder")
         draft = folder / f".batch.{secrets.token_hex(4)}.part"
-        draft.write_text(json.dumps(asked, indent=1))
+        draft.write_text(json.dumps(asked, indent=1), encoding="utf-8")
         os.replace(draft, note)
     except (OSError, ValueError) as error:
         if isinstance(error, SettingError):

@@ -266,9 +266,9 @@ def _postgres(table: CodeTable, path: Path) -> None:
     path.mkdir()
     facts = {"name": table.name, "n_bits": table.n_bits, "order": table.order()}
     popular = "" if table.popularity is None else POPULARITY
-    (path / "schema.sql").write_text(SCHEMA.format(**facts, popularity=popular))
+    (path / "schema.sql").write_text(SCHEMA.format(**facts, popularity=popular), encoding="utf-8")
     text = TOP_K.format(**facts) + ("" if table.popularity is None else FOR_USERS.format(**facts))
-    (path / "topk.sql").write_text(text)
+    (path / "topk.sql").write_text(text, encoding="utf-8")
     with (path / f"{table.name}.copy").open("x", encoding="utf-8", newline="\n") as file:
         for start in range(0, len(table), BLOCK):
             file.writelines(_copy_lines(table, slice(start, start + BLOCK), start))

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 def test_it_fits_judges_draws_and_says_what_it_found(tmp_path):
     run = subprocess.run(
         [sys.executable, "-m", "coldhash", "demo", "--no-serve"],
-        cwd=tmp_path, capture_output=True, text=True, check=True,
+        cwd=tmp_path, capture_output=True, encoding="utf-8", check=True,
     )  # fmt: skip
     found = dict(re.findall(r"^  (\w+) +(0\.\d+)   \(95%", run.stdout, re.M))
     assert set(found) == {"MFDCF", "ridge", "popularity"}
@@ -35,7 +35,7 @@ def test_it_fits_judges_draws_and_says_what_it_found(tmp_path):
 def test_it_opens_the_page_and_ends_cleanly(tmp_path):
     running = subprocess.Popen(
         [sys.executable, "-m", "coldhash", "demo", "--port", "0", "--out", str(tmp_path)],
-        stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
+        stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, encoding="utf-8",
     )  # fmt: skip
     assert running.stderr is not None
     address = next(

@@ -26,17 +26,17 @@ def coldhash_tune(*arguments, cwd):
 
 @pytest.mark.slow
 def test_a_study_of_a_file_and_its_resumption(tmp_path):
-    (tmp_path / "study.toml").write_text(STUDY)
+    (tmp_path / "study.toml").write_text(STUDY, encoding="utf-8")
     first = coldhash_tune("study.toml", "--out", "out", cwd=tmp_path)
     assert first.returncode == 0, first.stderr
-    assert first.stdout == (tmp_path / "out" / "ridge.md").read_text()
+    assert first.stdout == (tmp_path / "out" / "ridge.md").read_text(encoding="utf-8")
     assert f"| 0 (defaults) | {Ridge().ridge:g} |" in first.stdout
     assert "Warning" not in first.stderr
     again = coldhash_tune(
         "study.toml", "--out", "out", "--trials", 4, "--minutes", 5, "--json", cwd=tmp_path
     )
     report = json.loads(again.stdout)
-    assert report == json.loads((tmp_path / "out" / "ridge.json").read_text())
+    assert report == json.loads((tmp_path / "out" / "ridge.json").read_text(encoding="utf-8"))
     assert len(report["trials"]) == report["study"]["trials"] == 4
     assert str(tmp_path) not in again.stdout
 
@@ -68,9 +68,9 @@ def test_the_study_that_is_shipped_on_other_data(tmp_path):
     ],
 )
 def test_a_mistake_is_told_in_one_line_with_exit_code_2(tmp_path, arguments, message):
-    (tmp_path / "study.toml").write_text(STUDY)
+    (tmp_path / "study.toml").write_text(STUDY, encoding="utf-8")
     (tmp_path / "bad.toml").write_text(
-        STUDY.replace("high", "hihg, high").replace("hihg,", "hihg = 1,")
+        STUDY.replace("high", "hihg, high").replace("hihg,", "hihg = 1,"), encoding="utf-8"
     )
     run = coldhash_tune(*arguments, "--out", "out", cwd=tmp_path)
     assert run.returncode == 2

@@ -285,7 +285,7 @@ def test_who_is_in_one_table_only_is_kept():
 
 def test_a_repeated_user_names_both_lines(tmp_path):
     users = tmp_path / "users.csv"
-    users.write_text('user_id,about\n1,"two\nlines"\n\n2,x\n1,y\n', newline="")
+    users.write_text('user_id,about\n1,"two\nlines"\n\n2,x\n1,y\n', newline="", encoding="utf-8")
     with pytest.raises(DataError) as caught:
         Dataset.from_tables(RATINGS, users)
     assert caught.value.message == (
@@ -295,7 +295,7 @@ def test_a_repeated_user_names_both_lines(tmp_path):
 
 @pytest.mark.parametrize("content", ["user_id,age\n", "user_id,age", "user_id\n1\n", "id\n"])
 def test_a_table_without_rows_or_features_is_fine(tmp_path, content):
-    (tmp_path / "users.csv").write_text(content)
+    (tmp_path / "users.csv").write_text(content, encoding="utf-8")
     data = Dataset.from_tables(RATINGS, tmp_path / "users.csv")
     assert len(data.ratings) == len(RATINGS["rating"])
     assert not described(data.users, len(data.ratings.users)).any()
@@ -310,7 +310,7 @@ def test_a_bad_user_table_is_told(tmp_path):
         ("user_id,age\n1,2\n,3\n", f"{users}, line 3: no user id"),
         ("user_id,age\n1,2\n2\n", f"{users}, line 3: 1 fields where 2"),
     ):
-        users.write_text(content)
+        users.write_text(content, encoding="utf-8")
         with pytest.raises(DataError) as caught:
             Dataset.from_tables(RATINGS, users)
         assert caught.value.message.startswith(why)

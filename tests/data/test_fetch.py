@@ -487,7 +487,7 @@ def child(call: str, archive: Archive, *paths: Path, limit: int) -> subprocess.P
     """Call a function of the module in another process, whose files may not outgrow a limit."""
     fields = [archive.name, archive.file_name, archive.url, archive.checksum, archive.about]
     command = [sys.executable, "-c", SCRIPT, call, str(limit), *fields, *map(str, paths)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8")
 
 
 @pytest.mark.parametrize("room", [CUT, len(BODY) - 1])  # the last write may be the short one
@@ -598,7 +598,7 @@ def test_what_is_not_a_zip_is_never_imported(
     archive: Archive, tmp_path: Path, folder: Path, check: bool
 ) -> None:
     source = tmp_path / "page.zip"
-    source.write_text("<html>sorry</html>")
+    source.write_text("<html>sorry</html>", encoding="utf-8")
     with pytest.raises(SourceError, match=r"page\.zip is not a zip file"):
         import_archive(archive, source, folder, check=check)
     assert not folder.exists()

@@ -93,7 +93,7 @@ def test_a_kind_alone_is_enough():
 )
 def test_a_wrong_plan_names_the_place(tmp_path, text, place):
     path = tmp_path / "plan.toml"
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     with pytest.raises(SettingError) as caught:
         FeaturePlan.from_toml(path)
     assert caught.value.message.startswith(f"{path}: feature plan")

@@ -45,8 +45,10 @@ def test_book_crossing_raw_keeps_everybody(data_folder):
 
 
 def write_ml_1m(folder):
-    (folder / "ratings.dat").write_text("1::1193::5::978300760\n1::661::3::978302109\n2::1::4::0\n")
-    (folder / "users.dat").write_text("1::F::1::10::02139\n2::M::56::16::70072\n")
+    (folder / "ratings.dat").write_text(
+        "1::1193::5::978300760\n1::661::3::978302109\n2::1::4::0\n", encoding="utf-8"
+    )
+    (folder / "users.dat").write_text("1::F::1::10::02139\n2::M::56::16::70072\n", encoding="utf-8")
     (folder / "movies.dat").write_bytes(
         "1::Toy Story (1995)::Animation|Comedy\n661::Am\xe9lie: a (fine) film::Drama\n"
         "1193::x (1975)::Drama\n".encode("latin-1")
@@ -72,12 +74,17 @@ def test_a_folder_and_a_zip_are_the_same(tmp_path, how):
 
 
 def test_ml_100k(tmp_path):
-    (tmp_path / "u.data").write_text("196\t242\t3\t881250949\n186\t302\t4\t891717742\n")
-    (tmp_path / "u.user").write_text("186|39|F|executive|00000\n196|49|M|writer|55105\n")
+    (tmp_path / "u.data").write_text(
+        "196\t242\t3\t881250949\n186\t302\t4\t891717742\n", encoding="utf-8"
+    )
+    (tmp_path / "u.user").write_text(
+        "186|39|F|executive|00000\n196|49|M|writer|55105\n", encoding="utf-8"
+    )
     flags = "|".join(["0"] * 5 + ["1"] + ["0"] * 2 + ["1"] + ["0"] * 10)
     none = "|".join(["0"] * 19)
     (tmp_path / "u.item").write_text(
-        f"242|Kolya (1996)|24-Jan-1997||http://x|{flags}\n302|Odd|01-Jan-1997||http://y|{none}\n"
+        f"242|Kolya (1996)|24-Jan-1997||http://x|{flags}\n302|Odd|01-Jan-1997||http://y|{none}\n",
+        encoding="utf-8",
     )
     data = read("ml-100k", tmp_path)
     assert data.items.to_pylist() == [
@@ -90,7 +97,7 @@ def test_ml_100k(tmp_path):
 
 def test_a_bad_row_is_named(tmp_path):
     write_ml_1m(tmp_path)
-    with (tmp_path / "ratings.dat").open("a") as file:
+    with (tmp_path / "ratings.dat").open("a", encoding="utf-8") as file:
         file.write("3::7::nice::1\n")
     with pytest.raises(TableError, match=r"ratings\.dat, line 4, column 'rating'.*'nice'"):
         read("ml-1m", tmp_path)

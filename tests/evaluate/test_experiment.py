@@ -37,7 +37,7 @@ grid = {n_bits = [8]}
 
 def read_toml(tmp_path, text):
     path = tmp_path / "try.toml"
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     return Experiment.from_toml(path)
 
 

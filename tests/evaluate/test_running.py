@@ -42,7 +42,7 @@ TIMES = {"fit_seconds", "fit_parts"}
 @pytest.fixture(scope="module")
 def plan_file(tmp_path_factory):
     path = tmp_path_factory.mktemp("plan") / "try.toml"
-    path.write_text(PLAN)
+    path.write_text(PLAN, encoding="utf-8")
     return path
 
 
@@ -110,7 +110,7 @@ def test_a_line_that_was_cut_off_is_done_again(plan, whole, copy):
     path.write_bytes(path.read_bytes()[:-100])
     resumed = run_experiment(plan, None, copy)
     assert without_times(resumed) == without_times(whole)
-    lines = [json.loads(line)["key"] for line in path.read_text().splitlines()]
+    lines = [json.loads(line)["key"] for line in path.read_text(encoding="utf-8").splitlines()]
     assert sorted(lines) == sorted(whole.lines)
 
 
@@ -158,7 +158,7 @@ def test_jobs_must_be_some(plan, tmp_path):
 def test_stamped_with_settings_versions_and_machine_but_not_its_name(whole, whole_out):
     line = next(iter(whole.lines.values()))
     assert {"coldhash", "numpy", "numba", "python", "processor", "cores"} <= set(line["stamp"])
-    text = (whole_out / "try" / "runs.jsonl").read_text()
+    text = (whole_out / "try" / "runs.jsonl").read_text(encoding="utf-8")
     assert os.uname().nodename not in text
     assert str(whole_out) not in text
 
@@ -186,12 +186,17 @@ def test_results_choose_average_and_compare(plan, whole):
 
 def children_of(pid: int) -> list[str]:
     tasks = Path(f"/proc/{pid}/task").iterdir()
-    return [child for task in tasks for child in (task / "children").read_text().split()]
+    return [
+        child for task in tasks for child in (task / "children").read_text(encoding="utf-8").split()
+    ]
 
 
 def alive(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+        return (
+            Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0]
+            != "Z"
+        )
     except FileNotFoundError:
         return False
 

@@ -21,7 +21,7 @@ map_to = {choices = ["factors", "codes"]}
 
 def written(tmp_path, text):
     file = tmp_path / "study.toml"
-    file.write_text(text)
+    file.write_text(text, encoding="utf-8")
     return file
 
 

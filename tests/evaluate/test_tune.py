@@ -135,9 +135,9 @@ space = {ridge = {low = 0.1, high = 1e5, log = true}}
 
 @pytest.mark.parametrize("moment", ["0.5", "2.5"])
 def test_a_study_that_was_killed_goes_on(datasets, long_study, tmp_path, moment):
-    (tmp_path / "study.toml").write_text(TOML)
+    (tmp_path / "study.toml").write_text(TOML, encoding="utf-8")
     command = [sys.executable, "-c", KILLED, tmp_path / "study.toml", tmp_path / "killed", moment]
-    run = subprocess.run(command, capture_output=True, text=True)
+    run = subprocess.run(command, capture_output=True, encoding="utf-8")
     assert run.returncode == -9, run.stderr
     resumed = tune(STUDY, datasets, tmp_path / "killed")
     assert found(resumed) == found(long_study[0])[:4]
@@ -226,14 +226,14 @@ def test_progress_is_told_fold_by_fold(datasets, tmp_path):
 
 def test_the_report_is_plain_and_says_nothing_of_the_machine(datasets, tmp_path):
     tuned = tune(STUDY.replaced(trials=1), datasets, tmp_path)
-    text = (tmp_path / "ridge.json").read_text()
+    text = (tmp_path / "ridge.json").read_text(encoding="utf-8")
     report = json.loads(text)
     assert report == json.loads(json.dumps(tuned.to_dict()))
     assert Study(**report["study"]) == STUDY.replaced(trials=1)
     assert report["best"]["settings"] == tuned.best.settings
     assert len(report["trials"]) == 1
     assert str(tmp_path) not in text
-    assert (tmp_path / "ridge.md").read_text() == tuned.to_markdown() + "\n"
+    assert (tmp_path / "ridge.md").read_text(encoding="utf-8") == tuned.to_markdown() + "\n"
 
 
 def test_gain_and_noise_are_of_the_differences_fold_by_fold():
@@ -303,6 +303,6 @@ from coldhash.evaluate.tune import tune
 study = Study(model="ridge", datasets=["sample"], space={"ridge": {"low": 1.0, "high": 1e5}})
 tune(study, {}, "nowhere")
 """
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8")
     assert "SettingError" in run.stderr
     assert "pip install coldhash[tune]" in run.stderr

@@ -56,7 +56,7 @@ class Disk:
         return subprocess.run(
             [sys.executable, "-m", "coldhash", *map(str, arguments)],
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             timeout=600,
             preexec_fn=limited,
         )
@@ -104,7 +104,7 @@ def with_clock(tmp_path):
     def environment(source):
         folder = tmp_path / "clock"
         folder.mkdir(exist_ok=True)
-        (folder / "sitecustomize.py").write_text(source)
+        (folder / "sitecustomize.py").write_text(source, encoding="utf-8")
         before = os.environ.get("PYTHONPATH")
         return {"PYTHONPATH": os.pathsep.join([str(folder), *([before] if before else [])])}
 

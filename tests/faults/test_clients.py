@@ -115,7 +115,7 @@ def test_a_log_that_nobody_reads_stops_nothing(model_files, put_file, version_of
     served = tmp_path / "served.coldhash"
     put_file(model_files["a"], served)
     command = [sys.executable, "-m", "coldhash", "serve", str(served), "--port", "0"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, encoding="utf-8") as process:
         try:
             url = process.stderr.readline().split()[-1]
             process.stderr.close()
@@ -136,11 +136,11 @@ def test_a_killed_worker_is_replaced_and_a_killed_parent_frees_the_port(live, mo
 
     def workers():
         path = f"/proc/{server.process.pid}/task/{server.process.pid}/children"
-        with open(path) as file:
+        with open(path, encoding="utf-8") as file:
             pids = file.read().split()
         found = []
         for pid in pids:
-            with open(f"/proc/{pid}/maps") as maps:
+            with open(f"/proc/{pid}/maps", encoding="utf-8") as maps:
                 if str(model_files["a"]) in maps.read():
                     found.append(int(pid))
         return found

@@ -28,7 +28,7 @@ BY_THE_CLOCK = {
 def test_nothing_waits_by_the_time_of_day():
     found = set()
     for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                 name = f"{node.value.id}.{node.attr}"
                 if name in ("time.time", "time.time_ns", "datetime.now", "datetime.utcnow"):

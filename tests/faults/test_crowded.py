@@ -39,7 +39,7 @@ def test_eight_threads_get_the_same_answers_as_one(layer, world):
     run = subprocess.run(
         [sys.executable, "-c", CROWD, str(world / "old")],
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         env=os.environ | {"NUMBA_THREADING_LAYER": layer, "NUMBA_NUM_THREADS": "8"},
     )
     if layer == "omp" and "No threading layer could be loaded" in run.stderr:
@@ -64,7 +64,7 @@ def test_eight_processes_that_fit_at_once_fit_the_same(world, tmp_path):
     def fit(n):
         arguments = [world, BENCHMARKS, tmp_path / f"m{n}"]
         command = [sys.executable, "-c", FIT, *map(str, arguments)]
-        run = subprocess.run(command, capture_output=True, text=True)
+        run = subprocess.run(command, capture_output=True, encoding="utf-8")
         assert run.returncode == 0, run.stderr
         return run.stdout.splitlines()[-1]
 

@@ -85,14 +85,14 @@ exec "$@"
 
 def test_where_nothing_can_be_written_a_model_still_answers(world, tmp_path):
     """Compiled code has no place to be kept: it is compiled anew."""
-    (tmp_path / "nowhere.sh").write_text(NOWHERE)
+    (tmp_path / "nowhere.sh").write_text(NOWHERE, encoding="utf-8")
     arguments = ["recommend", str(world / "old"), "--user", '{"age": 30}', "-k", "3"]
     command = [sys.executable, "-m", "coldhash", *arguments]
     try:
         run = subprocess.run(
             ["unshare", "--mount", "sh", str(tmp_path / "nowhere.sh"), *command],
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "never")},
         )
     except OSError:
@@ -115,7 +115,7 @@ print(*load(sys.argv[1]).recommend({"age": 30}, k=3).item_ids[0])
     run = subprocess.run(
         [sys.executable, "-c", script, str(world / "old")],
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         env=os.environ | {"NUMBA_CACHE_DIR": str(full_disk.folder)},
     )
     assert run.returncode == 0, run.stderr

@@ -45,7 +45,7 @@ def compiled() -> list[str]:
     return [
         ".".join(path.relative_to(SOURCE).with_suffix("").parts)
         for path in SOURCE.rglob("*.py")
-        if "njit" in path.read_text() or "numba" in path.read_text()
+        if "njit" in path.read_text(encoding="utf-8") or "numba" in path.read_text(encoding="utf-8")
     ]
 
 

@@ -296,10 +296,12 @@ def command() -> Callable[[list[str], str], object]:
 def _furnish(place: Path) -> None:
     place.mkdir()
     (place / "m").write_bytes(model_files()[0])
-    (place / "r.csv").write_text("user_id,item_id,rating\n" + "1,1,5\n1,2,3\n2,2,4\n3,1,1\n")
-    (place / "u.csv").write_text("user_id,age\n1,30\n2,40\n3,50\n")
-    (place / "p.toml").write_text('[users.a]\nage = "number"\n')
-    (place / "ids.txt").write_text("1\n2\n")
+    (place / "r.csv").write_text(
+        "user_id,item_id,rating\n" + "1,1,5\n1,2,3\n2,2,4\n3,1,1\n", encoding="utf-8"
+    )
+    (place / "u.csv").write_text("user_id,age\n1,30\n2,40\n3,50\n", encoding="utf-8")
+    (place / "p.toml").write_text('[users.a]\nage = "number"\n', encoding="utf-8")
+    (place / "ids.txt").write_text("1\n2\n", encoding="utf-8")
 
 
 def command_seeds() -> list[bytes]:

@@ -22,10 +22,12 @@ def update(*arguments):
 
 
 def test_update(path, tmp_path):
-    (tmp_path / "i.csv").write_text("item_id,genres\nnew,comedy\nother,\n")
-    (tmp_path / "r.csv").write_text("user_id,item_id,rating\n1,new,5\nann,new,4\n")
-    (tmp_path / "u.csv").write_text("user_id,age\nann,33\n")
-    (tmp_path / "gone.txt").write_text("3\n4\n")
+    (tmp_path / "i.csv").write_text("item_id,genres\nnew,comedy\nother,\n", encoding="utf-8")
+    (tmp_path / "r.csv").write_text(
+        "user_id,item_id,rating\n1,new,5\nann,new,4\n", encoding="utf-8"
+    )
+    (tmp_path / "u.csv").write_text("user_id,age\nann,33\n", encoding="utf-8")
+    (tmp_path / "gone.txt").write_text("3\n4\n", encoding="utf-8")
     out = tmp_path / "new.coldhash"
     run = update(
         path, "--out", out, "--add-items", tmp_path / "i.csv", "--ratings", tmp_path / "r.csv",
@@ -46,7 +48,7 @@ def test_mistakes(path, tmp_path):
     nothing = update(path, "--out", tmp_path / "x")
     assert nothing.returncode == 2
     assert "say what has changed" in nothing.stderr
-    (tmp_path / "gone.txt").write_text("no such item\n")
+    (tmp_path / "gone.txt").write_text("no such item\n", encoding="utf-8")
     unknown = update(path, "--out", tmp_path / "x", "--remove-items", tmp_path / "gone.txt")
     assert unknown.returncode == 2
     assert "no such item" in unknown.stderr

@@ -19,7 +19,7 @@ def has_own_test(name: str) -> bool:
     """Whether a test file of its own puts a method to the contract, with settings that suit it."""
     own = {"biased-mf": "biased_mf", "sign-lsh": "lsh"}.get(name, name)
     file = Path(__file__).with_name(f"test_{own}.py")
-    return file.exists() and "contract.CHECKS" in file.read_text()
+    return file.exists() and "contract.CHECKS" in file.read_text(encoding="utf-8")
 
 
 SETTINGS = {name: MODELS[name]() for name in MODELS if not has_own_test(name)} | {

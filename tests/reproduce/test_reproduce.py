@@ -54,7 +54,9 @@ def test_a_shipped_experiment_becomes_a_section(name, tmp_path):
     section = SECTIONS[name](Results.of(journal, [run.key for run in plan.runs()]))
     assert section.name == name
     assert "nan" not in section.text
-    report = write_report([section], tmp_path / "report", "coldhash reproduce try").read_text()
+    report = write_report([section], tmp_path / "report", "coldhash reproduce try").read_text(
+        encoding="utf-8"
+    )
     assert section.title in report
     for claim in section.claims:
         assert claim.text in report
@@ -120,7 +122,7 @@ def planted_row(folder, label, score, n_bits, fair, unfair):
 
 def test_the_report_in_the_docs_is_what_the_readme_shows():
     docs = experiments().parent / "docs" / "results.md"
-    readme = (experiments().parent / "README.md").read_text()
+    readme = (experiments().parent / "README.md").read_text(encoding="utf-8")
     table = [line for line in readme.splitlines() if line.startswith("| ") and "MFDCF" in line]
     assert table, "the README shows no result"
-    assert all(line in docs.read_text() for line in table)
+    assert all(line in docs.read_text(encoding="utf-8") for line in table)

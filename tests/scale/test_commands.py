@@ -20,9 +20,9 @@ RATINGS = ["user_id,item_id,rating"] + [
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("commands")
-    (made / "r.csv").write_text("\n".join(RATINGS) + "\n")
+    (made / "r.csv").write_text("\n".join(RATINGS) + "\n", encoding="utf-8")
     towns = [f"{user},{'Oslo Rome Bonn'.split()[user % 3]}" for user in range(30)]
-    (made / "u.csv").write_text("\n".join(["user_id,town", *towns]) + "\n")
+    (made / "u.csv").write_text("\n".join(["user_id,town", *towns]) + "\n", encoding="utf-8")
     run = coldhash_command(
         "prepare", "--ratings", "r.csv", "--users", "u.csv", "--out", "parts", "--part-users", "8",
         cwd=made,

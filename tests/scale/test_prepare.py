@@ -70,7 +70,9 @@ def test_it_is_what_reading_into_memory_gives(tmp_path, ending, with_tables):
 @pytest.mark.parametrize("rule", ["last", "mean", "max"])
 def test_duplicates_follow_the_same_rules(tmp_path, rule):
     path = tmp_path / "r.csv"
-    path.write_text("user,item,rating\na,x,5\nb,x,1\na,x,2\na,y,3\nb,x,4\na,x,3\n")
+    path.write_text(
+        "user,item,rating\na,x,5\nb,x,1\na,x,2\na,y,3\nb,x,4\na,x,3\n", encoding="utf-8"
+    )
     expected = Dataset.from_tables(path, duplicates=rule).ratings.matrix.toarray()
     prepared = prepare(path, tmp_path / "parts", duplicates=rule, part_users=1)
     np.testing.assert_array_equal(matrix_of(prepared)[0], expected)
@@ -79,7 +81,7 @@ def test_duplicates_follow_the_same_rules(tmp_path, rule):
 
 def test_a_repetition_is_an_error_that_names_both_rows(tmp_path):
     path = tmp_path / "r.csv"
-    path.write_text("user,item,rating\na,x,5\nb,x,1\na,x,2\n")
+    path.write_text("user,item,rating\na,x,5\nb,x,1\na,x,2\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"row 2: user 'a' rated item 'x' already, in .*row 0"):
         prepare(path, tmp_path / "parts")
 
@@ -98,7 +100,7 @@ def test_a_repetition_is_an_error_that_names_both_rows(tmp_path):
 )
 def test_what_cannot_be_right_is_named(tmp_path, text, message):
     path = tmp_path / "r.csv"
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     with pytest.raises(DataError, match=message):
         prepare(path, tmp_path / "parts")
     with pytest.raises(SourceError, match="holds no prepared data"):
@@ -107,7 +109,7 @@ def test_what_cannot_be_right_is_named(tmp_path, text, message):
 
 def test_a_torn_line_is_an_error(tmp_path):
     path = tmp_path / "r.csv"
-    path.write_text("user,item,rating\na,x,5\nb,x\n")
+    path.write_text("user,item,rating\na,x,5\nb,x\n", encoding="utf-8")
     with pytest.raises(TableError, match=r"r\.csv"):
         prepare(path, tmp_path / "parts")
 
@@ -140,7 +142,7 @@ def test_stopped_half_way_it_goes_on(tmp_path):
 def test_another_job_in_the_same_folder_starts_afresh(tmp_path):
     one, two = write(tmp_path / "one.csv"), write(tmp_path / "two.csv", n=300, seed=1)
     assert prepare(one, tmp_path / "parts").n_ratings == 500
-    (tmp_path / "parts" / "mine.txt").write_text("not yours")
+    (tmp_path / "parts" / "mine.txt").write_text("not yours", encoding="utf-8")
     assert prepare(two, tmp_path / "parts").n_ratings == 300
     assert (tmp_path / "parts" / "mine.txt").exists()
 
@@ -155,6 +157,9 @@ def test_odd_arguments_are_named(tmp_path):
         prepare(tmp_path / "none.csv", tmp_path / "parts")
     prepare(path, tmp_path / "parts")
     manifest = tmp_path / "parts" / "manifest.json"
-    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"format": 99}))
+    manifest.write_text(
+        json.dumps(json.loads(manifest.read_text(encoding="utf-8")) | {"format": 99}),
+        encoding="utf-8",
+    )
     with pytest.raises(SourceError, match="newer version"):
         Prepared.open(tmp_path / "parts")

@@ -76,7 +76,7 @@ class Live:
         raise AssertionError(f"never happened; the log: {self.log()}")
 
     def log(self):
-        return self._talk.read_text()
+        return self._talk.read_text(encoding="utf-8")
 
     def version(self):
         return self.client.get("/v1/model").json()["model"]
@@ -99,7 +99,7 @@ def live(tmp_path):
             process = stack.enter_context(
                 subprocess.Popen(
                     [*command, "--port", "0"],
-                    stderr=stack.enter_context(talk.open("w")),
+                    stderr=stack.enter_context(talk.open("w", encoding="utf-8")),
                     env=os.environ | environment,
                 )
             )

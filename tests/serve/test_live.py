@@ -120,7 +120,7 @@ def test_workers_share_the_file_the_socket_and_the_figures(
 
 @pytest.mark.slow
 def test_options_of_the_command_reach_the_server(live, served, tmp_path):
-    (tmp_path / "token").write_text("secret\n")
+    (tmp_path / "token").write_text("secret\n", encoding="utf-8")
     server = live(served, "--token-file", tmp_path / "token", "--max-k", 3, "--max-body", 100)
     assert server.client.get("/v1/model").status_code == 401
     server.client.headers["Authorization"] = "Bearer secret"
@@ -161,7 +161,7 @@ def test_a_port_that_is_taken_is_a_mistake_of_the_users(served):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
         command = [sys.executable, "-m", "coldhash", "serve", str(served), "--port", port]
-        run = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        run = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=120)
     assert (run.returncode, run.stdout) == (2, "")
     assert run.stderr.startswith(f"error: cannot listen on 127.0.0.1, port {port}")
     assert len(run.stderr.splitlines()) == 1
@@ -169,13 +169,13 @@ def test_a_port_that_is_taken_is_a_mistake_of_the_users(served):
 
 @pytest.mark.slow
 def test_the_client_of_the_docs(live, served):
-    blocks = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
     client = next(block for block in blocks if "class Client" in block)
     server = live(served, COLDHASH_TOKEN="docs")
     run = subprocess.run(
         [sys.executable, "-W", "error", "-c", client],
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         timeout=120,
         env=os.environ | {"COLDHASH_URL": server.url, "COLDHASH_TOKEN": "docs"},
     )

@@ -47,7 +47,7 @@ def watched(live, tmp_path):
     """Start a server in a home of its own that writes down what it does."""
     for name in ("home", "tmp", "site"):
         (tmp_path / name).mkdir()
-    (tmp_path / "site" / "sitecustomize.py").write_text(WATCHER)
+    (tmp_path / "site" / "sitecustomize.py").write_text(WATCHER, encoding="utf-8")
     path = [str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")]
 
     def start(*arguments):
@@ -113,7 +113,7 @@ def ask_all_kinds_of_things(server):
 def test_no_line_of_the_log_holds_what_somebody_sent(watched, model_files, tmp_path, token, capfd):
     arguments = []
     if token is not None:
-        (tmp_path / "token").write_text(token)
+        (tmp_path / "token").write_text(token, encoding="utf-8")
         arguments = ["--token-file", tmp_path / "token"]
     server = watched(model_files["a"], *arguments)
     server.client.headers["Authorization"] = f"Bearer {token}"
@@ -148,7 +148,9 @@ def test_a_server_writes_nothing_but_its_log_and_metrics(
     assert tree(model_files["a"].parent) == before
     for folder in (place, tmp_path / "home", tmp_path / "tmp"):
         assert list(folder.iterdir()) == []
-    notes = [line.split("\t") for line in (tmp_path / "notes").read_text().splitlines()]
+    notes = [
+        line.split("\t") for line in (tmp_path / "notes").read_text(encoding="utf-8").splitlines()
+    ]
     others = [note for note in notes if not expected(*note, tmp_path / "tmp")]
     assert not others
     if workers > 1:
@@ -164,7 +166,7 @@ def expected(event, path, temporary):
 
 
 def test_the_watcher_sees_what_is_written(tmp_path):
-    (tmp_path / "sitecustomize.py").write_text(WATCHER)
+    (tmp_path / "sitecustomize.py").write_text(WATCHER, encoding="utf-8")
     script = "open('new', 'w').close(); import os; os.mkdir('folder'); os.remove('new')"
     subprocess.run(
         [sys.executable, "-c", script],
@@ -172,5 +174,5 @@ def test_the_watcher_sees_what_is_written(tmp_path):
         check=True,
         env=os.environ | {"PYTHONPATH": str(tmp_path), "WATCHER_NOTES": str(tmp_path / "notes")},
     )
-    notes = (tmp_path / "notes").read_text().splitlines()
+    notes = (tmp_path / "notes").read_text(encoding="utf-8").splitlines()
     assert notes == ["open\tnew", "os.mkdir\tfolder", "os.remove\tnew"]

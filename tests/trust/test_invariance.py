@@ -60,7 +60,7 @@ def fit_with(name, threads):
     run = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", FIT, name, str(threads)],
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         env=os.environ | {"NUMBA_NUM_THREADS": "2"},
         check=False,
     )

@@ -6,8 +6,10 @@ commands, so that `--help` is quick.
 
 from __future__ import annotations
 
+import codecs
 import errno
 import io
+import json
 import sys
 
 from coldhash.cli import data, demo, evaluate, living, models, scale, serve, tune
@@ -35,7 +37,8 @@ REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, 
 def main() -> None:
     """Run the command line; a mistake of the user's is told in one line."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="surrogateescape")  # names of files, as they came
+        codecs.register_error("coldhash", _escape)
+        sys.stdout.reconfigure(errors="coldhash")
     try:
         app()
     except ColdhashError as error:
@@ -48,3 +51,12 @@ def main() -> None:
         hint = "make room, or name another folder"
         print(f"error: cannot write{place}: {reason_of(error)}; hint: {hint}", file=sys.stderr)
         sys.exit(2)
+
+
+def _escape(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Encode what stdout cannot: bytes of file names as they came, the rest escaped as in JSON."""
+    assert isinstance(error, UnicodeEncodeError)
+    try:
+        return codecs.lookup_error("surrogateescape")(error)
+    except UnicodeEncodeError:
+        return json.dumps(error.object[error.start : error.end])[1:-1], error.end

@@ -29,7 +29,7 @@ def opened(study: Study, out: Path) -> Iterator[optuna.Study]:
 
     out.mkdir(parents=True, exist_ok=True)
     file = out / f"{study.model}.sqlite"
-    with (out / f".{study.model}.lock").open("w") as lock:
+    with (out / f".{study.model}.lock").open("wb") as lock:
         _take(lock, file)
         storage = optuna.storages.RDBStorage(f"sqlite:///{file}")
         try:
@@ -48,7 +48,7 @@ def opened(study: Study, out: Path) -> Iterator[optuna.Study]:
             storage.engine.dispose()
 
 
-def _take(lock: IO[str], file: Path) -> None:
+def _take(lock: IO[bytes], file: Path) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

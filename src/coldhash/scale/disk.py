@@ -123,7 +123,7 @@ def _locked(folder: Path) -> Any:
     """Take a folder for this process alone."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / "lock").open("w")
+        lock = (folder / "lock").open("wb")
     except OSError as error:
         raise SourceError(f"cannot work in {folder}: {error.strerror}") from None
     try:
