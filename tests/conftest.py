@@ -3,6 +3,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+# tests compare one thread with two, on machines with one processor too; numba reads this once
+os.environ["NUMBA_NUM_THREADS"] = str(
+    max(2, int(os.environ.get("NUMBA_NUM_THREADS") or os.cpu_count() or 1))
+)
+
 import numba
 import numpy as np
 import pytest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from pathlib import Path
 
 import numpy as np
 from numba import set_num_threads
@@ -45,8 +46,16 @@ def fitted(settings, data: Dataset) -> Recommender:
     return _FITTED[key][1]
 
 
+def saved(model: Recommender) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        model.save(f"{folder}/m.coldhash")
+        return Path(f"{folder}/m.coldhash").read_bytes()
+
+
 def check_same_seed_same_model(settings, data: Dataset) -> None:
-    same(settings.fit(data, seed=5), settings.fit(data, seed=5))
+    one, two = settings.fit(data, seed=5), settings.fit(data, seed=5)
+    same(one, two)
+    assert saved(one) == saved(two)
 
 
 def check_threads_do_not_matter(settings, data: Dataset) -> None:
@@ -55,7 +64,9 @@ def check_threads_do_not_matter(settings, data: Dataset) -> None:
         alone = settings.fit(data, seed=1)
     set_num_threads(2)
     with threadpool_limits(2, "blas"):
-        same(alone, settings.fit(data, seed=1))
+        together = settings.fit(data, seed=1)
+    same(alone, together)
+    assert saved(alone) == saved(together)
 
 
 def check_the_data_is_left_alone(settings, data: Dataset) -> None:

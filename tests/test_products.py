@@ -46,7 +46,7 @@ def test_kernels_equal_their_plain_python(monkeypatch):
         compiled, plain = np.zeros((12, 4), np.float32), np.zeros((12, 4), np.float32)
         kernel(*arguments, compiled)
         kernel.py_func(*arguments, plain)
-        np.testing.assert_allclose(plain, compiled, rtol=1e-6)
+        np.testing.assert_allclose(plain, compiled, rtol=1e-6, atol=1e-6)
 
 
 def test_the_even_order_takes_every_row_once_and_spreads_them(rng):

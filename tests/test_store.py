@@ -63,6 +63,7 @@ def answers(model: Recommender) -> dict:
     items, users = [model.item_ids[row] for row in (0, 3)], [model.user_ids[row] for row in (1, 2)]
     people = [{}, {"age": 31}, {"gender": "female", "history": {items[0]: 5, items[1]: 2}}]
     encoded, similar = model.encode(people), model.similar_items(items[0], k=4)
+    report = {name: value for name, value in model.report.items() if name != "seconds"}
     told = {
         "vectors": encoded.vectors,
         "weights": encoded.weights,
@@ -71,7 +72,7 @@ def answers(model: Recommender) -> dict:
         "similar items": (similar.item_ids, similar.scores),
         "similar users": model.similar_users({"age": 40}, k=4).item_ids,
         "explained": [model.explain(person, items[1]) for person in people],
-        "facts": json.loads(json.dumps([model.name, model.settings, model.scale, model.report])),
+        "facts": json.loads(json.dumps([model.name, model.settings, model.scale, report])),
         "has codes": model.has_codes,
         "ids": [list(model.item_ids), list(model.user_ids)],
     }

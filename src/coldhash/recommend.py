@@ -300,7 +300,8 @@ class Recommender:
             "encoder": {"form": type(self.encoder).__name__, "state": encoder},
             "n_bits": self.items.n_bits if isinstance(self.items, IndexedItems) else None,
             "item_map": None,
-            "report": self.report,
+            # without timings: fits of one seed write the same bytes
+            "report": {name: said for name, said in self.report.items() if name != "seconds"},
         }
         tensors = {"popularity": self.popularity, "users/vectors": self.user_vectors}
         tensors |= _prefixed("items/", item_arrays(self.items))

@@ -103,7 +103,9 @@ def test_preference_is_the_weighted_mean_of_item_content(small, encoder):
     vectors = encoder.preference.item_vectors
     expected = (6 * vectors[2] + 2 * vectors[6]) / 8
     features = encoder.apply([{}, {}], history)
-    np.testing.assert_allclose(features.matrices["preference"][0, :-1], expected, rtol=1e-5)
+    np.testing.assert_allclose(
+        features.matrices["preference"][0, :-1], expected, rtol=1e-5, atol=1e-6
+    )
     np.testing.assert_array_equal(features.has["preference"], [True, False])
     assert not features.matrices["preference"][1].any()
 
