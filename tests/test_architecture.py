@@ -73,3 +73,26 @@ def test_help_loads_only_what_parses_the_command_line():
     loaded = {line.rsplit("|", 1)[-1].strip().split(".")[0] for line in run.stderr.splitlines()}
     assert "describe" in run.stdout
     assert loaded & HEAVY == {"typer"}
+
+
+def leaves_the_encoding_to_the_locale(call: ast.Call) -> bool:
+    name = getattr(call.func, "attr", getattr(call.func, "id", None))
+    given = {word.arg: getattr(word.value, "value", None) for word in call.keywords}
+    modes = [each.value for each in call.args if isinstance(each, ast.Constant)]
+    as_text = name == "open" and (isinstance(call.func, ast.Name) or {"w", "a", "x"} & {*modes})
+    if as_text and any("b" in str(mode) for mode in modes[-1:]):
+        return False
+    return "encoding" not in given and bool(
+        as_text or name in ("read_text", "write_text") or given.get("text") is True
+    )
+
+
+@pytest.mark.parametrize("folder", ["src", "tests", "benchmarks"])
+def test_no_text_depends_on_the_locale(folder):
+    found = [
+        f"{path}:{node.lineno}"
+        for path in (Path(__file__).parents[1] / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and leaves_the_encoding_to_the_locale(node)
+    ]
+    assert found == []

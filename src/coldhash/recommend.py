@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -277,7 +278,7 @@ class Recommender:
         parts: dict[str, np.ndarray] = {"all that is known": encoded.vectors[0]}
         if isinstance(self.encoder, ConsensusEncoder) and not encoded.fallback[0]:
             parts = self.encoder.parts(features, ratings, self.item_ids)
-        contributions = {name: float(vector @ item) for name, vector in parts.items()}
+        contributions = {name: math.fsum(vector * item) for name, vector in parts.items()}
         return {
             "item_id": as_text(item_id),
             "score": float(sum(contributions.values())),

@@ -9,7 +9,7 @@ import contract
 import worlds
 from coldhash import read, split_cold_users
 from coldhash.codes import signs
-from coldhash.encoders.network import NetworkEncoder, UnitScale
+from coldhash.encoders.network import NetworkEncoder, UnitScale, tanh
 from coldhash.errors import SettingError
 from coldhash.evaluate.metrics import accuracy_at
 from coldhash.evaluate.protocol import make_trial, rank
@@ -68,6 +68,14 @@ def test_an_encoder_survives_its_state(small):
     np.testing.assert_array_equal(one.fallback, two.fallback)
     assert one.fallback.tolist() == [True, False, False, False, True]
     assert np.abs(one.vectors).max() <= 1
+
+
+def test_tanh_is_that_of_numpy():
+    x = np.concatenate([np.linspace(-25, 25, 10_001), [0, 1e-300, -1e-9, 1e9, np.inf, -np.inf]])
+    np.testing.assert_allclose(tanh(x), np.tanh(x), atol=1e-15)
+    single = x.astype(np.float32)
+    np.testing.assert_allclose(tanh(single), np.tanh(single), atol=1e-6)
+    assert tanh(single).dtype == np.float32
 
 
 def test_features_are_scaled_and_a_missing_group_is_zeros():
