@@ -32,7 +32,7 @@ def tanh(values: np.ndarray) -> np.ndarray:
     for n in range(N_TERMS, 0, -1):
         power = 1 + power * rest / n
     power = np.ldexp(power, -halvings.astype(np.int32))  # e to the power of -size
-    return np.copysign((1 - power) / (1 + power), values).astype(values.dtype)
+    return np.asarray(np.copysign((1 - power) / (1 + power), values), dtype=values.dtype)
 
 
 def sigmoid(values: np.ndarray) -> np.ndarray:
