@@ -14,25 +14,21 @@ is overwritten changes under those who serve it.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import glob
 import hashlib
 import json
 import math
 import mmap
 import os
 import re
-import secrets
-import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from coldhash.errors import ChecksumError, ModelFileError, SourceError
+from coldhash.errors import ChecksumError, ModelFileError
+from coldhash.files import open_regular, replace_file
 
 FORMAT = 1
 CHECKSUM = "checksum"
@@ -42,7 +38,6 @@ HEAD = re.compile(rb'{"__metadata__":{"format":"coldhash","version":"([0-9]{1,9}
 N_HEAD = 64  # bytes that the head fits in
 LARGEST_HEADER = 100_000_000  # as the safetensors readers have it
 LINE = 64  # bytes of a cache line, and what Arrow aligns to
-ABANDONED = 3600  # seconds without a write after which a draft belongs to nobody
 TYPES = {
     "F64": np.float64,
     "F32": np.float32,
@@ -63,10 +58,7 @@ ODD = (ValueError, TypeError, LookupError, AttributeError, OverflowError, Recurs
 
 
 def write(path: Path, facts: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> None:
-    """Write a file in one step: whoever looks sees the old one or the new one.
-
-    A process that is killed leaves a draft behind, `.name.xxxxxxxx.part`; later writes remove it.
-    """
+    """Write a file in one step: a reader sees the old one or the new one."""
     arrays = {name: np.asarray(array, order="C") for name, array in tensors.items()}
     header = _header(facts, arrays)
     if len(header) > LARGEST_HEADER:
@@ -75,40 +67,31 @@ def write(path: Path, facts: Mapping[str, Any], tensors: Mapping[str, np.ndarray
             hint="a column has too many labels: give it a larger min_count",
         )
     digest = hashlib.sha256()
-    try:
-        _remove_abandoned(path)
-        draft, file = _begun(path)
-        try:
-            with file:
-                for part in (header, *(_bytes_of(arrays[name]) for name in _placed(arrays))):
-                    digest.update(part)
-                    file.write(part)
-                file.write(digest.digest())
-                file.flush()
-                os.fsync(file.fileno())
-                os.replace(draft, path)
-        finally:
-            with contextlib.suppress(OSError):
-                draft.unlink(missing_ok=True)
-    except (OSError, ValueError) as error:
-        raise SourceError(
-            f"cannot write {path}: {_reason(error)}; what was there is untouched",
-            hint="make room, or name another folder",
-        ) from error
-    _sync_folder(path.parent)
+    with replace_file(path) as file:
+        for part in (header, *(_bytes_of(arrays[name]) for name in _placed(arrays))):
+            digest.update(part)
+            file.write(part)
+        file.write(digest.digest())
 
 
-def read(path: Path, verify: bool = True) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def read(
+    path: Path, verify: bool = True, copy_up_to: int = 0
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Map a file into memory: what is not an array, and the arrays.
+
+    A file of at most `copy_up_to` bytes is copied into memory instead, so that a later change of
+    the file changes nothing.
 
     Without `verify` only the header is checked, and that all its tensors are there in full length.
     What they hold is taken on trust, so that a damaged id or index may give a wrong answer or crash
     the process: only for files that nobody can have touched since they were verified.
     """
-    mapped = _mapped(path)
+    mapped = _mapped(path, copy_up_to)
     start = _start(path, mapped)
     if verify:
         _verify(path, mapped)
+        if len(mapped) > copy_up_to:
+            mapped.madvise(mmap.MADV_DONTNEED)  # what is not used need not be in memory
     try:
         entries = json.loads(mapped[N_LENGTH:start])
         facts = json.loads(entries.pop("__metadata__")["facts"])
@@ -146,55 +129,18 @@ def _bytes_of(array: np.ndarray) -> Any:
     return array.reshape(-1).view(np.uint8).data  # hashed and written without a copy
 
 
-def _begun(path: Path) -> tuple[Path, IO[bytes]]:
-    """Begin a draft and hold it by a lock: it is no dead process's, whatever the clocks say."""
-    while True:
-        draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-        file = draft.open("xb")
-        with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(file, fcntl.LOCK_EX)
-        if draft.exists():
-            return draft, file
-        file.close()  # somebody whose clock is ahead was quicker to remove it than we to hold it
-
-
-def _remove_abandoned(path: Path) -> None:
-    """Remove the drafts of processes that were killed: old, and in nobody's hands.
-
-    Not by their age alone, since clocks jump, and differ between machines.
-    """
-    for draft in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 8}.part"):
-        with contextlib.suppress(OSError):
-            if draft.stat().st_mtime < time.time() - ABANDONED:
-                with draft.open("rb") as file:
-                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                    draft.unlink()
-
-
-def _sync_folder(folder: Path) -> None:
-    """See to it that a new name survives a power cut, where the file system can do that."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)
-
-
-def _mapped(path: Path) -> mmap.mmap:
-    try:
-        with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size > 0:
-                # copy-on-write: nobody writes, so pages stay shared; compiled code takes arrays
-                # that could be written to by a much quicker way than read-only ones
-                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-    except (OSError, ValueError) as error:
-        raise SourceError(f"cannot read {path}: {_reason(error)}") from None
-    raise ModelFileError(f"{path} is empty: no model file")
+def _mapped(path: Path, copy_up_to: int) -> mmap.mmap:
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size == 0:
+            raise ModelFileError(f"{path} is empty: no model file")
+        if size > copy_up_to:
+            # copy-on-write: nobody writes, so pages stay shared; compiled code takes arrays
+            # that could be written to by a much quicker way than read-only ones
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        copied = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        file.readinto(copied)
+        return copied
 
 
 def _start(path: Path, mapped: mmap.mmap) -> int:
@@ -225,7 +171,6 @@ def _verify(path: Path, mapped: mmap.mmap) -> None:
             f"{path} is damaged: the checksum does not fit",
             hint="save the model again, or copy the file again",
         )
-    mapped.madvise(mmap.MADV_DONTNEED)  # what is not used need not be in memory
 
 
 def _tensors(mapped: mmap.mmap, start: int, entries: dict[str, Any]) -> dict[str, np.ndarray]:
