@@ -37,7 +37,9 @@ N_LENGTH = 8
 HEAD = re.compile(rb'{"__metadata__":{"format":"coldhash","version":"([0-9]{1,9})"')
 N_HEAD = 64  # bytes that the head fits in
 LARGEST_HEADER = 100_000_000  # as the safetensors readers have it
+BLOCK = 1 << 20  # numbers checked at a time
 LINE = 64  # bytes of a cache line, and what Arrow aligns to
+Forms = dict[str, tuple[str | int, ...]]  # of arrays, as `take` checks them
 TYPES = {
     "F64": np.float64,
     "F32": np.float32,
@@ -193,6 +195,53 @@ def _tensors(mapped: mmap.mmap, start: int, entries: dict[str, Any]) -> dict[str
     return tensors
 
 
+def take(arrays: Mapping[str, np.ndarray], forms: Forms) -> dict[str, np.ndarray]:
+    """Return the arrays that `forms` names; one that is missing or of another form is an error.
+
+    A form is the kinds or types of numbers that may be there, such as "f" or "i4 i8", and then the
+    size of each axis: a number, or a name that stands for the same size wherever it occurs.
+    Compiled code takes no half precision, so that is never allowed.
+
+    Examples
+    --------
+    >>> arrays = {"left": np.ones((2, 3)), "right": np.ones((4, 5))}
+    >>> take(arrays, {"left": ("f", 2, "rank"), "right": ("f", "rank", 5)})
+    Traceback (most recent call last):
+        ...
+    coldhash.errors.ModelFileError: 'right' is of shape (4, 5) instead of (3, 5)
+    """
+    sizes: dict[str | int, int] = {}
+    for name, (kinds, *axes) in forms.items():
+        if name not in arrays:
+            raise ModelFileError(f"{name!r} is missing")
+        shape, dtype = arrays[name].shape, arrays[name].dtype
+        if len(shape) == len(axes):
+            for axis, size in zip(axes, shape, strict=True):
+                sizes.setdefault(axis, axis if isinstance(axis, int) else size)
+        wanted = tuple(sizes.get(axis, axis) for axis in axes)
+        if shape != wanted:
+            raise ModelFileError(f"{name!r} is of shape {shape} instead of {wanted}")
+        if not {dtype.kind, dtype.str[1:]} & set(str(kinds).split()) or dtype == np.float16:
+            raise ModelFileError(f"{name!r} is of type {dtype}")
+    return {name: arrays[name] for name in forms}
+
+
+def check_places(name: str, places: np.ndarray, end: int) -> None:
+    """Refuse places outside of 0 to `end`, which neither compiled code nor Arrow checks."""
+    if places.size and not 0 <= places.min() <= places.max() < end:
+        raise ModelFileError(f"{name!r} points outside of 0 to {end - 1}")
+
+
+def check_finite(arrays: Mapping[str, np.ndarray]) -> None:
+    """Refuse NaN and infinity, block by block: a model may be larger than memory."""
+    for name, array in arrays.items():
+        if array.dtype.kind == "f":
+            flat = array.reshape(-1)
+            for start in range(0, len(flat), BLOCK):
+                if not np.isfinite(flat[start : start + BLOCK]).all():
+                    raise ModelFileError(f"{name!r} holds NaN or infinity")
+
+
 def arrow_bytes(table: pa.Table) -> np.ndarray:
     """Turn a table into bytes that can be a tensor."""
     sink = pa.BufferOutputStream()
@@ -202,9 +251,13 @@ def arrow_bytes(table: pa.Table) -> np.ndarray:
     return np.frombuffer(sink.getvalue(), dtype=np.uint8)
 
 
-def arrow_table(content: np.ndarray) -> pa.Table:
-    """Undo `arrow_bytes`, without copying."""
+def arrow_table(content: np.ndarray, verify: bool = True) -> pa.Table:
+    """Undo `arrow_bytes`, without copying; with `verify` every value in it is safe to read."""
     try:
-        return pa.ipc.open_stream(pa.py_buffer(content)).read_all()
-    except (pa.ArrowException, OSError) as error:
+        table = pa.ipc.open_stream(pa.py_buffer(content)).read_all()
+        table.validate(full=verify)
+        if len({*table.column_names}) < table.num_columns:
+            raise ValueError("two columns have the same name")
+    except (pa.ArrowException, OSError, *ODD) as error:
         raise ModelFileError(f"the table cannot be read: {error}") from None
+    return table

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coldhash.errors import DataError, UnknownId
+from coldhash.store import take
 
 FEW = 64  # up to here one binary search each beats building a hash table over all ids
 EXACT = 2.0**53  # from here on a float may be another whole number than the one it was made from
@@ -53,12 +54,17 @@ class Ids:
         return cls(texts, kind)
 
     @classmethod
-    def stored(cls, arrays: Mapping[str, np.ndarray], kind: str) -> Ids:
-        """Take ids that `arrays` gave, without copying or sorting them again."""
-        offsets, content = arrays["offsets"], arrays["bytes"]
+    def stored(cls, arrays: Mapping[str, np.ndarray], kind: str, verify: bool = True) -> Ids:
+        """Take ids that `arrays` gave, without copying or sorting them again.
+
+        With `verify` all of them are checked, so that each is safe to read.
+        """
+        offsets = take(arrays, {"offsets": ("i4 i8", "ends")})["offsets"]
+        take(arrays, {"bytes": ("u1", "bytes"), "order": ("u4", len(offsets) - 1)})
         form = pa.large_string() if offsets.dtype == np.int64 else pa.string()
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(content)]
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(arrays["bytes"])]
         ids = cls(pa.Array.from_buffers(form, len(offsets) - 1, buffers), kind)
+        ids.values.validate(full=verify)
         ids.__dict__["_order"] = arrays["order"]
         return ids
 
