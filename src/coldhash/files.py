@@ -113,7 +113,7 @@ def _flush(path: Path) -> None:
         os.close(handle)
 
 
-def open_regular(path: str | Path, hint: str = "name a regular file") -> BufferedReader:
+def open_regular(path: str | Path, hint: str | None = None) -> BufferedReader:
     """Open a regular file for reading; a pipe, device or folder is an error, not a wait."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -123,7 +123,7 @@ def open_regular(path: str | Path, hint: str = "name a regular file") -> Buffere
     except (OSError, ValueError) as error:
         reason = reason_of(error) if isinstance(error, OSError) else error
         raise SourceError(f"cannot read {path}: {reason}", hint=hint) from None
-    raise SourceError(f"cannot read {path}: not a regular file", hint=hint)
+    raise SourceError(f"cannot read {path}: not a regular file", hint=hint or "name a file")
 
 
 def lock_file(path: Path, busy: str) -> FileIO:

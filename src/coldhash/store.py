@@ -9,7 +9,7 @@
 Any safetensors reader opens it, and nothing in it can run. It is written beside its place and then
 renamed, so that a crash leaves the old file or the new one. It is read by memory map: processes
 that serve the same file share its pages. To change it, put another file in its place: a file that
-is overwritten changes under those who serve it.
+is overwritten changes for everybody who has mapped it.
 """
 
 from __future__ import annotations
