@@ -56,7 +56,8 @@ def load(path: str | Path, verify: bool = True, *, copy_up_to: int = 0) -> Recom
 def check_answers(model: Recommender) -> None:
     """Answer once in every way, so that a model that cannot is refused; this compiles, too."""
     person = model.features.example()
-    rated = {model.item_ids[0]: model.scale[1]} if len(model.item_ids) else {}
+    ends = [model.item_ids[row] for row in (0, -1)] if len(model.item_ids) else []
+    rated = dict.fromkeys(ends[:1], model.scale[1])
     people = [{}, person, {HISTORY: rated}, {**person, HISTORY: rated}]
     asked: list[dict[str, Any]] = [{"users": people}]
     if len(model.user_ids):
@@ -64,7 +65,7 @@ def check_answers(model: Recommender) -> None:
     for score in ("real", "hamming") if model.has_codes else ("real",):
         for who in asked:
             with np.errstate(all="ignore"):
-                answer = model.recommend(**who, k=1, score=score, threads=1)
+                answer = model.recommend(**who, k=1, score=score, threads=1, candidates=ends)
             found = [bool(items) for items in answer.item_ids]
             if not np.isfinite(answer.scores[found]).all():
                 raise DataError("an answer holds NaN or infinity", hint="fit the model again")

@@ -61,10 +61,15 @@ class Ids:
         """
         offsets = take(arrays, {"offsets": ("i4 i8", "ends")})["offsets"]
         take(arrays, {"bytes": ("u1", "bytes"), "order": ("u4", len(offsets) - 1)})
-        form = pa.large_string() if offsets.dtype == np.int64 else pa.string()
+        large = offsets.dtype == np.int64
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(arrays["bytes"])]
+        form = pa.large_string() if large else pa.string()
         ids = cls(pa.Array.from_buffers(form, len(offsets) - 1, buffers), kind)
-        ids.values.validate(full=verify)
+        checked = ids.values
+        if verify and arrays["bytes"].max(initial=0) < 128:  # ASCII: no need to decode each id
+            form = pa.large_binary() if large else pa.binary()
+            checked = pa.Array.from_buffers(form, len(checked), buffers)
+        checked.validate(full=verify)
         ids.__dict__["_order"] = arrays["order"]
         return ids
 
