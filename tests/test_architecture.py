@@ -12,9 +12,9 @@ import pytest
 import coldhash
 
 PACKAGE = Path(coldhash.__file__).parent
-STAGES = """errors compiled products store data scale features targets codes search items encoders
-item_map ranking recommendations recommend loading batch models living export evaluate serve
-describe reproduce cli __main__""".split()
+STAGES = """errors files compiled products store data scale features targets codes search items
+encoders item_map ranking recommendations recommend loading batch models living export evaluate
+serve describe reproduce cli __main__""".split()
 HEAVY = {"numpy", "scipy", "numba", "pyarrow", "narwhals", "pydantic", "typer", "rich"}
 
 
@@ -48,6 +48,16 @@ def test_a_stage_imports_only_from_stages_above_it(path):
 def test_every_stage_exists():
     names = {path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in module_files()}
     assert names == set(STAGES)
+
+
+def test_files_are_replaced_and_locked_in_one_place():
+    users = {
+        path.name
+        for path in module_files()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in ("os.replace", "fcntl.flock")
+    }
+    assert users == {"files.py"}
 
 
 def loaded_after(statement: str) -> set[str]:

@@ -479,3 +479,12 @@ def test_nothing_is_left_when_the_disk_is_full(fitted, to, tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("to", EXPORTERS)
+def test_the_draft_of_a_killed_export_is_removed(fitted, to, tmp_path):
+    left = tmp_path / ".out.0123abcd.part"
+    (left / "new").mkdir(parents=True)
+    os.utime(left, (0, 0))
+    export(fitted[48], to, tmp_path / "out")
+    assert not left.exists()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,7 +17,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coldhash.errors import SettingError, SourceError
+from coldhash.errors import ColdhashError, SettingError, SourceError
+from coldhash.files import open_regular, replace_file, replace_text
 from coldhash.loading import load
 from coldhash.recommend import Recommender
 
@@ -124,15 +124,8 @@ def write_part(
     rows = range(start, min(stop, len(model.user_ids)))
     user_ids = [model.user_ids[row] for row in rows]
     table = model.recommend(user_ids=user_ids, k=k, threads=1, **options).to_arrow()
-    target = Path(file)
-    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
-    try:
-        pyarrow.parquet.write_table(table, draft)
-        with draft.open("rb") as written:
-            os.fsync(written.fileno())
-        os.replace(draft, target)
-    finally:
-        draft.unlink(missing_ok=True)
+    with replace_file(file) as target:
+        pyarrow.parquet.write_table(table, target)
 
 
 @lru_cache(maxsize=2)
@@ -145,7 +138,7 @@ def _model(path: str, version: str) -> Recommender:
 
 def _print_of(path: Path) -> str:
     """Give the checksum that a model file ends with: what it is known by."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         file.seek(-32, os.SEEK_END)
         return file.read().hex()
 
@@ -173,10 +166,8 @@ def _agree(folder: Path, path: Path, question: dict[str, Any]) -> None:
             return
         if any(folder.glob("part-*.parquet")):
             raise SettingError(f"{folder} holds other files", hint="name an empty folder")
-        draft = folder / f".batch.{secrets.token_hex(4)}.part"
-        draft.write_text(json.dumps(asked, indent=1), encoding="utf-8")
-        os.replace(draft, note)
+        replace_text(note, json.dumps(asked, indent=1))
+    except ColdhashError:
+        raise
     except (OSError, ValueError) as error:
-        if isinstance(error, SettingError):
-            raise
         raise SourceError(f"cannot use {folder}: {error}", hint="name another folder") from None

@@ -17,11 +17,6 @@ An error names the thing and, after `hint:`, the way out. One warning stands bes
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-
 
 class ColdhashError(Exception):
     """The root: catch this to catch everything the library raises on purpose.
@@ -190,24 +185,6 @@ class ChecksumError(SourceError):
     >>> issubclass(ChecksumError, SourceError), issubclass(ChecksumError, OSError)
     (True, True)
     """
-
-
-@contextmanager
-def writing(path: str | Path) -> Iterator[None]:
-    """Tell what keeps a file from being written: a full disk, a read-only place, missing rights."""
-    try:
-        yield
-    except ColdhashError:
-        raise
-    except OSError as error:
-        raise SourceError(
-            f"cannot write {path}: {reason_of(error)}", hint="make room, or name another folder"
-        ) from error
-
-
-def reason_of(error: OSError) -> str:
-    """Say in the system's words why something could not be read or written."""
-    return os.strerror(error.errno) if error.errno else error.strerror or str(error)
 
 
 class CodeCollapse(UserWarning):

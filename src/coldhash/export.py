@@ -32,8 +32,6 @@ they like: for the same k items, ask for all up to the distance of the k-th (`ra
 from __future__ import annotations
 
 import os
-import secrets
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -45,7 +43,8 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from coldhash.codes import pack, signs
-from coldhash.errors import ColdhashError, DataError, SettingError, SourceError
+from coldhash.errors import DataError, SettingError, SourceError
+from coldhash.files import draft_folder, move_into_place
 from coldhash.items import IndexedItems
 from coldhash.recommend import Recommender
 
@@ -154,23 +153,14 @@ def export(
     table = CodeTable.of(model, what)
     place = Path(os.path.abspath(path))
     _check_free(place, to, overwrite)
-    draft = place.with_name(f".{place.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    try:
-        draft.mkdir()
+    with draft_folder(place) as draft:
         (draft / "new").mkdir()
-        EXPORTERS[to](table, draft / "new" / place.name)
+        try:
+            EXPORTERS[to](table, draft / "new" / place.name)
+        except RuntimeError as error:  # of an engine that cannot write
+            raise OSError(str(error)) from error
         _check_free(place, to, overwrite)
         _put(draft, place)
-    except ColdhashError:
-        raise
-    except (OSError, RuntimeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise SourceError(
-            f"cannot write {path}: {reason}; what was there is untouched",
-            hint="make room, or name another folder",
-        ) from error
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
     return Path(path)
 
 
@@ -360,7 +350,7 @@ def _put(draft: Path, path: Path) -> None:
         _check_alike(new, target)
     for new, target in moves:
         if not target.is_dir():
-            os.replace(new, target)
+            move_into_place(new, target)
             continue
         os.rename(target, draft / "old")
         try:

@@ -22,6 +22,7 @@ from scipy.sparse import csr_array
 
 from coldhash.features.groups import State
 from coldhash.products import times
+from coldhash.store import check_places, take
 from coldhash.targets import RatingTarget
 
 ARRAYS = ("columns", "pairs", "average", "weights", "shared", "left", "right", "to_pulls", "gram")
@@ -78,10 +79,28 @@ class ItemMap:
         return json | {"target": asdict(self.target)}, {n: getattr(self, n) for n in ARRAYS}
 
     @classmethod
-    def restore(cls, state: State) -> ItemMap:
-        """Rebuild the map."""
+    def restore(cls, state: State, n_bits: int, width: int) -> ItemMap:
+        """Rebuild the map to codes of `n_bits` from content of `width` numbers."""
         json, arrays = state
-        own: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
+        own: dict[str, Any] = take(
+            arrays, {"columns": ("i", "columns"), "pairs": ("i", "pairs", 2)}
+        )
+        n_columns = len(own["columns"])
+        known = n_columns + len(own["pairs"]) + 1
+        own |= take(
+            arrays,
+            {
+                "average": ("f", known),
+                "weights": ("f", known, 2 * n_bits),
+                "shared": ("f", "rank"),
+                "left": ("f", n_bits, "rank"),
+                "right": ("f", "rank", n_bits),
+                "to_pulls": ("f", n_bits, n_bits),
+                "gram": ("f", n_bits, n_bits),
+            },
+        )
+        for name, end in (("columns", width), ("pairs", n_columns)):
+            check_places(name, own[name], end)
         own |= {name: float(json[name]) for name in NUMBERS}
         return cls(**own, target=RatingTarget(**json["target"]))
 

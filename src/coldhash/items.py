@@ -13,6 +13,8 @@ from scipy.sparse import csr_array
 from coldhash.codes import pack, signs, unpack
 from coldhash.products import times
 from coldhash.search.index import CodeIndex, Lists
+from coldhash.search.lanes import GROUP
+from coldhash.store import take
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,6 +23,11 @@ class CodeItems:
 
     packed: np.ndarray  # items x words, uint64
     n_bits: int
+
+    @property
+    def width(self) -> int:
+        """How many numbers a user vector has."""
+        return self.n_bits
 
     @classmethod
     def of(cls, codes: np.ndarray) -> CodeItems:
@@ -44,6 +51,11 @@ class IndexedItems:
     """A code for each item, laid out for search: n_bits / 8 bytes an item, rounded up."""
 
     index: CodeIndex
+
+    @property
+    def width(self) -> int:
+        """How many numbers a user vector has."""
+        return self.index.n_bits
 
     @property
     def n_bits(self) -> int:
@@ -97,6 +109,11 @@ class RealItems:
 
     vectors: np.ndarray | csr_array
     popularity: np.ndarray | None = None
+
+    @property
+    def width(self) -> int:
+        """How many numbers a user vector has."""
+        return int(self.vectors.shape[1])
 
     def indexed(self, popularity: np.ndarray) -> RealItems:
         """Note how ties are broken."""
@@ -187,10 +204,14 @@ def stored_items(
     arrays: dict[str, np.ndarray], n_bits: int | None, popularity: np.ndarray
 ) -> Items:
     """Rebuild the item side."""
+    n = len(popularity)
     if n_bits is not None:
-        index = CodeIndex(arrays["stripes"], arrays["order"], arrays["rank"], n_bits)
-        return IndexedItems(index)
+        stripes = ("u1", -(-n // GROUP), -(-n_bits // 8), GROUP)
+        forms = {"stripes": stripes, "order": ("i4", n), "rank": ("i4", n)}
+        return IndexedItems(CodeIndex(**take(arrays, forms), n_bits=n_bits))
     if "vectors" in arrays:
-        return RealItems(arrays["vectors"], popularity)
-    triple = (arrays["data"], arrays["indices"], arrays["indptr"])
-    return RealItems(csr_array(triple, shape=tuple(arrays["shape"])), popularity)
+        return RealItems(take(arrays, {"vectors": ("f", n, "width")})["vectors"], popularity)
+    forms = {"data": ("f", "entries"), "indices": ("i", "entries"), "indptr": ("i", n + 1)}
+    _, width = take(arrays, {"shape": ("i", 2)})["shape"].tolist()
+    entries = tuple(take(arrays, forms).values())
+    return RealItems(csr_array(entries, shape=(n, width)), popularity)

@@ -315,7 +315,7 @@ class Recommender:
         if self.item_map is not None:
             facts["item_map"], item_map_arrays = self.item_map.state()
             tensors |= _prefixed("item_map/", item_map_arrays)
-        if self.item_table is not None and self.item_table.num_columns:
+        if self.item_table is not None and self.item_table.num_columns and self.item_table.num_rows:
             tensors["item_table"] = store.arrow_bytes(self.item_table)
         store.write(Path(path), facts, tensors)
 

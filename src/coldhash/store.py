@@ -9,30 +9,26 @@
 Any safetensors reader opens it, and nothing in it can run. It is written beside its place and then
 renamed, so that a crash leaves the old file or the new one. It is read by memory map: processes
 that serve the same file share its pages. To change it, put another file in its place: a file that
-is overwritten changes under those who serve it.
+is overwritten changes for everybody who has mapped it.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import glob
 import hashlib
 import json
 import math
 import mmap
 import os
 import re
-import secrets
-import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from coldhash.errors import ChecksumError, ModelFileError, SourceError
+from coldhash.errors import ChecksumError, ModelFileError
+from coldhash.files import open_regular, replace_file
 
 FORMAT = 1
 CHECKSUM = "checksum"
@@ -41,8 +37,9 @@ N_LENGTH = 8
 HEAD = re.compile(rb'{"__metadata__":{"format":"coldhash","version":"([0-9]{1,9})"')
 N_HEAD = 64  # bytes that the head fits in
 LARGEST_HEADER = 100_000_000  # as the safetensors readers have it
+BLOCK = 1 << 20  # numbers checked at a time
 LINE = 64  # bytes of a cache line, and what Arrow aligns to
-ABANDONED = 3600  # seconds without a write after which a draft belongs to nobody
+Forms = dict[str, tuple[str | int, ...]]  # of arrays, as `take` checks them
 TYPES = {
     "F64": np.float64,
     "F32": np.float32,
@@ -63,10 +60,7 @@ ODD = (ValueError, TypeError, LookupError, AttributeError, OverflowError, Recurs
 
 
 def write(path: Path, facts: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> None:
-    """Write a file in one step: whoever looks sees the old one or the new one.
-
-    A process that is killed leaves a draft behind, `.name.xxxxxxxx.part`; later writes remove it.
-    """
+    """Write a file in one step: a reader sees the old one or the new one."""
     arrays = {name: np.asarray(array, order="C") for name, array in tensors.items()}
     header = _header(facts, arrays)
     if len(header) > LARGEST_HEADER:
@@ -75,40 +69,31 @@ def write(path: Path, facts: Mapping[str, Any], tensors: Mapping[str, np.ndarray
             hint="a column has too many labels: give it a larger min_count",
         )
     digest = hashlib.sha256()
-    try:
-        _remove_abandoned(path)
-        draft, file = _begun(path)
-        try:
-            with file:
-                for part in (header, *(_bytes_of(arrays[name]) for name in _placed(arrays))):
-                    digest.update(part)
-                    file.write(part)
-                file.write(digest.digest())
-                file.flush()
-                os.fsync(file.fileno())
-                os.replace(draft, path)
-        finally:
-            with contextlib.suppress(OSError):
-                draft.unlink(missing_ok=True)
-    except (OSError, ValueError) as error:
-        raise SourceError(
-            f"cannot write {path}: {_reason(error)}; what was there is untouched",
-            hint="make room, or name another folder",
-        ) from error
-    _sync_folder(path.parent)
+    with replace_file(path) as file:
+        for part in (header, *(_bytes_of(arrays[name]) for name in _placed(arrays))):
+            digest.update(part)
+            file.write(part)
+        file.write(digest.digest())
 
 
-def read(path: Path, verify: bool = True) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def read(
+    path: Path, verify: bool = True, copy_up_to: int = 0
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Map a file into memory: what is not an array, and the arrays.
+
+    A file of at most `copy_up_to` bytes is copied into memory instead, so that a later change of
+    the file changes nothing.
 
     Without `verify` only the header is checked, and that all its tensors are there in full length.
     What they hold is taken on trust, so that a damaged id or index may give a wrong answer or crash
     the process: only for files that nobody can have touched since they were verified.
     """
-    mapped = _mapped(path)
+    mapped = _mapped(path, copy_up_to)
     start = _start(path, mapped)
     if verify:
         _verify(path, mapped)
+        if len(mapped) > copy_up_to:
+            mapped.madvise(mmap.MADV_DONTNEED)  # what is not used need not be in memory
     try:
         entries = json.loads(mapped[N_LENGTH:start])
         facts = json.loads(entries.pop("__metadata__")["facts"])
@@ -146,55 +131,18 @@ def _bytes_of(array: np.ndarray) -> Any:
     return array.reshape(-1).view(np.uint8).data  # hashed and written without a copy
 
 
-def _begun(path: Path) -> tuple[Path, IO[bytes]]:
-    """Begin a draft and hold it by a lock: it is no dead process's, whatever the clocks say."""
-    while True:
-        draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-        file = draft.open("xb")
-        with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(file, fcntl.LOCK_EX)
-        if draft.exists():
-            return draft, file
-        file.close()  # somebody whose clock is ahead was quicker to remove it than we to hold it
-
-
-def _remove_abandoned(path: Path) -> None:
-    """Remove the drafts of processes that were killed: old, and in nobody's hands.
-
-    Not by their age alone, since clocks jump, and differ between machines.
-    """
-    for draft in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 8}.part"):
-        with contextlib.suppress(OSError):
-            if draft.stat().st_mtime < time.time() - ABANDONED:
-                with draft.open("rb") as file:
-                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                    draft.unlink()
-
-
-def _sync_folder(folder: Path) -> None:
-    """See to it that a new name survives a power cut, where the file system can do that."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)
-
-
-def _mapped(path: Path) -> mmap.mmap:
-    try:
-        with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size > 0:
-                # copy-on-write: nobody writes, so pages stay shared; compiled code takes arrays
-                # that could be written to by a much quicker way than read-only ones
-                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-    except (OSError, ValueError) as error:
-        raise SourceError(f"cannot read {path}: {_reason(error)}") from None
-    raise ModelFileError(f"{path} is empty: no model file")
+def _mapped(path: Path, copy_up_to: int) -> mmap.mmap:
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size == 0:
+            raise ModelFileError(f"{path} is empty: no model file")
+        if size > copy_up_to:
+            # copy-on-write: nobody writes, so pages stay shared; compiled code takes arrays
+            # that could be written to by a much quicker way than read-only ones
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        copied = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        file.readinto(copied)
+        return copied
 
 
 def _start(path: Path, mapped: mmap.mmap) -> int:
@@ -225,7 +173,6 @@ def _verify(path: Path, mapped: mmap.mmap) -> None:
             f"{path} is damaged: the checksum does not fit",
             hint="save the model again, or copy the file again",
         )
-    mapped.madvise(mmap.MADV_DONTNEED)  # what is not used need not be in memory
 
 
 def _tensors(mapped: mmap.mmap, start: int, entries: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -248,6 +195,53 @@ def _tensors(mapped: mmap.mmap, start: int, entries: dict[str, Any]) -> dict[str
     return tensors
 
 
+def take(arrays: Mapping[str, np.ndarray], forms: Forms) -> dict[str, np.ndarray]:
+    """Return the arrays that `forms` names; one that is missing or of another form is an error.
+
+    A form is the kinds or types of numbers that may be there, such as "f" or "i4 i8", and then the
+    size of each axis: a number, or a name that stands for the same size wherever it occurs.
+    Compiled code takes no half precision, so that is never allowed.
+
+    Examples
+    --------
+    >>> arrays = {"left": np.ones((2, 3)), "right": np.ones((4, 5))}
+    >>> take(arrays, {"left": ("f", 2, "rank"), "right": ("f", "rank", 5)})
+    Traceback (most recent call last):
+        ...
+    coldhash.errors.ModelFileError: 'right' is of shape (4, 5) instead of (3, 5)
+    """
+    sizes: dict[str | int, int] = {}
+    for name, (kinds, *axes) in forms.items():
+        if name not in arrays:
+            raise ModelFileError(f"{name!r} is missing")
+        shape, dtype = arrays[name].shape, arrays[name].dtype
+        if len(shape) == len(axes):
+            for axis, size in zip(axes, shape, strict=True):
+                sizes.setdefault(axis, axis if isinstance(axis, int) else size)
+        wanted = tuple(sizes.get(axis, axis) for axis in axes)
+        if shape != wanted:
+            raise ModelFileError(f"{name!r} is of shape {shape} instead of {wanted}")
+        if not {dtype.kind, dtype.str[1:]} & set(str(kinds).split()) or dtype == np.float16:
+            raise ModelFileError(f"{name!r} is of type {dtype}")
+    return {name: arrays[name] for name in forms}
+
+
+def check_places(name: str, places: np.ndarray, end: int) -> None:
+    """Refuse places outside of 0 to `end`, which neither compiled code nor Arrow checks."""
+    if places.size and not 0 <= places.min() <= places.max() < end:
+        raise ModelFileError(f"{name!r} points outside of 0 to {end - 1}")
+
+
+def check_finite(arrays: Mapping[str, np.ndarray]) -> None:
+    """Refuse NaN and infinity, block by block: a model may be larger than memory."""
+    for name, array in arrays.items():
+        if array.dtype.kind == "f":
+            flat = array.reshape(-1)
+            for start in range(0, len(flat), BLOCK):
+                if not np.isfinite(flat[start : start + BLOCK]).all():
+                    raise ModelFileError(f"{name!r} holds NaN or infinity")
+
+
 def arrow_bytes(table: pa.Table) -> np.ndarray:
     """Turn a table into bytes that can be a tensor."""
     sink = pa.BufferOutputStream()
@@ -257,9 +251,13 @@ def arrow_bytes(table: pa.Table) -> np.ndarray:
     return np.frombuffer(sink.getvalue(), dtype=np.uint8)
 
 
-def arrow_table(content: np.ndarray) -> pa.Table:
-    """Undo `arrow_bytes`, without copying."""
+def arrow_table(content: np.ndarray, verify: bool = True) -> pa.Table:
+    """Undo `arrow_bytes`, without copying; with `verify` every value in it is safe to read."""
     try:
-        return pa.ipc.open_stream(pa.py_buffer(content)).read_all()
-    except (pa.ArrowException, OSError) as error:
+        table = pa.ipc.open_stream(pa.py_buffer(content)).read_all()
+        table.validate(full=verify)
+        if len({*table.column_names}) < table.num_columns:
+            raise ValueError("two columns have the same name")
+    except (pa.ArrowException, OSError, *ODD) as error:
         raise ModelFileError(f"the table cannot be read: {error}") from None
+    return table

@@ -140,8 +140,8 @@ def test_a_killed_worker_is_replaced_and_a_killed_parent_frees_the_port(live, mo
             pids = file.read().split()
         found = []
         for pid in pids:
-            with open(f"/proc/{pid}/maps", encoding="utf-8") as maps:
-                if str(model_files["a"]) in maps.read():
+            with open(f"/proc/{pid}/cmdline", encoding="utf-8") as command:
+                if "spawn_main" in command.read():
                     found.append(int(pid))
         return found
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 PACKAGE = Path(coldhash.__file__).parent
 # who may know the time of day: the age of drafts (beside a lock), and what is written into logs
 BY_THE_CLOCK = {
-    ("store.py", "time.time"),
+    ("files.py", "time.time"),
     ("serve/gate.py", "datetime.now"),
 }
 

@@ -129,7 +129,9 @@ def test_a_wide_preference_is_reduced_and_keeps_most_of_the_variation(small):
 
 def test_state_is_json_and_arrays_and_restores_the_encoder(small, encoder):
     facts, arrays = encoder.state()
-    restored = FeatureEncoder.from_state(json.loads(json.dumps(facts)), arrays)
+    restored = FeatureEncoder.from_state(
+        json.loads(json.dumps(facts)), arrays, len(small.ratings.items)
+    )
     before = encoder.apply(small.users, small.ratings.matrix)
     after = restored.apply(small.users, small.ratings.matrix)
     for group, matrix in before.matrices.items():

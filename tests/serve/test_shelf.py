@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
+from coldhash import store
 from coldhash.errors import ColdhashError, ModelFileError, SourceError
 from coldhash.serve import create_app
 from coldhash.serve.shelf import Shelf
@@ -79,6 +84,93 @@ def test_a_file_that_is_gone_changes_nothing(served, model_files, put_file):
     put_file(model_files["b"], served)
     shelf.refresh()
     assert shelf.current.model.item_ids[0] == "b0"
+
+
+def overwrite(path, content):
+    """Write over a file in place, and set its times back."""
+    before = path.stat()
+    with path.open("r+b") as file:
+        file.write(content)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    after = path.stat()
+    same = ("st_ino", "st_size", "st_mtime_ns")
+    assert [getattr(before, name) for name in same] == [getattr(after, name) for name in same]
+
+
+def test_a_change_in_place_of_the_same_size_and_time_is_another_model(
+    served, model_files, version_of
+):
+    shelf = Shelf.of(served)
+    old = shelf.current
+    overwrite(served, model_files["b"].read_bytes())
+    assert {items[0][0] for items in old.model.recommend([{}], k=1).item_ids} == {"a"}
+    shelf.refresh()
+    assert shelf.current.version == version_of(model_files["b"])
+    assert shelf.current.model.item_ids[0] == "b0"
+
+
+def test_a_mapped_file_that_is_damaged_in_place_is_told(served, monkeypatch):
+    monkeypatch.setattr("coldhash.serve.shelf.COPIED", 0)
+    shelf, refused = Shelf.of(served), []
+    shelf.on_refusal = refused.append
+    content = bytearray(served.read_bytes())
+    content[len(content) // 2] ^= 1
+    overwrite(served, bytes(content))
+    shelf.refresh()
+    assert len(refused) == 1
+    assert "changed in place" in str(refused[0])
+
+
+TRUNCATED = """
+import os, sys
+from coldhash.serve.shelf import Shelf
+shelf, refused = Shelf.of(sys.argv[1]), []
+shelf.on_refusal = refused.append
+os.truncate(sys.argv[1], 1)
+shelf.refresh()
+model = shelf.current.model
+assert all(item[0] == "a" for item in model.recommend({}, k=3).item_ids[0])
+assert model.similar_users(user_id=model.user_ids[0])
+print(len(refused))
+"""
+
+
+def test_a_file_cut_off_in_place_does_not_end_the_process(served):
+    run = subprocess.run(
+        [sys.executable, "-c", TRUNCATED, str(served)], capture_output=True, text=True
+    )
+    assert (run.returncode, run.stdout.strip()) == (0, "1"), run.stderr
+
+
+def test_a_pipe_or_folder_in_the_place_is_refused(served, model_files, put_file):
+    shelf, refused = Shelf.of(served), []
+    shelf.on_refusal = refused.append
+    served.unlink()
+    for n, make in enumerate((os.mkfifo, os.mkdir), 1):
+        make(served)
+        shelf.refresh()
+        assert len(refused) == n
+        assert isinstance(refused[-1], SourceError)
+        assert shelf.current.model.item_ids[0] == "a0"
+        served.unlink() if make is os.mkfifo else served.rmdir()
+    put_file(model_files["b"], served)
+    shelf.refresh()
+    assert shelf.current.model.item_ids[0] == "b0"
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_file_with_nan_in_a_map_is_refused(value, served, model_files, put_file, tmp_path):
+    shelf, refused = Shelf.of(served), []
+    shelf.on_refusal = refused.append
+    facts, tensors = store.read(model_files["b"])
+    tensors = {name: np.array(array) for name, array in tensors.items()}
+    tensors["encoder/map/demographics"][0, 0] = value
+    store.write(tmp_path / "odd", facts, tensors)
+    put_file(tmp_path / "odd", served)
+    shelf.refresh()
+    assert len(refused) == 1
+    assert isinstance(refused[0], ModelFileError)
+    assert shelf.current.model.item_ids[0] == "a0"
 
 
 def test_the_first_file_must_be_good(tmp_path):

@@ -14,7 +14,8 @@ import sys
 
 from coldhash.cli import data, demo, evaluate, living, models, scale, serve, tune
 from coldhash.cli.app import app
-from coldhash.errors import ColdhashError, reason_of
+from coldhash.errors import ColdhashError
+from coldhash.files import DISK_HINT, reason_of
 
 __all__ = [
     "app",
@@ -48,8 +49,7 @@ def main() -> None:
         if error.errno not in REFUSALS:
             raise
         place = f" {error.filename}" if error.filename else ""
-        hint = "make room, or name another folder"
-        print(f"error: cannot write{place}: {reason_of(error)}; hint: {hint}", file=sys.stderr)
+        print(f"error: cannot write{place}: {reason_of(error)}; hint: {DISK_HINT}", file=sys.stderr)
         sys.exit(2)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
-from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,7 +27,8 @@ from coldhash.cli.app import (
 )
 from coldhash.cli.batch import recommend_on
 from coldhash.cli.scale import DaskAddress, MemoryLimit, PartsFolder, open_parts, place_of_fit
-from coldhash.errors import SettingError, writing
+from coldhash.errors import SettingError
+from coldhash.files import replace_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -296,21 +297,12 @@ def _write(tables: Iterable[pa.Table], out: Path) -> None:
     writers = {".csv": pyarrow.csv.CSVWriter, ".parquet": pyarrow.parquet.ParquetWriter}
     if out.suffix not in writers:
         raise SettingError(f"--out {out}", hint="a name that ends in .csv or .parquet")
-    draft = out.with_name(f".{out.name}.draft")
-    try:
-        with writing(out):
-            with draft.open("wb") as file:  # by Python: to Arrow, some names are addresses
-                writer = None
-                for table in tables:
-                    writer = writer or writers[out.suffix](file, table.schema)
-                    writer.write_table(table)
-                if writer is not None:
-                    writer.close()
-            if writer is not None:
-                draft.replace(out)
-    finally:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
+    left = iter(tables)
+    first = next(left, None)
+    if first is not None:
+        with replace_file(out) as file, writers[out.suffix](file, first.schema) as writer:
+            for table in chain([first], left):
+                writer.write_table(table)
 
 
 def _facts(model: Recommender, file: Path) -> dict[str, Any]:

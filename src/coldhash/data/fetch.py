@@ -13,17 +13,16 @@ import shutil
 import time
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
-from io import FileIO
+from io import BufferedRandom, BufferedReader, FileIO
 from pathlib import Path
 from ssl import SSLCertVerificationError
-from typing import BinaryIO
 from urllib import request
 from urllib.error import HTTPError, URLError
 
 from coldhash.errors import ChecksumError, SettingError, SourceError
+from coldhash.files import move_into_place, open_regular, replace_file, writing
 
 Progress = Callable[[int, int | None], None]
 
@@ -103,21 +102,24 @@ def fetch(
     target, part = folder / archive.file_name, folder / f"{archive.file_name}.part"
     if target.exists():
         hint = f"remove it to download it again, or {_import_hint(archive)}"
-        _verify(archive, target, f"{target}", hint)
+        _verify(archive, _checksum(target, archive), f"{target}", hint)
         return target
-    with _writing(folder):
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
+        if part.is_symlink():
+            part.unlink()  # never followed: what it points to is not ours to write
     # A run that was killed at the last moment leaves a part that is already complete.
     if not part.exists() or _checksum(part, archive) != archive.checksum:
         _download(archive, part, progress, attempts=attempts, timeout=timeout, pause=pause)
         try:
             hint = f"what came was removed: try again, or {_import_hint(archive)}"
-            _verify(archive, part, f"{archive.file_name} from {archive.url}", hint)
+            came = f"{archive.file_name} from {archive.url}"
+            _verify(archive, _checksum(part, archive), came, hint)
         except ChecksumError:
             part.unlink()
             raise
-    with _writing(folder, part):
-        _settle(part, target)
+    with writing(folder, _kept(part)):
+        move_into_place(part, target)
     return target
 
 
@@ -127,18 +129,15 @@ def import_archive(archive: Archive, source: Path, folder: Path, *, check: bool 
     A file that is there already is replaced; without `check` another edition of the data passes.
     """
     target = folder / archive.file_name
-    draft = folder / f"{archive.file_name}.import"
-    with _open_zip(source) as original, _writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            with draft.open("wb") as copy:
-                shutil.copyfileobj(original, copy, BLOCK)
+    with _open_zip(source) as original:
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        with replace_file(target) as copy:
+            shutil.copyfileobj(original, copy, BLOCK)
             if check:  # the copy and not the source: these are the bytes that stay
+                copy.seek(0)
                 hint = "`check=False` (`--unchecked`) accepts another edition of the data"
-                _verify(archive, draft, f"{source}", hint)
-            _settle(draft, target)
-        finally:
-            draft.unlink(missing_ok=True)
+                _verify(archive, _digest(copy, archive), f"{source}", hint)
     return target
 
 
@@ -196,13 +195,14 @@ def _receive(archive: Archive, part: Path, progress: Progress | None, timeout: f
     size = _size(part)
     with _ask(archive, size, timeout) as response:
         at, total = _extent(response, size)
-        with _writing(part.parent, part):
-            file = part.open("ab" if at else "wb", buffering=0)
-        with file:
+        with writing(part.parent, _kept(part)):
+            mode = os.O_APPEND if at else os.O_TRUNC
+            handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | mode, 0o666)
+        with FileIO(handle, "w") as file:
             if progress:
                 progress(at, total)
             for block in _blocks(response):
-                with _writing(part.parent, part):
+                with writing(part.parent, _kept(part)):
                     _append(file, block)
                 at += len(block)
                 if total is not None and at > total:
@@ -284,29 +284,24 @@ def _failure(archive: Archive, reason: str) -> SourceError:
 
 
 def _checksum(path: Path, archive: Archive) -> str:
+    with open_regular(path, hint="remove it") as file:
+        return _digest(file, archive)
+
+
+def _digest(file: BufferedReader | BufferedRandom, archive: Archive) -> str:
     """Hash a file the way the archive's checksum was made."""
     kind = archive.checksum.partition(":")[0]
-    try:
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, lambda: hashlib.new(kind, usedforsecurity=False))
-    except OSError as error:
-        raise SourceError(f"cannot read {path}: {error.strerror}", hint="remove it") from error
+    digest = hashlib.file_digest(file, lambda: hashlib.new(kind, usedforsecurity=False))
     return f"{kind}:{digest.hexdigest()}"
 
 
-def _verify(archive: Archive, path: Path, called: str, hint: str) -> None:
-    got = _checksum(path, archive)
+def _verify(archive: Archive, got: str, called: str, hint: str) -> None:
     if got != archive.checksum:
         raise ChecksumError(f"{called}: expected {archive.checksum}, got {got}", hint=hint)
 
 
-def _open_zip(source: Path) -> BinaryIO:
-    try:
-        file = source.open("rb")
-    except OSError as error:
-        raise SourceError(
-            f"cannot read {source}: {error.strerror}", hint="name the zip file to import"
-        ) from error
+def _open_zip(source: Path) -> BufferedReader:
+    file = open_regular(source, hint="name the zip file to import")
     if not zipfile.is_zipfile(file):
         file.close()
         raise SourceError(f"{source} is not a zip file", hint="import the archive as it was served")
@@ -320,30 +315,8 @@ def _append(file: FileIO, block: bytes) -> None:
         left = left[file.write(left) :]
 
 
-def _settle(draft: Path, target: Path) -> None:
-    """Give a finished file its name, in one step and only once its bytes are on the disk."""
-    with draft.open("r+b") as file:
-        os.fsync(file.fileno())
-    os.replace(draft, target)
-
-
-@contextmanager
-def _writing(folder: Path, part: Path | None = None) -> Iterator[None]:
-    """Say what a full or forbidden disk leaves behind: the part, or nothing."""
-    try:
-        yield
-    except SourceError:
-        raise
-    except OSError as error:
-        left = _kept(part) if part else "nothing is left behind"
-        raise SourceError(
-            f"cannot write to {folder}: {error.strerror}; {left}",
-            hint="make room there, or name another folder",
-        ) from error
-
-
 def _kept(part: Path) -> str:
-    return f"{_size(part):,} bytes are kept in {part.name} for the next try"
+    return f"what came so far is kept in {part.name} for the next try"
 
 
 def _size(part: Path) -> int:

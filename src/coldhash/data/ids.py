@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coldhash.errors import DataError, UnknownId
+from coldhash.store import take
 
 FEW = 64  # up to here one binary search each beats building a hash table over all ids
 EXACT = 2.0**53  # from here on a float may be another whole number than the one it was made from
@@ -53,12 +54,22 @@ class Ids:
         return cls(texts, kind)
 
     @classmethod
-    def stored(cls, arrays: Mapping[str, np.ndarray], kind: str) -> Ids:
-        """Take ids that `arrays` gave, without copying or sorting them again."""
-        offsets, content = arrays["offsets"], arrays["bytes"]
-        form = pa.large_string() if offsets.dtype == np.int64 else pa.string()
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(content)]
+    def stored(cls, arrays: Mapping[str, np.ndarray], kind: str, verify: bool = True) -> Ids:
+        """Take ids that `arrays` gave, without copying or sorting them again.
+
+        With `verify` all of them are checked, so that each is safe to read.
+        """
+        offsets = take(arrays, {"offsets": ("i4 i8", "ends")})["offsets"]
+        take(arrays, {"bytes": ("u1", "bytes"), "order": ("u4", len(offsets) - 1)})
+        large = offsets.dtype == np.int64
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(arrays["bytes"])]
+        form = pa.large_string() if large else pa.string()
         ids = cls(pa.Array.from_buffers(form, len(offsets) - 1, buffers), kind)
+        checked = ids.values
+        if verify and arrays["bytes"].max(initial=0) < 128:  # ASCII: no need to decode each id
+            form = pa.large_binary() if large else pa.binary()
+            checked = pa.Array.from_buffers(form, len(checked), buffers)
+        checked.validate(full=verify)
         ids.__dict__["_order"] = arrays["order"]
         return ids
 

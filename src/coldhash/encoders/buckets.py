@@ -15,6 +15,7 @@ from coldhash.encoders.encoded import Encoded, shares_of
 from coldhash.encoders.stack import stacked
 from coldhash.features.groups import FeatureEncoder, Features, State
 from coldhash.items import Items
+from coldhash.store import Forms, take
 
 NO_TOKEN = np.uint64(np.iinfo(np.uint64).max)
 NO_BUCKET = np.uint64(0)
@@ -94,10 +95,11 @@ class BucketEncoder:
     @classmethod
     def restore(cls, state: State, items: Items, features: FeatureEncoder) -> BucketEncoder:
         """Rebuild the encoder."""
-        del items
         json, arrays = state
         tokens = Tokens.of(features, tuple(json["groups"]))
-        return cls(tokens, smoothing=json["smoothing"], **arrays)
+        forms: Forms = {name: ("u8", "tables", "hashes") for name in ("multipliers", "shifts")}
+        forms |= {"keys": ("u8", items.width - 1), "sizes": ("f", items.width - 1)}
+        return cls(tokens, smoothing=json["smoothing"], **take(arrays, forms))
 
 
 def min_hashes(tokens: csr_array, multipliers: np.ndarray, shifts: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ from coldhash.encoders.history import HistoryPart
 from coldhash.features.groups import FeatureEncoder, Features, State
 from coldhash.items import IndexedItems, Items
 from coldhash.products import times
+from coldhash.store import Forms, take
 
 SELF_WEIGHTINGS = 3  # alternations of weights and consensus; more change nothing
 
@@ -117,9 +118,14 @@ class ConsensusEncoder:
     def restore(cls, state: State, items: Items, features: FeatureEncoder) -> ConsensusEncoder:
         """Rebuild the encoder."""
         json, arrays = state
-        maps = {n.split("/", 1)[1]: a for n, a in arrays.items() if n.startswith("map/")}
+        # a history is evidence of its own; the preference has a map where there is nothing else
+        groups = list(features.groups) or list(features.widths)
+        forms: Forms = {f"map/{name}": ("f", features.widths[name], items.width) for name in groups}
+        own = take(arrays, forms | {"average": ("f", items.width)})
+        average = own.pop("average")
         history = None
         if json["history"] is not None and isinstance(items, IndexedItems):
-            own = {n.split("/", 1)[1]: a for n, a in arrays.items() if n.startswith("history/")}
-            history = HistoryPart.restore((json["history"], own), items, features)
-        return cls(maps, json["weights"], arrays["average"], history)
+            more = {n.split("/", 1)[1]: a for n, a in arrays.items() if n.startswith("history/")}
+            history = HistoryPart.restore((json["history"], more), items, features)
+        maps = dict(zip(groups, own.values(), strict=True))
+        return cls(maps, json["weights"], average, history)

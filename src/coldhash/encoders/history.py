@@ -11,6 +11,7 @@ from scipy.sparse import csr_array
 from coldhash.features.groups import FeatureEncoder, State
 from coldhash.items import CodeItems, IndexedItems
 from coldhash.products import times
+from coldhash.store import Forms, take
 from coldhash.targets import RatingTarget
 
 ARRAYS = ("item_weights", "average", "shared", "left", "right")
@@ -74,8 +75,18 @@ class HistoryPart:
         """Rebuild the part."""
         json, arrays = state
         content = None if features.preference is None else features.preference.main
-        maps = {n.split("/", 1)[1]: a for n, a in arrays.items() if n.startswith("expected/")}
-        own = {name: arrays[name] for name in ARRAYS}
+        shown = codes.width + (0 if content is None else content.shape[1])
+        forms: Forms = {
+            "item_weights": ("f", len(codes)),
+            "average": ("f", shown),
+            "shared": ("f", "rank"),
+            "left": ("f", shown, "rank"),
+            "right": ("f", "rank", codes.width),
+        }
+        own = take(arrays, forms)
+        widths = features.widths
+        forms = {f"expected/{name}": ("f", width, shown) for name, width in widths.items()}
+        maps = dict(zip(widths, take(arrays, forms).values(), strict=True))
         target = RatingTarget(**json["target"])
         return cls(codes=codes, content=content, expected=maps, target=target, **own)
 

@@ -13,6 +13,7 @@ from coldhash.encoders.encoded import Encoded, shares_of
 from coldhash.features.groups import FeatureEncoder, Features, State
 from coldhash.items import Items
 from coldhash.products import times
+from coldhash.store import Forms, take
 
 BLOCK = 256  # people compared at a time
 NOTHING = 1e-6  # a profile shorter than this is the average one, and has no direction
@@ -91,15 +92,22 @@ class NeighbourEncoder:
     @classmethod
     def restore(cls, state: State, items: Items, features: FeatureEncoder) -> NeighbourEncoder:
         """Rebuild the encoder."""
-        del items, features
         json, arrays = state
+        groups, widths = json["groups"], features.widths
+        forms: Forms = {f"map/{name}": ("f", widths[name], "dimensions") for name in groups}
+        forms |= {f"average/{name}": ("f", "dimensions") for name in groups}
+        n_users: int | str = items.width  # without factors, a vector is weights of users
+        if "factors" in arrays:
+            n_users = "users"
+            forms["factors"] = ("f", n_users, items.width)
+        own = take(arrays, forms | {"known": ("f", len(groups), n_users, "dimensions")})
         return cls(
-            {name: arrays[f"map/{name}"] for name in json["groups"]},
-            {name: arrays[f"average/{name}"] for name in json["groups"]},
-            arrays["known"],
+            {name: own[f"map/{name}"] for name in groups},
+            {name: own[f"average/{name}"] for name in groups},
+            own["known"],
             json["n_neighbours"],
             json["binary"],
-            arrays.get("factors"),
+            own.get("factors"),
         )
 
 

@@ -14,6 +14,7 @@ from coldhash.encoders.stack import stacked
 from coldhash.features.groups import FeatureEncoder, Features, State
 from coldhash.items import Items
 from coldhash.products import times
+from coldhash.store import Forms, take
 
 Layer = tuple[np.ndarray, np.ndarray]  # weights (inputs x outputs) and biases
 LN_2 = 0.6931471805599453
@@ -98,10 +99,16 @@ class NetworkEncoder:
     @classmethod
     def restore(cls, state: State, items: Items, features: FeatureEncoder) -> NetworkEncoder:
         """Rebuild the encoder."""
-        del items, features
         json, arrays = state
-        scale = UnitScale(tuple(json["groups"]), arrays["low"], arrays["high"])
-        layers = tuple((arrays[f"weights/{n}"], arrays[f"biases/{n}"]) for n in range(json["n"]))
+        width = sum(features.widths[name] for name in json["groups"])
+        ranges = take(arrays, {"low": ("f", width), "high": ("f", width)})
+        sizes: list[str | int] = [width, *(f"layer {n}" for n in range(1, json["n"])), items.width]
+        forms: Forms = {}
+        for n in range(json["n"]):
+            forms |= {f"weights/{n}": ("f", *sizes[n : n + 2]), f"biases/{n}": ("f", sizes[n + 1])}
+        own = list(take(arrays, forms).values())
+        scale = UnitScale(tuple(json["groups"]), **ranges)
+        layers = tuple(zip(own[::2], own[1::2], strict=True))
         return cls(scale, layers, json["output"])
 
 

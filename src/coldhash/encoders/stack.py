@@ -11,6 +11,7 @@ from coldhash.encoders.encoded import Encoded, shares_of
 from coldhash.features.groups import FeatureEncoder, Features, State
 from coldhash.items import Items
 from coldhash.products import times
+from coldhash.store import take
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,9 +40,11 @@ class StackEncoder:
     @classmethod
     def restore(cls, state: State, items: Items, features: FeatureEncoder) -> StackEncoder:
         """Rebuild the encoder."""
-        del items, features
         json, arrays = state
-        return cls(tuple(json["groups"]), arrays.get("matrix"))
+        width = sum(features.widths[name] for name in json["groups"])
+        if "matrix" not in arrays and width == items.width:
+            return cls(tuple(json["groups"]))
+        return cls(tuple(json["groups"]), **take(arrays, {"matrix": ("f", width, items.width)}))
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,18 +10,16 @@ was cut off is dropped when the journal is opened again.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from coldhash.errors import SettingError, writing
+from coldhash.files import lock_file, replace_file, writing
 
 
 class Journal:
@@ -36,15 +34,8 @@ class Journal:
         folder = out / name
         with writing(folder):
             (folder / "users").mkdir(parents=True, exist_ok=True)
-            file = (folder / "runs.jsonl").open("a+b", buffering=0)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.close()
-            raise SettingError(
-                f"{folder}: another process is running this experiment",
-                hint="wait for it, or choose another --out",
-            ) from None
+        busy = f"{folder}: another process is running this experiment"
+        file = lock_file(folder / "runs.jsonl", busy)
         return cls(folder, dict(_whole_lines(file)), file)
 
     def __contains__(self, key: str) -> bool:
@@ -60,8 +51,8 @@ class Journal:
         """Add a run: once this returns, it is never done again."""
         path = self.users_file(key)
         entry = {"key": key, **line}
-        with _drafted(path) as draft:
-            pq.write_table(users, draft)
+        with replace_file(path) as file:
+            pq.write_table(users, file)
         with writing(self.folder / "runs.jsonl"):
             left = json.dumps(entry, ensure_ascii=False).encode() + b"\n"
             while left:  # a disk that fills up takes a part first
@@ -73,25 +64,12 @@ class Journal:
         """Write the table of all figures, in the order of the plan."""
         rows = [row for key in keys if key in self.lines for row in flat(self.lines[key])]
         if rows:
-            with _drafted(self.folder / "results.parquet") as draft:
-                pq.write_table(pa.Table.from_pylist(rows), draft)
+            with replace_file(self.folder / "results.parquet") as file:
+                pq.write_table(pa.Table.from_pylist(rows), file)
 
     def users_file(self, key: str) -> Path:
         """Say where the hits of each user are."""
         return self.folder / "users" / f"{key}.parquet"
-
-
-@contextmanager
-def _drafted(path: Path) -> Iterator[Path]:
-    """Give the name of a draft, which takes its place when it is whole."""
-    draft = path.with_suffix(".draft")
-    try:
-        with writing(path):
-            yield draft
-            draft.replace(path)
-    finally:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
 
 
 def flat(line: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -5,16 +5,16 @@ What was running when a process was killed is marked as failed and queued again.
 
 from __future__ import annotations
 
-import fcntl
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from coldhash.errors import CodeCollapse, SettingError
 from coldhash.evaluate.study import Study
+from coldhash.files import lock_file
 
 if TYPE_CHECKING:
     import optuna
@@ -27,10 +27,8 @@ def opened(study: Study, out: Path) -> Iterator[optuna.Study]:
     """Open or begin the study's file; what was running when it was stopped is put back."""
     import optuna
 
-    out.mkdir(parents=True, exist_ok=True)
     file = out / f"{study.model}.sqlite"
-    with (out / f".{study.model}.lock").open("wb") as lock:
-        _take(lock, file)
+    with lock_file(out / f".{study.model}.lock", f"{file}: another process is running this study"):
         storage = optuna.storages.RDBStorage(f"sqlite:///{file}")
         try:
             search = optuna.create_study(
@@ -46,16 +44,6 @@ def opened(study: Study, out: Path) -> Iterator[optuna.Study]:
         finally:
             storage.remove_session()
             storage.engine.dispose()
-
-
-def _take(lock: IO[bytes], file: Path) -> None:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise SettingError(
-            f"{file}: another process is running this study",
-            hint="wait for it, or choose another --out",
-        ) from None
 
 
 def _check_same(study: Study, search: optuna.Study, file: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from coldhash.evaluate.study import Study
+from coldhash.files import replace_text
 
 SHOWN = 10  # trials in the table
 LIBRARIES = ("coldhash", "numpy", "scipy", "numba", "optuna")
@@ -159,9 +160,7 @@ class Tuned:
         """Write MODEL.json and MODEL.md, each in one step."""
         report = json.dumps(self.to_dict(), indent=1, ensure_ascii=False)
         for ending, text in (("json", report), ("md", self.to_markdown())):
-            draft = folder / f".{self.study.model}.{ending}.draft"
-            draft.write_text(text + "\n", encoding="utf-8")
-            draft.replace(folder / f"{self.study.model}.{ending}")
+            replace_text(folder / f"{self.study.model}.{ending}", text + "\n")
 
 
 def _short(value: Any, digits: int = 3) -> str:

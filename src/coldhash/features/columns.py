@@ -12,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 from scipy.sparse import csr_array
 
-from coldhash.errors import DataError
-from coldhash.features.forms import FORMS, FittedColumn, Given
+from coldhash.errors import DataError, ModelFileError
+from coldhash.features.forms import FORMS, FittedColumn, Given, Knots, Labels, Standard, Words
+from coldhash.store import check_places, take
 
 
 def columns_state(
@@ -39,8 +40,21 @@ def stored_columns(
         own = {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)}
         rest = {key: value for key, value in part.items() if key != "form"}
         form: Any = FORMS[part["form"]]
-        fitted[name] = form(**rest, **own)
+        column = fitted[name] = form(**rest, **take(own, form.TENSORS))
+        if isinstance(column, Labels | Words):
+            check_places(name, np.array([*column.columns.values()], dtype=np.int64), column.width)
+        if isinstance(column, Knots) and not (np.diff(column.knots) > 0).all():
+            raise ModelFileError(f"the knots of {name!r} are not in order")
     return fitted
+
+
+def example_value(column: FittedColumn) -> Any:
+    """Return a value that the column knows."""
+    if isinstance(column, Labels | Words):
+        return next(iter(column.columns), None)
+    if isinstance(column, Knots):
+        return float(column.knots.mean())
+    return column.centre if isinstance(column, Standard) else [1.0] * column.width
 
 
 def distinct_values(column: Any) -> tuple[Sequence[Any], np.ndarray | None]:

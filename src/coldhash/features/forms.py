@@ -13,11 +13,12 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from coldhash.errors import DataError
+from coldhash.store import Forms
 
 if TYPE_CHECKING:
     from coldhash.data import plan  # only its names: it is not needed to serve a model
@@ -33,6 +34,7 @@ OTHER = 0  # the column that rare values share
 class Labels:
     """Category and multi-label: each known label has a column; rare ones share the first."""
 
+    TENSORS: ClassVar[Forms] = {"mean": ("f", "width")}
     columns: dict[str, int]
     mean: np.ndarray
     separator: str | None  # None: the whole value is one label
@@ -72,6 +74,7 @@ class Labels:
 class Knots:
     """Number, in soft buckets: a value is shared between the two quantiles it lies between."""
 
+    TENSORS: ClassVar[Forms] = {"knots": ("f", "width"), "mean": ("f", "width")}
     knots: np.ndarray
     mean: np.ndarray
 
@@ -109,6 +112,7 @@ class Knots:
 class Standard:
     """Number, as one standard score, cut at 4 deviations so that a typing error cannot shout."""
 
+    TENSORS: ClassVar[Forms] = {"mean": ("f", 1)}
     centre: float
     spread: float
     mean: np.ndarray
@@ -139,6 +143,7 @@ class Standard:
 class Words:
     """Text: a bag of words, each weighted by how rare it is, of length 1."""
 
+    TENSORS: ClassVar[Forms] = {"rarity": ("f", "width"), "mean": ("f", "width")}
     columns: dict[str, int]
     rarity: np.ndarray
     mean: np.ndarray
@@ -182,6 +187,7 @@ class Words:
 class Given:
     """Vector: numbers as they came."""
 
+    TENSORS: ClassVar[Forms] = {"mean": ("f", "width")}
     mean: np.ndarray
 
     @property

@@ -15,17 +15,25 @@ from typing import Any, TypeAlias
 import numpy as np
 from scipy.sparse import csr_array, hstack
 
+from coldhash.errors import ModelFileError
 from coldhash.features.columns import (
     columns_state,
     dense_block,
     distinct_values,
+    example_value,
     sparse_block,
     stored_columns,
 )
 from coldhash.features.content import ContentEncoder
 from coldhash.features.forms import FittedColumn
 from coldhash.features.people import as_columns
-from coldhash.features.preference import PREFERENCE, PreferenceMap, preference_arrays
+from coldhash.features.preference import (
+    PREFERENCE,
+    PREFERENCE_FORMS,
+    PreferenceMap,
+    preference_arrays,
+)
+from coldhash.store import take
 
 NARROW = 256  # a group up to this width is kept dense
 CONTENT = "preference/content/"  # where a file keeps the item columns: no group is called so
@@ -157,7 +165,9 @@ class FeatureEncoder:
         return json, arrays
 
     @classmethod
-    def from_state(cls, json: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> FeatureEncoder:
+    def from_state(
+        cls, json: dict[str, Any], arrays: Mapping[str, np.ndarray], n_items: int
+    ) -> FeatureEncoder:
         """Rebuild an encoder from what `state` gave."""
         groups = {
             name: GroupEncoder(stored_columns(columns, arrays, f"{name}/"))
@@ -166,11 +176,22 @@ class FeatureEncoder:
         preference, content = None, None
         if json["preference"] is not None:
             names = preference_arrays(json["preference"]["reduced"])
-            own: dict[str, Any] = {name: arrays[f"preference/{name}"] for name in names}
+            forms = {f"preference/{name}": PREFERENCE_FORMS[name] for name in names}
+            own: dict[str, Any] = dict(zip(names, take(arrays, forms).values(), strict=True))
             preference = PreferenceMap(**own, **json["preference"])
+            if len(preference.item_vectors) != n_items:
+                raise ModelFileError(f"'preference' is of {len(preference.item_vectors)} items")
         if json["content"] is not None:
             content = ContentEncoder(stored_columns(json["content"], arrays, CONTENT))
         return cls(groups, preference, content)
+
+    def example(self) -> dict[str, Any]:
+        """Return a person of whom every field is known."""
+        return {
+            name: example_value(column)
+            for group in self.groups.values()
+            for name, column in group.columns.items()
+        }
 
 
 Part = tuple[str, FittedColumn, Sequence[Any], np.ndarray | None]

@@ -18,8 +18,15 @@ from threadpoolctl import threadpool_limits
 
 from coldhash.products import times
 from coldhash.scale.partitions import Changes, Part, Partitions, Step, added
+from coldhash.store import Forms
 
 PREFERENCE = "preference"  # the name of the group
+PREFERENCE_FORMS: Forms = {  # of its arrays
+    "item_vectors": ("f", "items", "width"),
+    "has_content": ("b", "items"),
+    "centre": ("f", "width"),
+    "directions": ("f", "content", "width"),
+}
 EXTRA = 16  # directions drawn beyond the ones wanted
 ROUNDS = 3  # subspace iterations: the spectrum of word counts decays slowly
 MAIN = 32  # directions that say most of what item content says

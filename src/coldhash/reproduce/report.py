@@ -7,6 +7,7 @@ from pathlib import Path
 
 from coldhash.evaluate.figures import save
 from coldhash.evaluate.running import stamp
+from coldhash.files import replace_text
 from coldhash.reproduce.sections import Section, table
 
 INTRO = """\
@@ -52,9 +53,7 @@ def write_report(sections: Sequence[Section], out: Path, command: str) -> Path:
     parts.append(_made_with())
     out.mkdir(parents=True, exist_ok=True)
     path = out / "results.md"
-    draft = path.with_name(".results.draft")
-    draft.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-    draft.replace(path)
+    replace_text(path, "\n\n".join(parts) + "\n")
     return path
 
 

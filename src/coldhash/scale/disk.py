@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from coldhash.data.dataset import Dataset
-from coldhash.errors import SettingError, SourceError
+from coldhash.errors import SettingError
+from coldhash.files import lock_file
 from coldhash.scale.checkpoint import Checkpoint
 from coldhash.scale.partitions import Step, raw_parts
 from coldhash.scale.prepared import Prepared
@@ -72,7 +72,7 @@ class OnDisk:
 
     def __init__(self, folder: Path, parts: list[dict[str, Any]]) -> None:
         self._folder, self._values = folder, folder / "values"
-        self._lock = _locked(folder)
+        self._lock = lock_file(folder / "lock", f"another fit works in {folder}")
         remove(self._values)  # of a fit that was killed
         self._values.mkdir()
         self._parts: list[dict[str, Any]] = [{} for _ in parts]
@@ -117,20 +117,3 @@ class OnDisk:
     def _write(self, at: int, values: dict[str, Any]) -> None:
         for name, value in values.items():
             self._parts[at][name] = saved(value, self._values / f"{at:08}.{name}")
-
-
-def _locked(folder: Path) -> Any:
-    """Take a folder for this process alone."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / "lock").open("wb")
-    except OSError as error:
-        raise SourceError(f"cannot work in {folder}: {error.strerror}") from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        lock.close()
-        raise SettingError(
-            f"another fit works in {folder}", hint="wait for it, or name another folder"
-        ) from None
-    return lock

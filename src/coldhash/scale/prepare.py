@@ -8,7 +8,6 @@ ratings that fit into memory. What was done stays done: killed and started again
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -23,7 +22,8 @@ from coldhash.data.dataset import padded, side_table
 from coldhash.data.duplicates import Duplicates, merged, rated_twice
 from coldhash.data.ids import Ids
 from coldhash.data.plan import FeaturePlan, guess_plan
-from coldhash.errors import DataError, SettingError, writing
+from coldhash.errors import DataError, SettingError
+from coldhash.files import replace_file, replace_text, writing
 from coldhash.scale.partitions import PART_USERS, cuts
 from coldhash.scale.prepared import FORMAT, ITEM_ID, MANIFEST, USER_ID, Prepared
 from coldhash.scale.sizes import n_bytes_of
@@ -79,7 +79,7 @@ def prepare(
         return Prepared.open(folder)
     if _begun(folder) != job:
         _clear(folder)
-        _write_json(folder / "job.json", job)
+        replace_text(folder / "job.json", json.dumps(job))
     user_ids, user_table = side_table(users, "user", mapping)
     item_ids, item_table = side_table(items, "item", mapping)
     tell = progress or (lambda *_: None)
@@ -107,7 +107,7 @@ def prepare(
         "largest_part": max(counts),
         "plan": chosen.model_dump(exclude_none=True),
     }
-    _write_json(folder / MANIFEST, facts)
+    replace_text(folder / MANIFEST, json.dumps(facts))
     forget_sorting(folder)
     return Prepared.open(folder)
 
@@ -198,12 +198,5 @@ def _clear(folder: Path) -> None:
 
 
 def _write_table(path: Path, table: pa.Table) -> None:
-    draft = path.with_name(f".{path.name}.part")
-    pq.write_table(table, draft)
-    os.replace(draft, path)
-
-
-def _write_json(path: Path, content: Any) -> None:
-    draft = path.with_name(f".{path.name}.part")
-    draft.write_text(json.dumps(content), encoding="utf-8")
-    os.replace(draft, path)
+    with replace_file(path) as file:
+        pq.write_table(table, file)

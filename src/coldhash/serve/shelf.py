@@ -1,6 +1,8 @@
 """The model that is being served, and how another one takes its place.
 
 A request takes `shelf.current` once, so its answer comes from one model whatever happens meanwhile.
+A small file is copied into memory, so that a change in place, or a truncation, does not reach the
+model that is served. A large one is mapped: there, a change in place is noticed and logged.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ import numpy as np
 import orjson
 
 from coldhash.errors import SourceError
+from coldhash.files import open_regular
 from coldhash.items import IndexedItems, item_arrays
-from coldhash.loading import load
+from coldhash.loading import check_answers, load
 from coldhash.recommend import Recommender
 from coldhash.serve.catalogue import Catalogue
 from coldhash.serve.encodings import Encodings
@@ -27,8 +30,9 @@ from coldhash.store import N_CHECKSUM
 
 N_VERSION = 16  # hexadecimal digits of a checksum that name a model
 TRIES = 5  # at a file that is replaced while it is read
+COPIED = 32 << 20  # bytes up to which a file is copied; a larger one is shared by all workers
 
-Stamp = tuple[int, int, int, int]  # tells one file in a place from the next one
+Stamp = tuple[int, ...]  # tells one file in a place from the next one
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +68,7 @@ class Shelf:
     def of(cls, source: Recommender | str | Path) -> Shelf:
         """Take a model, or read one from a file; a bad file is an error here."""
         if isinstance(source, Recommender):
+            check_answers(source)
             return cls(made_ready(source, _digest(source)))
         served, stamp = _read(Path(source))
         return cls(served, Path(source), stamp)
@@ -76,15 +81,15 @@ class Shelf:
         if self.path is None:
             return
         with self._lock:
-            stamp = _stamp(self.path)
-            if stamp is None or (stamp == self._stamp and not force):
+            before, stamp = self._stamp, _stamp(self.path)
+            if stamp is None or (stamp == before and not force):
                 return
             self._stamp = stamp
             try:
                 served, self._stamp = _read(self.path)
                 served.catalogue.warm_up()
             except Exception as error:  # whatever is wrong with it, there is a model that works
-                self.on_refusal(error)
+                self.on_refusal(_told(error, self.path, before, stamp))
                 return
             if served.version != self.current.version:
                 self.current = served
@@ -92,12 +97,10 @@ class Shelf:
 
 
 def made_ready(model: Recommender, version: str) -> Served:
-    """Prepare a model, and answer once, so that everything is compiled."""
+    """Prepare a model that was checked."""
     rated = {model.item_ids[0]: model.scale[1]} if len(model.item_ids) else {}
     alone, moved = (model.encode({"history": each}) for each in ({}, rated))
     takes_history = not np.array_equal(alone.vectors, moved.vectors)
-    for score in ("real", "hamming") if model.has_codes else ("real",):
-        model.recommend([{}, {"history": rated}], k=1, score=score, threads=1)
     fields = fields_of(model.features)
     card = orjson.dumps(_card(model, version, fields, list(alone.weights), takes_history))
     return Served(model, version, Catalogue(model), Encodings(model), fields, card)
@@ -128,7 +131,7 @@ def _read(path: Path) -> tuple[Served, Stamp]:
     """Load a file, and see to it that the version is that of what was loaded."""
     for _ in range(TRIES):
         before = _stamp(path)
-        model = load(path)
+        model = load(path, copy_up_to=COPIED)
         version = _checksum(path)
         if before is not None and before == _stamp(path):
             return made_ready(model, version), before
@@ -140,16 +143,25 @@ def _stamp(path: Path) -> Stamp | None:
         stat = os.stat(path)
     except OSError:  # between two files: the old one is still served
         return None
-    return stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size
+    # the time of the last change, too: a program can set all others back
+    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
+
+
+def _told(error: Exception, path: Path, before: Stamp | None, now: Stamp) -> Exception:
+    """Return the error to log, which is another one if the served model is mapped and damaged."""
+    _, _, size, *_ = before or now
+    if before is None or before[:2] != now[:2] or before == now or size <= COPIED:
+        return error
+    return SourceError(
+        f"{path} was changed in place while it is served, so answers may be wrong: {error}",
+        hint="put the file there again by mv, or restart with a good one",
+    )
 
 
 def _checksum(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            file.seek(-N_CHECKSUM, os.SEEK_END)
-            return file.read().hex()[:N_VERSION]
-    except OSError as error:
-        raise SourceError(f"cannot read {path}: {error.strerror}") from None
+    with open_regular(path) as file:
+        file.seek(-N_CHECKSUM, os.SEEK_END)
+        return file.read().hex()[:N_VERSION]
 
 
 def _digest(model: Recommender) -> str:
