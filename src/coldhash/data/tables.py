@@ -323,10 +323,11 @@ def infer_types(table: pa.Table, keep: str) -> pa.Table:
 
     A number with leading zeros is a code, not a quantity: its column stays text, as does `keep`.
     """
-    for at, name in enumerate(table.column_names):
-        if name != keep:
-            table = table.set_column(at, name, _inferred(table.column(name)))
-    return table
+    columns = [
+        column if name == keep else _inferred(column)
+        for name, column in zip(table.column_names, table.columns, strict=True)
+    ]
+    return pa.table(columns, names=table.column_names) if columns else table
 
 
 def _inferred(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -84,6 +84,11 @@ def _cell_encoder(features: FeatureEncoder, columns: tuple[str, ...]) -> CellEnc
         ends = np.cumsum([0, *(column.width for column in group.columns.values())])
         spans = dict(zip(group.columns, pairwise(ends), strict=True))
         if all(column in spans for column in columns):
+            if group.folded:
+                raise SettingError(
+                    f"group {name} is too wide for cells of {', '.join(columns)}",
+                    hint="a plan with these columns in a group of their own",
+                )
             blocks = tuple((int(a), int(b)) for a, b in (spans[column] for column in columns))
             return CellEncoder(name, blocks)
     known = {name: list(group.columns) for name, group in features.groups.items()}
