@@ -180,7 +180,7 @@ def _agree(folder: Path, path: Path, question: dict[str, Any]) -> None:
         draft = folder / f".batch.{secrets.token_hex(4)}.part"
         draft.write_text(json.dumps(asked, indent=1))
         os.replace(draft, note)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         if isinstance(error, SettingError):
             raise
         raise SourceError(f"cannot use {folder}: {error}", hint="name another folder") from None

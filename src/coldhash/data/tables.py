@@ -27,6 +27,7 @@ from coldhash.data.lines import (
     PACKERS,
     UNIT,
     Dialect,
+    check_depth,
     decoded,
     found_separator,
     json_fault,
@@ -160,6 +161,7 @@ class TableFile:
 
     def _read_json_lines(self) -> pa.Table:
         content = self._utf_8()
+        check_depth(content, self.title)
         try:
             blocks = pyarrow.json.ReadOptions(block_size=BLOCK)
             table = pyarrow.json.read_json(pa.BufferReader(content), blocks)

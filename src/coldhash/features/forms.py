@@ -27,6 +27,8 @@ Entries = tuple[np.ndarray, np.ndarray, np.ndarray]  # cells by value, their col
 
 WORD = re.compile(r"\w+")
 TAIL = 0.01  # of the values at each end share the end knot: a few of them are typing errors
+LARGEST = 1e9  # in a vector: sums of squares of larger numbers leave single precision
+FARTHEST = 1e100  # of a number: differences of larger ones may be infinite
 OTHER = 0  # the column that rare values share
 
 
@@ -223,9 +225,19 @@ class Given:
             return None
         if len(value) != self.width:
             raise DataError(f"a vector of length {len(value)} where {self.width} is expected")
-        numbers = np.asarray(value, dtype=np.float32)
+        try:
+            with np.errstate(over="ignore"):  # what float32 cannot hold is refused below
+                numbers = np.asarray(value, dtype=np.float64).astype(np.float32)
+        except (TypeError, ValueError, OverflowError):
+            raise DataError("a vector holds something that is not a number") from None
+        if numbers.ndim != 1:
+            raise DataError("a vector holds lists", hint="numbers only")
         if not np.isfinite(numbers).all():
             raise DataError("a vector holds NaN or infinity", hint="None for an unknown vector")
+        if np.abs(numbers).max() > LARGEST:
+            raise DataError(
+                f"a vector holds a number beyond {LARGEST:g}", hint="scale vectors to about 1"
+            )
         return numbers
 
     def cells(self, value: Any) -> Cells:
@@ -283,7 +295,7 @@ def _number(value: Any) -> float | None:
         number = math.inf
     except (TypeError, ValueError):
         raise DataError("not a number", hint="kind = 'category' takes any value") from None
-    if math.isinf(number):
+    if abs(number) > FARTHEST:
         raise DataError("not a finite number", hint="None for an unknown number")
     return None if math.isnan(number) else number
 
@@ -296,7 +308,7 @@ def plain_numbers(values: Sequence[Any]) -> np.ndarray | None:
         numbers = np.array([math.nan if value is None else value for value in values], np.float64)
     except OverflowError:
         return None
-    return None if np.isinf(numbers).any() else numbers
+    return None if (np.abs(numbers) > FARTHEST).any() else numbers
 
 
 def _numbers(values: Mapping[Any, int]) -> np.ndarray:
