@@ -75,6 +75,9 @@ def recommend_all_on(
     """
     if users_per_file < 1:
         raise SettingError(f"users_per_file={users_per_file}", hint="at least 1")
+    from coldhash.scale.cluster import check_workers, told_of_loss  # needs the extra `dask`
+
+    check_workers(client)
     path, folder = Path(model_path).resolve(), Path(out_folder).resolve()
     n_users = len(load(path).user_ids)
     _agree(folder, path, {"k": k, "users_per_file": users_per_file, "options": options})
@@ -88,10 +91,11 @@ def recommend_all_on(
         (str(path), _print_of(path), str(files[n]), starts[n], starts[n] + users_per_file)
         for n in missing
     )
-    for _ in _finished(client, tasks, k, options):
-        done += 1
-        if progress is not None:
-            progress(done, len(files))
+    with told_of_loss():
+        for _ in _finished(client, tasks, k, options):
+            done += 1
+            if progress is not None:
+                progress(done, len(files))
     return Batch(files, len(files) - len(missing))
 
 
@@ -169,5 +173,5 @@ def _agree(folder: Path, path: Path, question: dict[str, Any]) -> None:
         replace_text(note, json.dumps(asked, indent=1))
     except ColdhashError:
         raise
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise SourceError(f"cannot use {folder}: {error}", hint="name another folder") from None

@@ -1,15 +1,20 @@
 """Compiled functions: kept on disk for the next process where there is room, else compiled anew.
 
-numba by itself fails where compiled code cannot be kept: no writable folder, or a full disk.
+numba by itself fails where compiled code cannot be kept: no writable folder, or a full disk. And
+GNU OpenMP ends a forked process whose parent has used its threads: there, parallel functions run on
+one thread, with the same result, because no loop adds up over threads.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable
+from functools import cache, wraps
+from types import FunctionType
 from typing import Any
 
-from numba import njit
+from numba import njit, threading_layer  # type: ignore[attr-defined]
 from numba.core.caching import FunctionCache
 
 
@@ -21,16 +26,51 @@ class _Kept(FunctionCache):
             super().save_overload(sig, data)  # type: ignore[no-untyped-call]
 
 
+_without_threads = False  # in a process forked from one that has used OpenMP
+
+
+def _look_at_threads() -> None:
+    global _without_threads
+    with contextlib.suppress(ValueError):  # no threads were started
+        _without_threads = threading_layer() == "omp"
+
+
+os.register_at_fork(after_in_child=_look_at_threads)
+
+
 def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """Compile a function when it is first called, with numba's options."""
 
-    def decorate(function: Callable[..., Any]) -> Any:
-        try:
-            made = njit(cache=True, **options)(function)
-        except RuntimeError:  # nowhere to keep it
-            return njit(**options)(function)
-        if made is not function:  # as it is where numba is told not to compile
-            made._cache = _Kept(function)  # type: ignore[no-untyped-call]
-        return made
+    def decorate(function: Any) -> Any:
+        made = _compile(function, options)
+        return _surviving_fork(made, function) if options.get("parallel") else made
 
     return decorate
+
+
+def _compile(function: Any, options: dict[str, Any]) -> Any:
+    try:
+        made = njit(cache=True, **options)(function)
+    except RuntimeError:  # nowhere to keep it
+        return njit(**options)(function)
+    if made is not function:  # as it is where numba is told not to compile
+        made._cache = _Kept(function)  # type: ignore[no-untyped-call]
+    return made
+
+
+def _surviving_fork(made: Any, function: Any) -> Any:
+    """Call the parallel function, or the same one on one thread where threads are lost."""
+
+    @cache
+    def alone() -> Any:
+        name = f"{function.__qualname__}_alone"  # the cache knows functions by their names
+        copy = FunctionType(function.__code__, function.__globals__, name)
+        copy.__qualname__ = name
+        return _compile(copy, {})
+
+    @wraps(function)
+    def run(*arguments: Any) -> Any:
+        return (alone() if _without_threads else made)(*arguments)
+
+    run.py_func = function  # type: ignore[attr-defined]
+    return run

@@ -45,6 +45,10 @@ def main() -> None:
     except ColdhashError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
+    except MemoryError:
+        hint = "fewer users or columns; mfdcf fits from disk (coldhash prepare)"
+        print(f"error: out of memory; hint: {hint}", file=sys.stderr)
+        sys.exit(2)
     except OSError as error:
         if error.errno not in REFUSALS:
             raise

@@ -52,9 +52,10 @@ class Dataset:
             ("user", self.users, self.plan.users),
             ("item", self.items, self.plan.items),
         ):
+            known = set(table.column_names)
             for group, columns in groups.items():
                 for column in columns:
-                    if column not in table.column_names:
+                    if column not in known:
                         raise ColumnError(
                             f"the plan's group {group!r} wants column {column!r}",
                             hint=f"the {title} table has: {', '.join(table.column_names) or '-'}",

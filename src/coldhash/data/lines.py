@@ -24,6 +24,11 @@ from coldhash.errors import SettingError, SourceError, TableError
 
 UNIT = "\x1f"  # the "unit separator" stands in for `::`, which no reader can split at
 BLOCK = 1 << 22  # bytes looked at in one go
+HARMLESS = 1 << 28  # bytes that anything may unpack to
+EXPANSION = 200  # times that a file of more may grow; tables grow less than 50 times
+DEEPEST = 100  # levels of lists and objects in JSON
+QUOTED = re.compile(rb'"(?:[^"\\]|\\.)*+"')
+OPENING, CLOSING = list(b"[{"), list(b"]}")
 PACKERS = {"gz": "gzip", "zst": "zstd"}
 
 
@@ -33,19 +38,36 @@ def unpacked(path: Path, member: str | None, title: str) -> bytes:
         if member is None:
             content = path.read_bytes()
         else:
-            with zipfile.ZipFile(path) as archive:
-                content = archive.read(member)
+            with zipfile.ZipFile(path) as archive, archive.open(member) as file:
+                content = _bounded(file, archive.getinfo(member).compress_size, title)
         packer = PACKERS.get((member or path.name).rsplit(".", 1)[-1].lower())
         if packer is not None:
             with pa.CompressedInputStream(pa.BufferReader(content), packer) as file:
-                content = file.read()
+                content = _bounded(file, len(content), title)
     except KeyError:
         raise SourceError(f"{path} holds no {member}") from None
+    except SourceError:
+        raise
     except OSError as error:
         raise SourceError(f"{title}: {error.strerror or error}") from None
     except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError, pa.ArrowException) as error:
         raise SourceError(f"{title}: cannot be unpacked: {error}") from None
     return content
+
+
+def _bounded(file: Any, n_packed: int, title: str) -> bytes:
+    """Read what is unpacked, unless it is so much more than was packed that it must be a bomb."""
+    limit = max(HARMLESS, EXPANSION * n_packed)
+    blocks, left = [], limit
+    while block := file.read(BLOCK):
+        left -= len(block)
+        if left < 0:
+            raise SourceError(
+                f"{title}: unpacks to more than {limit >> 20:,} MiB, {EXPANSION} times its size",
+                hint="unpack it first if this is right",
+            )
+        blocks.append(block)
+    return b"".join(blocks)
 
 
 def decoded(content: bytes, encoding: str, title: str) -> str:
@@ -201,6 +223,29 @@ def json_fault(text: str, file: str) -> TableError | None:
                     hint="a column must keep one type",
                 )
     return None
+
+
+def check_depth(content: bytes, file: str) -> None:
+    """Refuse JSON lines nested so deeply that readers run out of stack."""
+    start, line = 0, 1
+    while start < len(content):
+        end = content.find(b"\n", start + BLOCK) + 1 or len(content)
+        block = np.frombuffer(content, np.uint8, end - start, start)
+        ends = np.append(np.flatnonzero(block == ord("\n")), len(block) - 1)
+        opened = np.cumsum((block == ord("[")) | (block == ord("{")), dtype=np.int64)[ends]
+        for at in np.flatnonzero(np.diff(opened, prepend=0) > DEEPEST):
+            first = start + (ends[at - 1] + 1 if at else 0)
+            marks = QUOTED.sub(b"", content[first : start + ends[at] + 1])
+            signs = np.frombuffer(marks, np.uint8)
+            steps = np.isin(signs, OPENING).astype(np.int64) - np.isin(signs, CLOSING)
+            if np.cumsum(steps).max(initial=0) > DEEPEST:
+                raise TableError(
+                    f"nested more than {DEEPEST} deep",
+                    file=file,
+                    line=line + int(at),
+                    hint="a value is a number, a text or a list of them",
+                )
+        start, line = end, line + len(ends) - 1
 
 
 def json_lines(text: str) -> Iterator[tuple[int, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from coldhash.errors import ColumnError
@@ -16,7 +17,7 @@ ALIASES = {
 
 def no_twins(names: list[str], title: str) -> None:
     """Two columns of one name are an error."""
-    twice = [name for name in names if names.count(name) > 1]
+    twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise ColumnError(f"{title}: column {twice[0]!r} is there twice", hint="rename one")
 

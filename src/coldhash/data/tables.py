@@ -27,6 +27,7 @@ from coldhash.data.lines import (
     PACKERS,
     UNIT,
     Dialect,
+    check_depth,
     decoded,
     found_separator,
     json_fault,
@@ -160,6 +161,7 @@ class TableFile:
 
     def _read_json_lines(self) -> pa.Table:
         content = self._utf_8()
+        check_depth(content, self.title)
         try:
             blocks = pyarrow.json.ReadOptions(block_size=BLOCK)
             table = pyarrow.json.read_json(pa.BufferReader(content), blocks)
@@ -323,10 +325,11 @@ def infer_types(table: pa.Table, keep: str) -> pa.Table:
 
     A number with leading zeros is a code, not a quantity: its column stays text, as does `keep`.
     """
-    for at, name in enumerate(table.column_names):
-        if name != keep:
-            table = table.set_column(at, name, _inferred(table.column(name)))
-    return table
+    columns = [
+        column if name == keep else _inferred(column)
+        for name, column in zip(table.column_names, table.columns, strict=True)
+    ]
+    return pa.table(columns, names=table.column_names) if columns else table
 
 
 def _inferred(column: pa.ChunkedArray) -> pa.ChunkedArray:

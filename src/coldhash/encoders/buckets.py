@@ -34,9 +34,9 @@ class Tokens:
         """Find the blocks; the constant behind each group is none."""
         blocks, start = [], 0
         for name in groups:
-            for column in features.groups[name].columns.values():
-                blocks.append((start, column.mean))
-                start += column.width
+            for mean in features.groups[name].means:
+                blocks.append((start, mean))
+                start += len(mean)
             start += 1
         return cls(groups, tuple(blocks))
 

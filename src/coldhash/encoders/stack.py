@@ -11,6 +11,7 @@ from coldhash.encoders.encoded import Encoded, shares_of
 from coldhash.features.groups import FeatureEncoder, Features, State
 from coldhash.items import Items
 from coldhash.products import times
+from coldhash.scale.sizes import check_memory
 from coldhash.store import take
 
 
@@ -72,4 +73,6 @@ class NoEncoder:
 def stacked(features: Features, groups: tuple[str, ...]) -> np.ndarray:
     """Put the matrices of some groups side by side, dense."""
     parts = [features.matrices[name] for name in groups]
+    width = sum(part.shape[1] for part in parts)
+    check_memory(4 * len(features) * width, f"features of {len(features):,} people x {width:,}")
     return np.hstack([part if isinstance(part, np.ndarray) else part.toarray() for part in parts])

@@ -13,7 +13,17 @@ import pyarrow as pa
 from scipy.sparse import csr_array
 
 from coldhash.errors import DataError, ModelFileError
-from coldhash.features.forms import FORMS, FittedColumn, Given, Knots, Labels, Standard, Words
+from coldhash.features.forms import (
+    FORMS,
+    Entries,
+    FittedColumn,
+    Given,
+    Knots,
+    Labels,
+    Standard,
+    Words,
+    plain_numbers,
+)
 from coldhash.store import check_places, take
 
 
@@ -35,9 +45,12 @@ def stored_columns(
 ) -> dict[str, FittedColumn]:
     """Rebuild columns from what `columns_state` gave; the arrays' names begin with `prefix`."""
     fitted: dict[str, FittedColumn] = {}
+    owned: dict[str, dict[str, np.ndarray]] = {}
+    for key, array in arrays.items():
+        start, _, last = key.rpartition("/")
+        owned.setdefault(start, {})[last] = array
     for name, part in json.items():
-        start = f"{prefix}{name}/"
-        own = {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)}
+        own = owned.get(f"{prefix}{name}", {})
         rest = {key: value for key, value in part.items() if key != "form"}
         form: Any = FORMS[part["form"]]
         column = fitted[name] = form(**rest, **take(own, form.TENSORS))
@@ -101,18 +114,28 @@ def dense_block(
     return block, known
 
 
-def sparse_block(column: FittedColumn, values: Sequence[Any], name: str) -> csr_array:
-    """Turn values into sparse rows; an empty row is unknown."""
+def encode_values(column: FittedColumn, values: Sequence[Any], name: str) -> Entries:
+    """Give how many cells each value has, and all their columns and numbers; none is unknown."""
+    if isinstance(column, Knots | Standard):
+        plain = plain_numbers(values)
+        if plain is not None:
+            return column.entries(plain)
     rows = []
     for row, value in enumerate(values):
         try:
             rows.append(column.cells(value))
         except DataError as error:
             raise _named(error, name, row, value) from None
-    indptr = np.cumsum([0, *map(len, rows)])
     columns = np.array([at for row in rows for at, _ in row], dtype=np.int32)
     numbers = np.array([number for row in rows for _, number in row], dtype=np.float32)
-    block = csr_array((numbers, columns, indptr), shape=(len(rows), column.width))
+    return np.array([len(row) for row in rows], np.int64), columns, numbers
+
+
+def sparse_block(column: FittedColumn, values: Sequence[Any], name: str) -> csr_array:
+    """Turn values into sparse rows; an empty row is unknown."""
+    lengths, columns, numbers = encode_values(column, values, name)
+    indptr = np.cumsum([0, *lengths])
+    block = csr_array((numbers, columns, indptr), shape=(len(values), column.width))
     block.sum_duplicates()  # two rare labels of one value meet in one column
     return block
 

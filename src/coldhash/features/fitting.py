@@ -59,7 +59,7 @@ def _fit_groups(users: Partitions, plan: FeaturePlan) -> dict[str, GroupEncoder]
     """Learn the columns of each group of users."""
     tallies = list(users.each(TALLIES, plan.users, len(users) == 1)) if plan.users else []
     return {
-        group: GroupEncoder(
+        group: GroupEncoder.of(
             {
                 name: fit_tallies(spec, [tally[group, name] for tally in tallies], name)
                 for name, spec in columns.items()

@@ -24,9 +24,12 @@ if TYPE_CHECKING:
     from coldhash.data import plan  # only its names: it is not needed to serve a model
 
 Cells = list[tuple[int, float]]  # (column, number) of one value
+Entries = tuple[np.ndarray, np.ndarray, np.ndarray]  # cells by value, their columns and numbers
 
 WORD = re.compile(r"\w+")
 TAIL = 0.01  # of the values at each end share the end knot: a few of them are typing errors
+LARGEST = 1e9  # in a vector: sums of squares of larger numbers leave single precision
+FARTHEST = 1e100  # of a number: differences of larger ones may be infinite
 OTHER = 0  # the column that rare values share
 
 
@@ -103,6 +106,21 @@ class Knots:
         share = float((number - low) / (high - low))
         return [(right - 1, 1.0 - share), (right, share)]
 
+    def entries(self, numbers: np.ndarray) -> Entries:
+        """Give the cells of many numbers at once, NaN for missing ones."""
+        right, known = np.searchsorted(self.knots, numbers), ~np.isnan(numbers)
+        inside = known & (right > 0) & (right < len(self.knots))
+        lengths = known.astype(np.int64) + inside
+        first = np.cumsum(lengths) - lengths
+        at, shares = np.zeros(lengths.sum(), np.int32), np.ones(lengths.sum(), np.float32)
+        at[first[known]] = np.minimum(right, len(self.knots) - 1)[known]
+        first, right = first[inside], right[inside]
+        low, high = self.knots[right - 1], self.knots[right]
+        share = (numbers[inside] - low) / (high - low)
+        at[first], at[first + 1] = right - 1, right
+        shares[first], shares[first + 1] = 1.0 - share, share
+        return lengths, at, shares
+
     def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """Give what was learned, as JSON and arrays."""
         return {}, {"knots": self.knots, "mean": self.mean}
@@ -133,6 +151,12 @@ class Standard:
         if number is None:
             return []
         return [(0, min(max((number - self.centre) / self.spread, -4.0), 4.0))]
+
+    def entries(self, numbers: np.ndarray) -> Entries:
+        """Give the cells of many numbers at once, NaN for missing ones."""
+        known = ~np.isnan(numbers)
+        scores = np.clip((numbers[known] - self.centre) / self.spread, -4.0, 4.0)
+        return known.astype(np.int64), np.zeros(len(scores), np.int32), scores.astype(np.float32)
 
     def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """Give what was learned, as JSON and arrays."""
@@ -207,9 +231,19 @@ class Given:
             return None
         if len(value) != self.width:
             raise DataError(f"a vector of length {len(value)} where {self.width} is expected")
-        numbers = np.asarray(value, dtype=np.float32)
+        try:
+            with np.errstate(over="ignore"):  # what float32 cannot hold is refused below
+                numbers = np.asarray(value, dtype=np.float64).astype(np.float32)
+        except (TypeError, ValueError, OverflowError):
+            raise DataError("a vector holds something that is not a number") from None
+        if numbers.ndim != 1:
+            raise DataError("a vector holds lists", hint="numbers only")
         if not np.isfinite(numbers).all():
             raise DataError("a vector holds NaN or infinity", hint="None for an unknown vector")
+        if np.abs(numbers).max() > LARGEST:
+            raise DataError(
+                f"a vector holds a number beyond {LARGEST:g}", hint="scale vectors to about 1"
+            )
         return numbers
 
     def cells(self, value: Any) -> Cells:
@@ -263,15 +297,32 @@ def _number(value: Any) -> float | None:
         return None
     try:
         number = float(value)
+    except OverflowError:
+        number = math.inf
     except (TypeError, ValueError):
         raise DataError("not a number", hint="kind = 'category' takes any value") from None
-    if math.isinf(number):
+    if abs(number) > FARTHEST:
         raise DataError("not a finite number", hint="None for an unknown number")
     return None if math.isnan(number) else number
 
 
+def plain_numbers(values: Sequence[Any]) -> np.ndarray | None:
+    """Give values as an array, NaN for None; None if there is anything but finite numbers."""
+    if not all(value is None or isinstance(value, int | float) for value in values):
+        return None
+    try:
+        numbers = np.array([math.nan if value is None else value for value in values], np.float64)
+    except OverflowError:
+        return None
+    return None if (np.abs(numbers) > FARTHEST).any() else numbers
+
+
 def _numbers(values: Mapping[Any, int]) -> np.ndarray:
     """Spread counted values out again: all known numbers."""
+    plain = plain_numbers(list(values))
+    if plain is not None:
+        counts = np.fromiter(values.values(), np.int64, len(values))
+        return np.repeat(plain[~np.isnan(plain)], counts[~np.isnan(plain)])
     known = [(number, n) for value, n in values.items() if (number := _number(value)) is not None]
     return np.repeat([number for number, _ in known], [n for _, n in known]).astype(np.float64)
 

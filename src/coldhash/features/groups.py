@@ -3,13 +3,14 @@
 A group is a matrix, one row per user: the blocks of its columns, then a constant 1, so that a group
 that says nothing falls back to the average user. A user has a group if at least one of its columns
 is known; a column unknown to a user who has the group is filled with its average. A user without
-the group has a row of zeros.
+the group has a row of zeros. A group that would be wider than `WIDEST` is folded to that width.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,6 +26,7 @@ from coldhash.features.columns import (
     stored_columns,
 )
 from coldhash.features.content import ContentEncoder
+from coldhash.features.folding import WIDEST, Fold
 from coldhash.features.forms import FittedColumn
 from coldhash.features.people import as_columns
 from coldhash.features.preference import (
@@ -68,14 +70,33 @@ class GroupEncoder:
     """The fitted columns of one group."""
 
     columns: dict[str, FittedColumn]
+    folded: bool = False
 
-    @property
+    @classmethod
+    def of(cls, columns: dict[str, FittedColumn]) -> GroupEncoder:
+        """Make a group of columns, folded if they are wider than `WIDEST`."""
+        return cls(columns, sum(column.width for column in columns.values()) >= WIDEST)
+
+    @cached_property
     def width(self) -> int:
         """How many numbers the group has, the constant included."""
+        if self.folded:
+            return WIDEST
         return sum(column.width for column in self.columns.values()) + 1
+
+    @property
+    def means(self) -> list[np.ndarray]:
+        """What stands for an unknown value, by block of numbers: a column, or all if folded."""
+        return [self._fold.mean()] if self.folded else [c.mean for c in self.columns.values()]
+
+    @cached_property
+    def _fold(self) -> Fold:
+        return Fold(self.columns)
 
     def apply(self, values: Mapping[str, Any], n_rows: int) -> tuple[Matrix, np.ndarray]:
         """Encode columns of values, absent ones as missing."""
+        if self.folded:
+            return self._fold.apply(values, n_rows)
         assemble = _dense if self.width <= NARROW else _sparse
         nothing = [None] * n_rows
         columns = [
@@ -149,6 +170,8 @@ class FeatureEncoder:
     def state(self) -> State:
         """Give everything learned, as JSON and arrays, for a model file."""
         json: dict[str, Any] = {"groups": {}, "preference": None, "content": None}
+        folded = [name for name, group in self.groups.items() if group.folded]
+        json |= {"folded": folded} if folded else {}
         arrays: dict[str, np.ndarray] = {}
         for group_name, group in self.groups.items():
             json["groups"][group_name], more = columns_state(group.columns)
@@ -170,7 +193,9 @@ class FeatureEncoder:
     ) -> FeatureEncoder:
         """Rebuild an encoder from what `state` gave."""
         groups = {
-            name: GroupEncoder(stored_columns(columns, arrays, f"{name}/"))
+            name: GroupEncoder(
+                stored_columns(columns, arrays, f"{name}/"), name in json.get("folded", ())
+            )
             for name, columns in json["groups"].items()
         }
         preference, content = None, None

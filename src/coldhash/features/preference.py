@@ -18,6 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from coldhash.products import times
 from coldhash.scale.partitions import Changes, Part, Partitions, Step, added
+from coldhash.scale.sizes import check_memory
 from coldhash.store import Forms
 
 PREFERENCE = "preference"  # the name of the group
@@ -104,6 +105,9 @@ def fit_preference(
     total = added(one["sum"] for one in sums)
     centre = total / max(sum(counts), 1)
     if width <= max_width:
+        check_memory(
+            16 * content.shape[0] * width, f"content of {content.shape[0]:,} items x {width:,}"
+        )
         centred = (content.toarray() - centre).astype(np.float32)
         return PreferenceMap(centred, has_content, highest, reduced=False, centre=centre)
     some = chosen_rows(sum(counts), max(ENOUGH // width, max_width), rng)

@@ -77,9 +77,9 @@ def fitted_table(model: Recommender, table: pa.Table, n_rows: int) -> pa.Table:
     """Give a table of new items the columns and types of the model's."""
     if model.item_table is None:
         return table
-    columns = {}
+    columns, known = {}, set(table.column_names)
     for wanted in model.item_table.schema:
-        if wanted.name not in table.column_names:
+        if wanted.name not in known:
             columns[wanted.name] = pa.nulls(n_rows, wanted.type)
             continue
         try:

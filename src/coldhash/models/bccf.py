@@ -33,6 +33,7 @@ from coldhash.features.fitting import fit_features
 from coldhash.models.callbacks import Callback
 from coldhash.models.itq import check_bits, mapped
 from coldhash.models.printed import polar, random_rotation
+from coldhash.models.settings import check_types
 from coldhash.recommend import Recommender
 
 
@@ -56,6 +57,7 @@ class BCCF:
     map_ridge: float = 100.0  # λ of the map from features
 
     def __post_init__(self) -> None:
+        check_types(self)
         check_bits("BCCF", self.n_bits)
         if min(self.n_rounds, self.n_sweeps, self.rotation_rounds) < 1:
             raise SettingError("BCCF: n_rounds, n_sweeps and rotation_rounds are at least 1")

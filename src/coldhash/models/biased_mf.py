@@ -30,6 +30,7 @@ from coldhash.items import RealItems
 from coldhash.models.callbacks import Callback
 from coldhash.models.favourites import facts_of
 from coldhash.models.ridge import ridge_map, stranger_groups
+from coldhash.models.settings import check_types
 from coldhash.products import times
 from coldhash.recommend import Recommender
 
@@ -55,6 +56,7 @@ class BiasedMF:
     map_ridge: float = 100.0  # λ of the map from features
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.n_factors < 1 or self.n_rounds < 1:
             raise SettingError("BiasedMF: n_factors and n_rounds are at least 1")
         if self.ridge <= 0 or self.map_ridge <= 0:

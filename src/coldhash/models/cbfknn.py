@@ -36,6 +36,7 @@ from coldhash.models.callbacks import Callback
 from coldhash.models.favourites import facts_of
 from coldhash.models.mf import MF
 from coldhash.models.ridge import stranger_groups
+from coldhash.models.settings import check_types
 from coldhash.recommend import Recommender
 from coldhash.targets import RatingTarget, TargetKind
 
@@ -64,6 +65,7 @@ class CBFKNN:
     map_ridge: float = 100.0  # λ of "map-linear"
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.variant not in get_args(Variant):
             raise SettingError(
                 f"CBFKNN: variant={self.variant!r}", hint=f"one of {', '.join(get_args(Variant))}"

@@ -28,6 +28,7 @@ from coldhash.errors import SettingError
 from coldhash.features.fitting import fit_features
 from coldhash.models.callbacks import Callback
 from coldhash.models.itq import check_bits, mapped, rotation
+from coldhash.models.settings import check_types
 from coldhash.products import times
 from coldhash.recommend import Recommender
 from coldhash.targets import RatingTarget, TargetKind
@@ -55,6 +56,7 @@ class CH:
     map_ridge: float = 7000.0  # λ of the map from features
 
     def __post_init__(self) -> None:
+        check_types(self)
         check_bits("CH", self.n_bits)
         if min(self.n_rounds, self.rotation_rounds, self.rotation_starts) < 1:
             raise SettingError("CH: n_rounds, rotation_rounds and rotation_starts are at least 1")

@@ -35,7 +35,7 @@ from coldhash.models.diagnostics import code_report, warn_of_collapse
 from coldhash.models.favourites import facts_of
 from coldhash.models.observed import code_targets, improve, loss, relaxed
 from coldhash.models.ridge import ridge_map, stranger_groups
-from coldhash.models.settings import check_settings
+from coldhash.models.settings import check_settings, check_types
 from coldhash.recommend import Recommender
 
 
@@ -61,6 +61,7 @@ class DCF:
     map_ridge: float = 1.0
 
     def __post_init__(self) -> None:
+        check_types(self)
         check_settings(
             self,
             n_bits=(1 <= self.n_bits <= 1024, "1 to 1024"),

@@ -35,7 +35,7 @@ from coldhash.models.delegate import balance
 from coldhash.models.favourites import facts_of
 from coldhash.models.observed import code_targets, improve, loss, relaxed
 from coldhash.models.ridge import solve_ridge, stranger_groups
-from coldhash.models.settings import check_settings
+from coldhash.models.settings import check_settings, check_types
 from coldhash.recommend import Recommender
 
 
@@ -62,6 +62,7 @@ class DCMF:
     ridge: float = 0.05  # of the start, for each rating
 
     def __post_init__(self) -> None:
+        check_types(self)
         check_settings(
             self,
             n_bits=(1 <= self.n_bits <= 1024, "1 to 1024"),

@@ -37,7 +37,7 @@ from coldhash.models.favourites import facts_of
 from coldhash.models.observed import code_targets, improve, loss, relaxed, with_negatives
 from coldhash.models.rbm import Tuner, fit_stack, output_layer
 from coldhash.models.ridge import stranger_groups
-from coldhash.models.settings import check_settings
+from coldhash.models.settings import check_settings, check_types
 from coldhash.recommend import Recommender
 
 
@@ -68,6 +68,7 @@ class DDL:
     ridge: float = 0.1  # of the start, for each rating
 
     def __post_init__(self) -> None:
+        check_types(self)
         check_settings(
             self,
             n_bits=(1 <= self.n_bits <= 1024, "1 to 1024"),

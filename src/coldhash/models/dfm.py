@@ -45,7 +45,7 @@ from coldhash.models.observed import (
     with_negatives,
 )
 from coldhash.models.ridge import solve_ridge, stranger_groups
-from coldhash.models.settings import check_settings
+from coldhash.models.settings import check_settings, check_types
 from coldhash.products import times
 from coldhash.recommend import Recommender
 
@@ -76,6 +76,7 @@ class DFM:
     ridge: float = 0.1  # of the start, for each rating
 
     def __post_init__(self) -> None:
+        check_types(self)
         check_settings(
             self,
             n_bits=(1 <= self.n_bits <= 1024, "1 to 1024"),

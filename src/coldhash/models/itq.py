@@ -34,6 +34,7 @@ from coldhash.models.favourites import facts_of
 from coldhash.models.mf import MF
 from coldhash.models.printed import polar, random_rotation
 from coldhash.models.ridge import ridge_map, stranger_groups
+from coldhash.models.settings import check_types
 from coldhash.recommend import Recommender
 from coldhash.targets import TargetKind
 
@@ -70,6 +71,7 @@ class ITQ:
     map_ridge: float = 100.0  # λ of the map from features
 
     def __post_init__(self) -> None:
+        check_types(self)
         check_bits("ITQ", self.n_bits)
         if self.n_rounds < 1 or self.map_ridge <= 0:
             raise SettingError(

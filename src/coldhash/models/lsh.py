@@ -33,6 +33,7 @@ from coldhash.models.callbacks import Callback
 from coldhash.models.cbfknn import check_size, votes
 from coldhash.models.favourites import facts_of, favourite_matrix
 from coldhash.models.ridge import stranger_groups
+from coldhash.models.settings import check_types
 from coldhash.recommend import Recommender
 from coldhash.targets import TargetKind
 
@@ -54,6 +55,7 @@ class LSH:
     smoothing: float = 140.0  # members' worth of everybody's favourites in each bucket
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.n_tables < 1 or self.n_hashes < 1 or self.smoothing < 0:
             raise SettingError(
                 f"LSH: n_tables={self.n_tables}, n_hashes={self.n_hashes}, "
@@ -111,6 +113,7 @@ class SignLSH:
     target: TargetKind = "favourite"  # what a neighbour's rating is worth
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.n_bits < 1 or self.n_neighbours < 1:
             raise SettingError(
                 f"SignLSH: n_bits={self.n_bits}, n_neighbours={self.n_neighbours}", hint="from 1"

@@ -27,6 +27,7 @@ from coldhash.items import RealItems
 from coldhash.models.callbacks import Callback
 from coldhash.models.favourites import facts_of
 from coldhash.models.ridge import ridge_map, stranger_groups
+from coldhash.models.settings import check_types
 from coldhash.products import even_order
 from coldhash.recommend import Recommender
 from coldhash.targets import RatingTarget, TargetKind
@@ -53,6 +54,7 @@ class MF:
     bits_per_factor: int = 32  # of an item: 32 (float), 8 or 4
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.n_factors < 1 or self.n_rounds < 1:
             raise SettingError("MF: n_factors and n_rounds are at least 1")
         if self.ridge <= 0 or self.map_ridge <= 0:

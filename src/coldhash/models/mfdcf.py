@@ -50,7 +50,7 @@ from coldhash.models.problem import (
     truncate,
 )
 from coldhash.models.run import Run
-from coldhash.models.settings import check_settings
+from coldhash.models.settings import check_settings, check_types
 from coldhash.models.steps import (
     State,
     beyond_rank,
@@ -108,6 +108,7 @@ class MFDCF:
     new_items: bool = False
 
     def __post_init__(self) -> None:
+        check_types(self)
         check_settings(
             self,
             n_bits=(1 <= self.n_bits <= 1024, "1 to 1024"),

@@ -25,6 +25,7 @@ from coldhash.features.groups import FeatureEncoder
 from coldhash.items import RealItems
 from coldhash.models.callbacks import Callback
 from coldhash.models.favourites import facts_of, favourite_matrix
+from coldhash.models.settings import check_settings, check_types
 from coldhash.recommend import Recommender
 
 
@@ -42,6 +43,10 @@ class Popularity:
 
     cell: tuple[str, ...] = ()
     smoothing: float = 100.0
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        check_settings(self, smoothing=(self.smoothing >= 0, "0 or more"))
 
     def fit(self, data: Dataset, seed: int = 0, callback: Callback | None = None) -> Recommender:
         """Count the favourites."""
@@ -84,6 +89,11 @@ def _cell_encoder(features: FeatureEncoder, columns: tuple[str, ...]) -> CellEnc
         ends = np.cumsum([0, *(column.width for column in group.columns.values())])
         spans = dict(zip(group.columns, pairwise(ends), strict=True))
         if all(column in spans for column in columns):
+            if group.folded:
+                raise SettingError(
+                    f"group {name} is too wide for cells of {', '.join(columns)}",
+                    hint="a plan with these columns in a group of their own",
+                )
             blocks = tuple((int(a), int(b)) for a, b in (spans[column] for column in columns))
             return CellEncoder(name, blocks)
     known = {name: list(group.columns) for name, group in features.groups.items()}

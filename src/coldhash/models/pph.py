@@ -32,6 +32,7 @@ from coldhash.errors import SettingError
 from coldhash.features.fitting import fit_features
 from coldhash.models.callbacks import Callback
 from coldhash.models.itq import check_bits, mapped
+from coldhash.models.settings import check_types
 from coldhash.products import even_order
 from coldhash.recommend import Recommender
 
@@ -55,6 +56,7 @@ class PPH:
     map_ridge: float = 80.0  # λ of the map from features
 
     def __post_init__(self) -> None:
+        check_types(self)
         check_bits("PPH", self.n_bits)
         if min(self.n_rounds, self.n_sweeps) < 1:
             raise SettingError("PPH: n_rounds and n_sweeps are at least 1")

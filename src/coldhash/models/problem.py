@@ -229,4 +229,6 @@ def best_ridge(Z: np.ndarray, Y: np.ndarray) -> float:
         leverage = np.minimum(squares @ shrink, 1 - 1e-6)
         square = np.einsum("nr,nr->n", residual, residual, dtype=np.float64)
         errors.append(float(np.sum(square / (1 - leverage) ** 2)))
+    if not np.isfinite(errors).all():
+        raise DataError("features or settings are too large to fit", hint="scale them to about 1")
     return next(r for r, e in zip(RIDGES, errors, strict=True) if e <= min(errors) * AS_GOOD)

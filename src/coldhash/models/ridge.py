@@ -22,6 +22,7 @@ from coldhash.features.preference import PREFERENCE
 from coldhash.items import RealItems
 from coldhash.models.callbacks import Callback
 from coldhash.models.favourites import facts_of, favourite_matrix
+from coldhash.models.settings import check_types
 from coldhash.recommend import Recommender
 
 
@@ -40,6 +41,7 @@ class Ridge:
     ridge: float = 400.0  # λ
 
     def __post_init__(self) -> None:
+        check_types(self)
         if not self.ridge > 0:
             raise SettingError(f"Ridge: ridge={self.ridge}", hint="above 0")
 

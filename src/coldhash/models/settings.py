@@ -3,33 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, TypeVar, get_type_hints
 
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
 from coldhash.errors import SettingError
+
+LARGEST = 1e12  # of a number: the squares of larger ones leave single precision
 
 Settings = TypeVar("Settings")
 
 
 def settings_from(form: type[Settings], values: Mapping[str, Any]) -> Settings:
-    """Make settings from JSON or TOML, where lists stand for tuples.
-
-    An unknown name and a value of another type are errors; how large numbers may be, the settings
-    know themselves.
-    """
-    from pydantic import ConfigDict, TypeAdapter, ValidationError  # slow to import
-
-    kinds, strict = get_type_hints(form), ConfigDict(strict=True, allow_inf_nan=False)
-    right: dict[str, Any] = {}
-    for name, value in values.items():
+    """Make settings from JSON or TOML, where lists stand for tuples; names must be known."""
+    kinds = get_type_hints(form)
+    for name in values:
         if name not in kinds:
             raise SettingError(f"no setting is called {name!r}", hint=", ".join(sorted(kinds)))
-        right[name] = tuple(value) if isinstance(value, list) else value
+    return form(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
+
+
+def check_types(settings: Any) -> None:
+    """Raise an error for a value of another type than declared, and for NaN and huge numbers."""
+    form: Any = type(settings)
+    for name, adapter in _adapters(form).items():
+        value = getattr(settings, name)
         try:
-            TypeAdapter(kinds[name], config=strict).validate_python(right[name])
+            adapter.validate_python(value)
         except ValidationError as error:
             why = error.errors()[0]["msg"]
             raise SettingError(f"{form.__name__}: {name}={value!r:.80}", hint=why) from None
-    return form(**right)
+        if isinstance(value, int | float) and abs(value) > LARGEST:
+            raise SettingError(f"{form.__name__}: {name}={value!r:.80}", hint=f"up to {LARGEST:g}")
+
+
+@cache
+def _adapters(form: type[Any]) -> dict[str, TypeAdapter[Any]]:
+    strict = ConfigDict(strict=True, allow_inf_nan=False)
+    return {name: TypeAdapter(kind, config=strict) for name, kind in get_type_hints(form).items()}
 
 
 def check_settings(settings: Any, **checks: tuple[bool, str]) -> None:

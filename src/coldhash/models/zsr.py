@@ -35,7 +35,7 @@ from coldhash.items import RealItems
 from coldhash.models.callbacks import Callback
 from coldhash.models.favourites import facts_of
 from coldhash.models.ridge import stranger_groups
-from coldhash.models.settings import check_settings
+from coldhash.models.settings import check_settings, check_types
 from coldhash.recommend import Recommender
 from coldhash.targets import RatingTarget, TargetKind
 
@@ -61,6 +61,7 @@ class ZSR:
     target: TargetKind = "favourite"
 
     def __post_init__(self) -> None:
+        check_types(self)
         check_settings(
             self,
             encode_weight=(self.encode_weight >= 0, "0 or more"),

@@ -7,18 +7,23 @@ every round, so that this never reaches further back than one round.
 
 from __future__ import annotations
 
+import hashlib
+import logging
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import numba
 from threadpoolctl import threadpool_limits
 
+import coldhash
 from coldhash.errors import SettingError, SourceError, WorkerError
 from coldhash.scale.partitions import Changes, Listed, Step
 from coldhash.scale.stored import loaded
@@ -26,7 +31,8 @@ from coldhash.scale.stored import loaded
 try:
     import dask
     from distributed import Client, Future, KilledWorker, LocalCluster, get_worker, wait
-    from distributed.client import FutureCancelledError
+    from distributed.client import ClosedClientError
+    from distributed.comm.core import CommClosedError
 except ImportError:
     raise SettingError("Dask is not installed", hint="pip install 'coldhash[dask]'") from None
 
@@ -34,6 +40,7 @@ LOOK = 2.0  # seconds between looks at workers while waiting
 PATIENCE = 60.0  # seconds that nothing may happen while workers are gone or paused
 ONE_AT_A_TIME = threading.Lock()  # steps use all threads of a worker themselves
 SILENT = {"distributed.admin.large-graph-warning-threshold": "1TB"}  # one copy is sent, knowingly
+LOST = (CancelledError, ClosedClientError, CommClosedError)
 MORE_MEMORY = "give workers more memory, or prepare the data with fewer users in a partition"
 
 
@@ -54,6 +61,7 @@ class OnDask(Listed):
             raise SettingError(
                 f"on={client!r} is no place for a fit", hint="a Client that is not asynchronous"
             )
+        check_workers(client)
         self._client, self._patience = client, patience
         self._name, self._numbers = f"coldhash-{uuid4().hex[:12]}", count()
         # dealt out evenly to begin with: later values are made where those they need are
@@ -87,7 +95,7 @@ class OnDask(Listed):
     def _submit(self, function: Any, *arguments: Any, home: str | None = None) -> Future[Any]:
         key = f"{self._name}{function.__name__}-{next(self._numbers)}"
         wish = {} if home is None else {"workers": [home], "allow_other_workers": True}
-        with dask.config.set(SILENT):
+        with dask.config.set(SILENT), told_of_loss():
             return self._client.submit(function, *arguments, key=key, pure=False, **wish)
 
     def _in_order(self, futures: list[Future[Any]]) -> Iterator[Any]:
@@ -102,17 +110,9 @@ class OnDask(Listed):
         n_done, since = -1, time.monotonic()
         while True:
             try:
-                wait(futures[-1], timeout=LOOK)
-                return futures[-1].result(timeout=max(self._patience, PATIENCE))
-            except KilledWorker as error:
-                raise WorkerError(
-                    f"workers died again and again over one partition ({error.last_worker})",
-                    hint=f"most likely of too little memory: {MORE_MEMORY}",
-                ) from error
-            except FutureCancelledError as error:
-                raise WorkerError(
-                    f"the cluster gave the fit up: {error}", hint="is the scheduler still there?"
-                ) from error
+                with told_of_loss():
+                    wait(futures[-1], timeout=LOOK)
+                    return futures[-1].result(timeout=max(self._patience, PATIENCE))
             except TimeoutError:
                 pass
             now_done = sum(future.status != "pending" for future in futures)
@@ -126,13 +126,67 @@ class OnDask(Listed):
                 )
 
     def _anybody_works(self) -> bool:
-        workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
+        with told_of_loss():
+            workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
         return any(worker["status"] == "running" for worker in workers)
+
+
+@contextmanager
+def told_of_loss() -> Iterator[None]:
+    """Raise an error of ours where workers or the scheduler of a cluster are lost."""
+    try:
+        yield
+    except KilledWorker as error:
+        raise WorkerError(
+            f"workers died again and again over one partition ({error.last_worker})",
+            hint=f"most likely of too little memory: {MORE_MEMORY}",
+        ) from error
+    except LOST as error:
+        raise WorkerError(
+            "the connection to the Dask scheduler was lost",
+            hint="start the scheduler and its workers again, then this command",
+        ) from error
+
+
+def check_workers(client: Any) -> None:
+    """Raise an error if a worker runs other code than this process, which gives other bits."""
+
+    def versions() -> dict[str, str]:  # sent by value: another coldhash may not have it
+        from importlib.metadata import version
+
+        import coldhash
+
+        folder = Path(coldhash.__file__).parent
+        digest = hashlib.sha256()
+        for path in sorted(folder.rglob("*.py")):
+            digest.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes())
+        libraries = {name: version(name) for name in ("numba", "numpy", "scipy")}
+        code = f"{coldhash.__version__} (code {digest.hexdigest()[:8]})"
+        return {"coldhash": code, **libraries}
+
+    own = versions()
+    with told_of_loss():
+        found = client.run(versions, on_error="return")
+    for worker, theirs in found.items():
+        if isinstance(theirs, Exception):
+            raise WorkerError(
+                f"worker {worker} cannot run coldhash: {type(theirs).__name__}: {theirs}",
+                hint=f"install coldhash {coldhash.__version__} on every worker",
+            )
+        other = [
+            f"{name} {theirs[name]}, here {own[name]}" for name in own if theirs[name] != own[name]
+        ]
+        if other:
+            raise WorkerError(
+                f"worker {worker} has {'; '.join(other)}",
+                hint="install the same versions on every worker and start it again",
+            )
 
 
 @contextmanager
 def client_at(address: str) -> Iterator[Any]:
     """Reach a cluster by its address; `local` starts one here, a worker for each core."""
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # our errors say it
     if address == "local":
         options = {"threads_per_worker": 1, "dashboard_address": ":0"}
         # results come from the workers themselves: nothing is between them and us

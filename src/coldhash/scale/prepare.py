@@ -185,7 +185,7 @@ def _job(path: Path, users: Any, items: Any, rules: dict[str, Any]) -> dict[str,
 def _begun(folder: Path) -> Any:
     try:
         return json.loads((folder / "job.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
 
 

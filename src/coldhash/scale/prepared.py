@@ -106,7 +106,7 @@ class Prepared:
                 f"{folder} holds no prepared data, or only a part of it",
                 hint="coldhash prepare --ratings FILE --out DIR (again: it goes on)",
             ) from None
-        except (ValueError, KeyError, TypeError, IndexError) as error:
+        except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
             raise SourceError(f"{path} cannot be read: {error!r}", hint="prepare again") from None
 
     @cached_property
