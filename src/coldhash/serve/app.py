@@ -24,8 +24,9 @@ from coldhash import __version__
 from coldhash.recommend import Recommender
 from coldhash.serve import schemas
 from coldhash.serve.endpoints import Endpoints
-from coldhash.serve.gate import Gate, Log, to_stderr
+from coldhash.serve.gate import Gate
 from coldhash.serve.limits import Limits
+from coldhash.serve.log import Log, event, to_stderr
 from coldhash.serve.metrics import Metrics
 from coldhash.serve.pool import Pool
 from coldhash.serve.refused import Refused
@@ -48,7 +49,7 @@ HINTS = {
 
 
 def create_app(
-    source: Recommender | str | Path,
+    source: Recommender | Shelf | str | Path,
     *,
     limits: Limits | None = None,
     token: str | None = None,
@@ -70,7 +71,7 @@ def create_app(
     >>> answer.status_code, len(answer.json()["items"])
     (200, 3)
     """
-    shelf = Shelf.of(source)
+    shelf = source if isinstance(source, Shelf) else Shelf.of(source)
     limits = limits or Limits()
     metrics, pool = Metrics(), Pool(limits.max_waiting)
     _report_swaps(shelf, metrics, log)
@@ -101,11 +102,11 @@ def _report_swaps(shelf: Shelf, metrics: Metrics, log: Log) -> None:
         before, named = named, (served.version, served.model.name)
         metrics.serve(*named, before=before)
         metrics.swaps.labels("ok").inc()
-        log({"event": "model swapped", "from": before[0], "model": served.version})
+        log(event("model swapped", **{"from": before[0], "model": served.version}))
 
     def refused(error: Exception) -> None:
         metrics.swaps.labels("refused").inc()
-        log({"event": "model refused", "model": named[0], "error": str(error)})
+        log(event("model refused", model=named[0], error=str(error)))
 
     shelf.on_swap, shelf.on_refusal = swapped, refused
 

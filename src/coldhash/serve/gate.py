@@ -6,22 +6,18 @@ Written against ASGI itself: a middleware class of the framework would cost more
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hmac
 import re
 import secrets
-import sys
 import time
 import traceback
-from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
-import orjson
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from coldhash.serve.limits import Limits
+from coldhash.serve.log import Log, now
 from coldhash.serve.metrics import Metrics
 from coldhash.serve.refused import Refused
 from coldhash.serve.shelf import Shelf
@@ -32,14 +28,6 @@ SANE_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 METHODS = ("GET", "POST", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE")
 SERVED = "coldhash.served"  # where a request finds its model
 TOO_LARGE = "the body is larger than this server takes"
-
-Log = Callable[[dict[str, Any]], None]
-
-
-def to_stderr(entry: dict[str, Any]) -> None:
-    """Write a line of the log, if somebody still takes it: answers do not depend on that."""
-    with contextlib.suppress(OSError):
-        sys.stderr.write(orjson.dumps(entry).decode() + "\n")
 
 
 class Gate:
@@ -121,14 +109,15 @@ class Gate:
         method = scope["method"] if scope["method"] in METHODS else "other"
         self._metrics.count_request(route, method, status, seconds)
         entry |= {
-            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "time": now(),
             "method": method,
             "route": route,
             "status": status,
             "ms": round(seconds * 1000, 3),
             "model": scope[SERVED].version,
         }
-        self._log(entry)
+        if self._log(entry) is False:
+            self._metrics.dropped.inc()
 
 
 class _Reply:
