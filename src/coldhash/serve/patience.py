@@ -1,8 +1,9 @@
-"""How long a connection may keep its place without asking anything, or without taking its answer.
+"""How long a connection may stay open without a request, and how it ends when the server stops.
 
 The time limit of a request begins when its head is there, and uvicorn waits for a head, and for a
 client to take the last of an answer, for ever. A client that is slow on purpose, or whose machine
-is gone, would hold its connection until the server ends.
+is gone, would hold its connection until the server ends. And a stopping uvicorn closes idle
+connections at once, on which the next request may be on its way already.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+CLOSE = (b"connection", b"close")
+DRAIN = 1.0  # seconds for which a stopping server waits for requests on idle connections
 
 
 class Patient(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
@@ -24,11 +28,26 @@ class Patient(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         super().connection_made(transport)
         self._seen: object = None  # the request of the last look
         self._look_later()
+        if CLOSE in self.server_state.default_headers:  # accepted while the server stopped
+            self.shutdown()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Look no more."""
         self._next_look.cancel()
         super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """Answer the current request, or one that arrives soon, with CLOSE; else close.
+
+        The server has put CLOSE among the headers of all answers by now.
+        """
+        if self.cycle is not None:
+            self.cycle.default_headers = self.server_state.default_headers
+        self.loop.call_later(DRAIN, self._close_if_idle)
+
+    def _close_if_idle(self) -> None:
+        if not self.transport.is_closing():
+            super().shutdown()
 
     def _look_later(self) -> None:
         self._next_look = self.loop.call_later(self.config.timeout_graceful_shutdown, self._look)
