@@ -50,7 +50,8 @@ class LogWriter:
             self._unwritten += 1
             if self._pid != os.getpid():
                 self._start()
-        self._wake.set()
+        if not self._wake.is_set():
+            self._wake.set()
         return True
 
     def flush(self, seconds: float = 1.0) -> None:
