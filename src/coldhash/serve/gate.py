@@ -11,9 +11,10 @@ import os
 import re
 import time
 import traceback
+from collections.abc import Mapping
 from typing import Any
 
-from starlette.exceptions import HTTPException
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from coldhash.serve.limits import Limits
@@ -37,6 +38,7 @@ class Gate:
         self,
         app: ASGIApp,
         *,
+        direct: Mapping[str, Route],
         limits: Limits,
         token: str | None,
         metrics: Metrics,
@@ -44,6 +46,7 @@ class Gate:
         log: Log,
     ) -> None:
         self._app = app
+        self._direct = direct
         self._limits = limits
         self._token = None if token is None else token.encode()
         self._metrics = metrics
@@ -67,6 +70,8 @@ class Gate:
                 await self._within_time(scope, _limited(receive, self._limits.max_body), reply)
             else:
                 await reply.refuse(refused)
+        except Refused as refused:
+            await reply.refuse(refused)
         except asyncio.CancelledError:  # the server stops, or the client is gone
             entry["error"] = "cancelled"
             raise
@@ -80,7 +85,12 @@ class Gate:
         """Run the app; work in a thread cannot be stopped, but nobody waits for it any more."""
         try:
             async with asyncio.timeout(self._limits.timeout) as clock:
-                await self._app(scope, receive, reply)
+                route = self._direct.get(scope["path"])
+                if route is None or scope["method"] not in (route.methods or ()):
+                    await self._app(scope, receive, reply)
+                else:  # without the layers of the framework
+                    scope["route"] = route
+                    await route.app(scope, receive, reply)
         except TimeoutError:
             if not clock.expired():
                 raise
@@ -155,8 +165,7 @@ def _limited(receive: Receive, max_body: int) -> Receive:
         message = await receive()
         taken += len(message.get("body", b""))
         if taken > max_body:
-            # the framework passes this kind on, and answers anything else with a 400
-            raise HTTPException(413, TOO_LARGE)
+            raise Refused(413, TOO_LARGE, hint=f"at most {max_body:,} bytes")
         return message
 
     return limited
