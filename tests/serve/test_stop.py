@@ -108,3 +108,19 @@ def test_idle_connections_are_closed_when_the_server_stops(server):
             writer.close()
 
     asyncio.run(asyncio.wait_for(talk(), 120))
+
+
+@pytest.mark.slow
+def test_heads_without_a_body_and_100_continue_are_sent(server):
+    address = ("127.0.0.1", int(server.url.rsplit(":", 1)[1]))
+    with socket.create_connection(address, 60) as connection, connection.makefile("rb") as answers:
+        connection.sendall(b"HEAD / HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+        assert answers.readline().startswith(b"HTTP/1.1 200 ")
+        while answers.readline() != b"\r\n":
+            pass
+        head, _, body = REQUEST.partition(b"\r\n\r\n")
+        connection.sendall(head + b"\r\nexpect: 100-continue\r\n\r\n")
+        assert answers.readline().startswith(b"HTTP/1.1 100 ")
+        assert answers.readline() == b"\r\n"
+        connection.sendall(body)
+        assert answers.readline().startswith(b"HTTP/1.1 200 ")

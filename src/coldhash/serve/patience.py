@@ -16,6 +16,33 @@ CLOSE = (b"connection", b"close")
 DRAIN = 1.0  # seconds for which a stopping server waits for requests on idle connections
 
 
+class OneWrite:
+    """A transport that sends the head of an answer together with the first of its body.
+
+    uvicorn writes them apart, which takes a second system call and wakes the client twice.
+    """
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+        self._head = b""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Write, but keep the head of a final answer until the next write."""
+        if not self._head and data.startswith(b"HTTP/1.1 ") and data[9:10] != b"1":
+            self._head = data
+        elif self._head or data:
+            self._transport.write(self._head + data)
+            self._head = b""
+
+    def close(self) -> None:
+        """Write what was kept, then close."""
+        self.write(b"")
+        self._transport.close()
+
+
 class Patient(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
     """uvicorn's protocol, which drops a connection where nothing has come to an end between looks.
 
@@ -25,7 +52,7 @@ class Patient(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
 
     def connection_made(self, transport: Any) -> None:
         """Begin to look."""
-        super().connection_made(transport)
+        super().connection_made(OneWrite(transport))
         self._seen: object = None  # the request of the last look
         self._look_later()
         if CLOSE in self.server_state.default_headers:  # accepted while the server stopped
