@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections import defaultdict
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,8 @@ def speed(file: Path, quick: bool) -> list[Row]:
 
     def row(what: str, name: str, connections: int, target: str, quantile: float = 0.5) -> Row:
         against = ms("bare", connections, quantile)
-        return Row(what, ms(name, connections, quantile), against, target)
+        ours = ms(name, connections, quantile)
+        return Row(what, ours, against, target, f"uvicorn {version('uvicorn')}")
 
     many = f"{CONNECTIONS} connections / bare uvicorn"
     return [
