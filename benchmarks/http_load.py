@@ -7,7 +7,9 @@ import contextlib
 import json
 import os
 import re
+import selectors
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -93,6 +95,48 @@ async def load(
 
     await asyncio.wait_for(asyncio.gather(*(connection() for _ in range(connections))), LONGEST)
     return np.array(seconds)
+
+
+def raw_load(port: int, requests: Iterable[bytes], connections: int) -> np.ndarray:
+    """Send requests like `load`, by bare sockets: the client costs as little as it can."""
+    left, seconds = iter(requests), []
+    started: dict[socket.socket, float] = {}
+    received: dict[socket.socket, bytes] = {}
+
+    def send_next(connection: socket.socket) -> None:
+        received[connection] = b""
+        if (request := next(left, None)) is None:
+            ready.unregister(connection)
+            connection.close()
+        else:
+            started[connection] = time.perf_counter()
+            connection.sendall(request)
+
+    with selectors.DefaultSelector() as ready:
+        for _ in range(connections):
+            connection = socket.create_connection(("127.0.0.1", port), LONGEST)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            ready.register(connection, selectors.EVENT_READ)
+            send_next(connection)
+        while ready.get_map():
+            for key, _ in ready.select(LONGEST):
+                connection = key.fileobj
+                assert isinstance(connection, socket.socket)
+                received[connection] += connection.recv(1 << 16)
+                if is_whole(received[connection]):
+                    seconds.append(time.perf_counter() - started[connection])
+                    send_next(connection)
+    return np.array(seconds)
+
+
+def is_whole(answer: bytes) -> bool:
+    """Say whether an answer has arrived to its end; it must be a 200."""
+    head, found, body = answer.partition(b"\r\n\r\n")
+    if not found:
+        assert answer, "the server closed the connection"
+        return False
+    assert head.startswith(b"HTTP/1.1 200 "), answer
+    return len(body) == int(head.lower().split(b"content-length: ", 1)[1].split(b"\r\n", 1)[0])
 
 
 def must_be_200(status: int, body: bytes) -> None:

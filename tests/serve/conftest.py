@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -77,6 +78,11 @@ class Live:
 
     def log(self):
         return self._talk.read_text(encoding="utf-8")
+
+    def events(self, name):
+        """The entries of the log about an event."""
+        lines = (line for line in self.log().splitlines() if line.startswith("{"))
+        return [entry for entry in map(json.loads, lines) if entry.get("event") == name]
 
     def version(self):
         return self.client.get("/v1/model").json()["model"]

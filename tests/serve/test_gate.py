@@ -12,6 +12,7 @@ from fastapi.testclient import TestClient
 
 from coldhash.errors import SettingError
 from coldhash.serve import Limits, create_app
+from coldhash.serve.log import to_stderr
 
 PERSON = {"age": 30, "gender": "female"}
 
@@ -169,6 +170,7 @@ def test_the_log_goes_to_stderr_as_lines_of_json(model, capfd):
     with TestClient(create_app(model)) as client:
         client.post("/v1/recommend", json={"user": PERSON})
         client.get("/nowhere")
+    to_stderr.flush(60)
     lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
     assert [(line["route"], line["status"]) for line in lines] == [
         ("/v1/recommend", 200),

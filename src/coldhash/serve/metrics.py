@@ -44,6 +44,7 @@ class Metrics:
             "coldhash_missing_groups", "Strangers without a group of features.", ["group"], **here
         )
         self.swaps = Counter("coldhash_model_swaps", "New model files.", ["result"], **here)
+        self.dropped = Counter("coldhash_log_dropped", "Lines the log had no room for.", **here)
         self.serving = Gauge(
             "coldhash_model_workers",
             "Workers that serve a version of the model.",

@@ -3,38 +3,32 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import logging
 import math
-import multiprocessing.connection
 import os
 import resource
 import signal
 import socket
 import sys
 import tempfile
-import threading
-from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from fastapi import FastAPI
 from uvicorn import Config, Server
-from uvicorn.supervisors import Multiprocess
 
 from coldhash import store
-from coldhash.errors import SettingError, SourceError
+from coldhash.errors import ColdhashError, SettingError, SourceError
 from coldhash.serve.app import create_app
 from coldhash.serve.limits import Limits
+from coldhash.serve.log import event, log_as_json, to_stderr
 from coldhash.serve.metrics import FOLDER
-from coldhash.serve.patience import Patient
+from coldhash.serve.patience import CLOSE, Patient
+from coldhash.serve.shelf import Shelf
+from coldhash.serve.supervisor import CANNOT_START, Channel, Supervisor
 
-SETTINGS = "COLDHASH_SERVE"  # the variable by which workers learn what to serve
-TOKEN = "COLDHASH_TOKEN"
 KEEP_ALIVE = 75  # seconds: longer than the usual proxy keeps an idle connection
-PATIENCE = 60  # seconds without a sign of life until a worker is replaced; starting takes a few
 GRACE = 5  # seconds beyond the time limit of requests until the server gives up on them
+MARGIN = 2  # seconds that a worker may take beyond these until it is killed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,82 +71,75 @@ def serve(serving: Serving) -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a model to look for
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection is an open file
-    with _listening(serving.host, serving.port) as listener, contextlib.suppress(KeyboardInterrupt):
+    with listen(serving.host, serving.port) as listener, contextlib.suppress(KeyboardInterrupt):
         if serving.workers == 1:
             app = create_app(serving.file, limits=serving.limits, token=serving.token)
-            _log_as_json()
             _tell(listener)
-            Server(_config(serving, app)).run([listener])
+            _run(app, serving, listener)
         else:
             _serve_by_workers(serving, listener)
 
 
-def worker_app() -> FastAPI:
-    """Make the app of one worker, by what the parent put into the environment."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    _log_as_json()
-    settings = json.loads(os.environ[SETTINGS])
-    limits = Limits(**settings["limits"])
-    return create_app(settings["file"], limits=limits, token=os.environ.get(TOKEN))
-
-
-def _end_with_parent() -> None:
-    """End when the parent is killed, which cannot tell: or the port would stay taken."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        multiprocessing.connection.wait([parent.sentinel])
-        os.kill(os.getpid(), signal.SIGTERM)
+def run_worker(serving: Serving, listener: socket.socket, channel: socket.socket) -> None:
+    """Serve as one of several workers: the file that the parent keeps open, then newer ones."""
+    parent = Channel(channel)
+    try:
+        shelf = Shelf.of(f"/dev/fd/{parent.file}", watch=serving.file)
+        app = create_app(shelf, limits=serving.limits, token=serving.token)
+    except ColdhashError as error:
+        to_stderr(event("worker cannot start", error=str(error)))
+        sys.exit(CANNOT_START)
+    os.close(parent.file)
+    parent.version = lambda: shelf.current.version
+    with contextlib.suppress(KeyboardInterrupt):
+        _run(app, serving, listener)
 
 
 def _serve_by_workers(serving: Serving, listener: socket.socket) -> None:
     store.read(serving.file)  # a bad file is told here, once, and not by every worker
-    settings = {"file": str(serving.file), "limits": asdict(serving.limits)}
     with tempfile.TemporaryDirectory(prefix="coldhash-metrics-") as folder:
-        os.environ |= {SETTINGS: json.dumps(settings), FOLDER: folder}
-        os.environ.pop(TOKEN, None)
-        if serving.token is not None:
-            os.environ[TOKEN] = serving.token
+        os.environ[FOLDER] = folder
         _tell(listener)
-        Workers(_config(serving, "coldhash.serve.server:worker_app"), sockets=[listener]).run()
+        Supervisor(
+            run_worker,
+            (serving,),
+            file=serving.file,
+            listener=listener,
+            n_workers=serving.workers,
+            stop_seconds=_grace(serving) + MARGIN,
+        ).run()
 
 
-class Workers(Multiprocess):
-    """Workers that are told of a new model, and whose figures are forgotten when they die."""
+class _Server(Server):
+    """uvicorn's server, whose last answers say that the connection is closed."""
 
-    def handle_hup(self) -> None:
-        """Pass SIGHUP on: a worker need not be restarted to serve another model."""
-        for process in self.processes:
-            if process.pid is not None and process.process.is_alive():
-                os.kill(process.pid, signal.SIGHUP)
-
-    def keep_subprocess_alive(self) -> None:
-        """Start another worker for one that died."""
-        from prometheus_client.multiprocess import mark_process_dead
-
-        before = {process.pid for process in self.processes}
-        super().keep_subprocess_alive()
-        for pid in before - {process.pid for process in self.processes}:
-            if pid is not None:
-                mark_process_dead(pid)  # type: ignore[no-untyped-call]
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.server_state.default_headers = [*self.server_state.default_headers, CLOSE]
+        await super().shutdown(sockets)
+        to_stderr.flush()  # here: the process ends by the signal itself
 
 
-def _config(serving: Serving, app: FastAPI | str) -> Config:
-    return Config(
+def _run(app: FastAPI, serving: Serving, listener: socket.socket) -> None:
+    log_as_json()
+    config = Config(
         app,
-        factory=isinstance(app, str),
         http=Patient,
-        workers=serving.workers,
         log_config=None,
         log_level="warning",
         access_log=False,  # the app writes its own, which holds nothing personal
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE,
-        timeout_worker_healthcheck=PATIENCE,
-        timeout_graceful_shutdown=math.ceil(serving.limits.timeout) + GRACE,
+        timeout_graceful_shutdown=_grace(serving),
     )
+    _Server(config).run([listener])
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def _grace(serving: Serving) -> int:
+    return math.ceil(serving.limits.timeout) + GRACE
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket whose connections send every answer at once."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family, backlog=2048)
@@ -161,7 +148,8 @@ def _listening(host: str, port: int) -> socket.socket:
             f"cannot listen on {host}, port {port}: {error.strerror or error}",
             hint="another --port, or --port 0 for any free one",
         ) from None
-    listener.set_inheritable(True)
+    # accepted sockets inherit it; asyncio does not set it on sockets made by create_server
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
 
 
@@ -169,22 +157,3 @@ def _tell(listener: socket.socket) -> None:
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     print(f"serving on http://{shown}:{port}", file=sys.stderr, flush=True)
-
-
-class _JsonLines(logging.Formatter):
-    """What uvicorn has to say, as a line of JSON; without tracebacks, which may hold requests."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        entry: dict[str, Any] = {"time": time, "event": "server", "message": record.getMessage()}
-        if record.exc_info and record.exc_info[0] is not None:
-            entry["error"] = record.exc_info[0].__name__
-        return json.dumps(entry)
-
-
-def _log_as_json() -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(_JsonLines())
-    logger = logging.getLogger("uvicorn")
-    logger.handlers = [handler]
-    logger.propagate = False

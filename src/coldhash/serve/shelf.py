@@ -65,13 +65,16 @@ class Shelf:
         self._lock = threading.Lock()
 
     @classmethod
-    def of(cls, source: Recommender | str | Path) -> Shelf:
-        """Take a model, or read one from a file; a bad file is an error here."""
+    def of(cls, source: Recommender | str | Path, watch: Path | None = None) -> Shelf:
+        """Take a model, or read one from a file; a bad file is an error here.
+
+        Newer files are looked for in the place of `source`, or in that of `watch`.
+        """
         if isinstance(source, Recommender):
             check_answers(source)
             return cls(made_ready(source, _digest(source)))
         served, stamp = _read(Path(source))
-        return cls(served, Path(source), stamp)
+        return cls(served, watch or Path(source), stamp)
 
     def refresh(self, force: bool = False) -> None:
         """Look at the file; if it is another one, serve it, or refuse it and keep what there is.

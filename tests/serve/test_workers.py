@@ -1,0 +1,112 @@
+"""Workers that are killed, stopped or left alone, beside good and damaged model files."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import httpx
+import pytest
+
+pytestmark = pytest.mark.slow
+
+STOP_SECONDS = 40  # TimeoutStopSec of the unit in docs/serving.md
+DYING = """
+import operator, sys, tempfile
+from pathlib import Path
+from coldhash.serve.server import listen
+from coldhash.serve.supervisor import Supervisor
+if __name__ == "__main__":
+    Supervisor(operator.eq, (), file=Path(sys.argv[1]), listener=listen("127.0.0.1", 0),
+               n_workers=1, stop_seconds=9).run()
+"""
+
+
+@pytest.fixture
+def served(model_files, tmp_path):
+    return shutil.copy(model_files["a"], tmp_path / "served.coldhash")
+
+
+@pytest.fixture
+def server(live, served):
+    """Two workers that both answer."""
+    server = live(served, "--workers", "2")
+    wait_for_two(server)
+    return server
+
+
+def wait_for_two(server):
+    server._until(lambda: "} 2.0" in fresh(server, "/metrics").text)
+
+
+def fresh(server, path):
+    """Ask over a new connection: one to a worker that was killed is of no use."""
+    return httpx.get(server.url + path, timeout=120)
+
+
+def pids(server, event="worker started"):
+    return [entry["pid"] for entry in server.events(event)]
+
+
+def test_a_stopped_worker_does_not_delay_the_end(server):
+    os.kill(pids(server)[0], signal.SIGSTOP)
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(STOP_SECONDS) == 0
+
+
+def test_replacements_serve_the_last_good_model(server, served, model_files, put_file, version_of):
+    put_file(model_files["b"], served)
+    server._until(lambda: served_by_all(server, version_of(model_files["b"])))
+    server.until_logged("model kept")
+    put_file(b"broken", served)
+    server._until(lambda: len(server.events("model refused")) == 2)
+    first = pids(server)
+    for pid in first:
+        os.kill(pid, signal.SIGKILL)
+    assert fresh(server, "/v1/model").json()["model"] == version_of(model_files["b"])
+    server._until(lambda: len(server.events("model refused")) == 4)
+    died = server.events("worker died")
+    assert {entry["pid"] for entry in died} == set(first)
+    assert {entry["signal"] for entry in died} == {"SIGKILL"}
+    put_file(model_files["a"], served)
+    server._until(lambda: served_by_all(server, version_of(model_files["a"])))
+
+
+def served_by_all(server, version):
+    wanted = f'version="{version}"}} 2.0'
+    return wanted in fresh(server, "/metrics").text
+
+
+def test_workers_end_with_their_parent(server):
+    server.process.kill()
+    server.process.wait()
+    while True:
+        try:
+            fresh(server, "/healthz")
+        except httpx.ConnectError:
+            break
+        except httpx.TransportError:
+            pass  # it was about to end
+
+
+def test_restarts_are_delayed_more_and_more(model_files, tmp_path):
+    script = tmp_path / "dying.py"
+    script.write_text(DYING)
+    with subprocess.Popen(
+        [sys.executable, script, model_files["a"]],
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)},
+    ) as process:
+        delays = []
+        while len(delays) < 4:
+            entry = json.loads(process.stderr.readline())
+            if entry["event"] == "worker died":
+                assert entry["exit_code"] == 0
+                delays.append(entry["restart_seconds"])
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    assert delays == [0, 0.5, 1, 2]
