@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import signal
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from coldhash import __version__
 from coldhash.recommend import Recommender
 from coldhash.serve import schemas
 from coldhash.serve.endpoints import Endpoints
-from coldhash.serve.gate import Gate, Log, to_stderr
+from coldhash.serve.gate import Gate, Log, checked_token, to_stderr
 from coldhash.serve.limits import Limits
 from coldhash.serve.metrics import Metrics
 from coldhash.serve.pool import Pool
@@ -52,13 +52,15 @@ def create_app(
     *,
     limits: Limits | None = None,
     token: str | None = None,
+    allowed_hosts: Iterable[str] | None = None,
     log: Log = to_stderr,
     watch_seconds: float = WATCH_SECONDS,
 ) -> FastAPI:
     """Serve a model, or a model file, which is watched: a new one in its place is served at once.
 
-    With a `token`, all requests need it but those for health and for the page. `log` takes an entry
-    for each request.
+    With a `token`, all requests need it but those for health and for the page. `allowed_hosts` are
+    the names in the header `Host`, without a port, under which the app answers; None allows all.
+    `log` takes an entry for each request.
 
     Examples
     --------
@@ -70,6 +72,7 @@ def create_app(
     >>> answer.status_code, len(answer.json()["items"])
     (200, 3)
     """
+    token = None if token is None else checked_token(token)
     shelf = Shelf.of(source)
     limits = limits or Limits()
     metrics, pool = Metrics(), Pool(limits.max_waiting)
@@ -88,7 +91,10 @@ def create_app(
     _add_page(app)
     for kind in (Refused, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, _refuse)
-    app.add_middleware(Gate, limits=limits, token=token, metrics=metrics, shelf=shelf, log=log)
+    app.add_middleware(
+        Gate, limits=limits, token=token, allowed_hosts=allowed_hosts, metrics=metrics,
+        shelf=shelf, log=log,
+    )  # fmt: skip
     return app
 
 

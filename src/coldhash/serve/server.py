@@ -26,12 +26,14 @@ from uvicorn.supervisors import Multiprocess
 from coldhash import store
 from coldhash.errors import SettingError, SourceError
 from coldhash.serve.app import create_app
+from coldhash.serve.gate import checked_token
 from coldhash.serve.limits import Limits
 from coldhash.serve.metrics import FOLDER
 from coldhash.serve.patience import Patient
 
 SETTINGS = "COLDHASH_SERVE"  # the variable by which workers learn what to serve
 TOKEN = "COLDHASH_TOKEN"
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 KEEP_ALIVE = 75  # seconds: longer than the usual proxy keeps an idle connection
 PATIENCE = 60  # seconds without a sign of life until a worker is replaced; starting takes a few
 GRACE = 5  # seconds beyond the time limit of requests until the server gives up on them
@@ -52,6 +54,7 @@ class Serving:
     port: int = 8000  # 0: any free one
     workers: int = 1
     token: str | None = field(default=None, repr=False)
+    allowed_hosts: tuple[str, ...] = ()  # beside those of loopback; see `hosts`
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
@@ -59,8 +62,21 @@ class Serving:
             raise SettingError(f"workers={self.workers}", hint="at least 1")
         if not 0 <= self.port <= 65535:
             raise SettingError(f"port={self.port}", hint="0 to 65535; 0 is any free one")
-        if self.token is not None and not self.token.isascii():
-            raise SettingError("the token holds more than ASCII", hint="letters and digits")
+        if self.token is not None:
+            checked_token(self.token)
+
+    @property
+    def hosts(self) -> tuple[str, ...] | None:
+        """The names in the header `Host` that are answered; None: all of them.
+
+        A page elsewhere can have its own name point to this machine (DNS rebinding) and read what a
+        server on loopback answers, unless that needs a token.
+        """
+        loopback = self.host in LOOPBACK or self.host.startswith("127.")
+        unlimited = not self.allowed_hosts and (self.token is not None or not loopback)
+        if unlimited or "*" in self.allowed_hosts:
+            return None
+        return (*LOOPBACK, "[::1]", self.host, *self.allowed_hosts)
 
 
 def serve(serving: Serving) -> None:
@@ -79,7 +95,12 @@ def serve(serving: Serving) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection is an open file
     with _listening(serving.host, serving.port) as listener, contextlib.suppress(KeyboardInterrupt):
         if serving.workers == 1:
-            app = create_app(serving.file, limits=serving.limits, token=serving.token)
+            app = create_app(
+                serving.file,
+                limits=serving.limits,
+                token=serving.token,
+                allowed_hosts=serving.hosts,
+            )
             _log_as_json()
             _tell(listener)
             Server(_config(serving, app)).run([listener])
@@ -93,7 +114,12 @@ def worker_app() -> FastAPI:
     _log_as_json()
     settings = json.loads(os.environ[SETTINGS])
     limits = Limits(**settings["limits"])
-    return create_app(settings["file"], limits=limits, token=os.environ.get(TOKEN))
+    return create_app(
+        settings["file"],
+        limits=limits,
+        token=os.environ.get(TOKEN),
+        allowed_hosts=settings["hosts"],
+    )
 
 
 def _end_with_parent() -> None:
@@ -106,7 +132,11 @@ def _end_with_parent() -> None:
 
 def _serve_by_workers(serving: Serving, listener: socket.socket) -> None:
     store.read(serving.file)  # a bad file is told here, once, and not by every worker
-    settings = {"file": str(serving.file), "limits": asdict(serving.limits)}
+    settings = {
+        "file": str(serving.file),
+        "limits": asdict(serving.limits),
+        "hosts": serving.hosts,
+    }
     with tempfile.TemporaryDirectory(prefix="coldhash-metrics-") as folder:
         os.environ |= {SETTINGS: json.dumps(settings), FOLDER: folder}
         os.environ.pop(TOKEN, None)
