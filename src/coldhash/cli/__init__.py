@@ -11,7 +11,7 @@ import io
 import sys
 
 from coldhash.cli import data, demo, evaluate, living, models, scale, serve, tune
-from coldhash.cli.app import app
+from coldhash.cli.app import app, printable
 from coldhash.errors import ColdhashError, reason_of
 
 __all__ = [
@@ -39,12 +39,12 @@ def main() -> None:
     try:
         app()
     except ColdhashError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {printable(str(error))}", file=sys.stderr)
         sys.exit(2)
     except OSError as error:
         if error.errno not in REFUSALS:
             raise
-        place = f" {error.filename}" if error.filename else ""
+        place = f" {printable(str(error.filename))}" if error.filename else ""
         hint = "make room, or name another folder"
         print(f"error: cannot write{place}: {reason_of(error)}; hint: {hint}", file=sys.stderr)
         sys.exit(2)
