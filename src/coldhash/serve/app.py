@@ -16,7 +16,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
-from starlette.responses import FileResponse, Response
+from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.staticfiles import StaticFiles
 from threadpoolctl import threadpool_limits
 
@@ -27,6 +27,7 @@ from coldhash.serve.endpoints import Endpoints
 from coldhash.serve.gate import Gate, Log, checked_token, to_stderr
 from coldhash.serve.limits import Limits
 from coldhash.serve.metrics import Metrics
+from coldhash.serve.openapi import document_of
 from coldhash.serve.pool import Pool
 from coldhash.serve.refused import Refused
 from coldhash.serve.shelf import Served, Shelf
@@ -86,6 +87,7 @@ def create_app(
         redirect_slashes=False,
         lifespan=partial(_lifespan, shelf, pool, watch_seconds),
     )
+    app.openapi = document_of(app, shelf, limits, token is not None)  # type: ignore[method-assign]
     app.router.route_class = _StrictJson
     _add_routes(app, Endpoints(limits, metrics, pool))
     _add_page(app)
@@ -167,8 +169,10 @@ class _StrictJson(APIRoute):
 
 def _add_routes(app: FastAPI, endpoints: Endpoints) -> None:
     errors: dict[int | str, dict[str, Any]] = {
-        status: {"model": schemas.Error} for status in (401, 404, 413, 422, 503, 504)
+        status: {"model": schemas.Error} for status in (401, 404, 413, 421, 422, 503, 504)
     }
+    error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    refusals = {status: {"content": error, "description": "Refused."} for status in errors}
     lines = {"application/x-ndjson": {"schema": {"type": "string"}}}
     batch = errors | {200: {"content": lines, "description": "An answer for each person."}}
     open_ = {"responses": {}, "tags": ["operation"]}
@@ -183,7 +187,8 @@ def _add_routes(app: FastAPI, endpoints: Endpoints) -> None:
         ("GET", "/v1/model", endpoints.model, schemas.Card, {}),
         ("GET", "/healthz", endpoints.alive, schemas.State, open_),
         ("GET", "/readyz", endpoints.ready, schemas.State, open_),
-        ("GET", "/metrics", endpoints.figures, None, {"response_class": Response}),
+        ("GET", "/metrics", endpoints.figures, None,
+         {"response_class": PlainTextResponse, "responses": refusals}),
     ]  # fmt: skip
     for method, path, endpoint, model, more in table:
         options = {"responses": errors, "response_model": model} | more

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import orjson
-from fastapi import Query, Request
+from fastapi import Path, Query, Request
 from starlette.responses import Response, StreamingResponse
 
 from coldhash.features.people import HISTORY
@@ -30,8 +30,6 @@ BLOCK_ITEMS = 2000  # ... and items: what a client does not read is kept in memo
 FEW = 32  # ratings or listed items up to which an answer takes a fraction of a millisecond
 SMALL = 100_000  # ... on a catalogue of up to so many codes
 SMALL_REAL = 2000  # ... or vectors
-
-HowManyItems = Annotated[int, Query(ge=1, description="How many items.")]
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,13 +117,16 @@ class Endpoints:
         items = [{"item_id": item_id, "title": title} for item_id, title in found]
         return as_json({"items": items, "model": served.version}, time.perf_counter() - start)
 
-    async def similar(self, request: Request, item_id: str, k: HowManyItems = 10) -> Response:
+    async def similar(
+        self,
+        request: Request,
+        item_id: Annotated[str, Path(min_length=1)],
+        k: Annotated[int, Query(ge=1, description="How many items.")] = 10,
+    ) -> Response:
         """Give the items most like one."""
         served: Served = request.scope[SERVED]
         if k > self.limits.max_k:
             raise _over("k", k, self.limits.max_k)
-        if not item_id:
-            raise Refused(404, "no item has an empty id", field="item_id")
         start = time.perf_counter()
         answer = await self.pool.run(answers.similar, served, item_id, k)
         return as_json(answer, time.perf_counter() - start)
