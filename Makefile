@@ -5,7 +5,7 @@ BIN := .venv/bin
 # two processes; the tests of a file stay together, because they share what was fitted for them
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: demo test test-fast coverage mutation check format docs bench soak fuzz audit sbom clean
+.PHONY: demo test test-fast test-openapi coverage mutation check format docs bench soak fuzz audit sbom clean
 
 demo: .venv/demo.done  ## fit on the embedded sample, judge it, open the page
 	$(BIN)/coldhash demo
@@ -15,6 +15,9 @@ test: .venv/dev.done  ## run all tests
 
 test-fast: .venv/dev.done  ## run the tests that take no more than a few seconds
 	$(PYTEST) -m "not slow"
+
+test-openapi: .venv/dev.done  ## 2,000 requests made up from /openapi.json, all checks of schemathesis
+	$(BIN)/python tests/serve/openapi.py
 
 # Lines of compiled kernels are seen where they run as plain Python: in tests that compare the two,
 # and in a run of some tests of the search with nothing compiled (all would take minutes). What

@@ -19,7 +19,7 @@ from coldhash import MFDCF, read
 CONFIG = Path(__file__).with_name("schemathesis.toml")
 TOKEN = "secret"  # so that what needs a token, and what does not, is checked as well
 # cases per operation and phase; in all about 2,000
-OPTIONS = ["--checks", "all", "--max-examples", "75", "--seed", "1", "--no-color"]
+OPTIONS = ["--checks", "all", "--max-examples", "110", "--seed", "1", "--no-color"]
 
 
 def main() -> int:

@@ -48,8 +48,10 @@ def _completed(
         options = schemas[name]["properties"]
         options["k"]["maximum"] = limits.max_k
         options["score"]["enum"] = ["real", "hamming"] if served.model.has_codes else ["real"]
-    for name in ("AskCode", "AskWhy"):
-        schemas[name]["properties"]["user"] = PERSON
+        for items in ("exclude", "candidates"):  # FastAPI turns the bounds of ids into floats
+            options[items]["anyOf"][0]["items"] = ID
+    schemas["AskCode"]["properties"]["user"] = PERSON
+    schemas["AskWhy"]["properties"] |= {"user": PERSON, "item_id": ID}
     _add_examples(schemas, served)
     (k,) = [
         each

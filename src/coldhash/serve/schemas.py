@@ -39,7 +39,7 @@ def _whole(value: Any) -> Any:
 ID: dict[str, Any] = {
     "anyOf": [
         {"type": "string", "minLength": 1},
-        {"type": "integer", "exclusiveMinimum": -(2**63), "exclusiveMaximum": 2**63},
+        {"type": "integer", "minimum": 1 - 2**63, "maximum": 2**63 - 1},
     ]
 }
 Id = Annotated[str, BeforeValidator(spelled), WithJsonSchema(ID)]
