@@ -6,7 +6,7 @@ BIN := .venv/bin
 PARALLEL := -n 2 --dist loadfile
 PYTEST := $(BIN)/python -m pytest $(PARALLEL)
 
-.PHONY: demo test test-fast test-cpus coverage mutation check format docs bench soak fuzz audit sbom clean
+.PHONY: demo test test-fast test-cpus test-openapi coverage mutation check format docs bench soak fuzz audit sbom clean
 
 demo: .venv/demo.done  ## fit on the embedded sample, judge it, open the page
 	$(BIN)/coldhash demo
@@ -19,6 +19,9 @@ test-fast: .venv/dev.done  ## run the tests that take no more than a few seconds
 
 test-cpus: .venv/dev.done  ## run them on the code paths of other processors, and in another locale
 	$(BIN)/python tests/processors.py $(PARALLEL) -m "not slow"
+
+test-openapi: .venv/dev.done  ## 2,000 requests made up from /openapi.json, all checks of schemathesis
+	$(BIN)/python tests/serve/openapi.py
 
 # Lines of compiled kernels are seen where they run as plain Python: in tests that compare the two,
 # and in a run of some tests of the search with nothing compiled (all would take minutes). What

@@ -142,7 +142,8 @@ def main() -> None:
         model = load(file)
         answers, ids = right_answers(model), list(model.item_ids)
         outcome, start = Outcome(), time.perf_counter()
-        with running(["-m", "coldhash", "serve", str(file), "--port", "0"]) as (process, port):
+        command = ["-m", "coldhash", "serve", str(file), "--port", "0", "--allowed-host", "x"]
+        with running(command) as (process, port):
             asyncio.run(storm(port, shots(n // 10, 1, answers, ids), outcome))
             before = resident(process.pid)
             asyncio.run(storm(port, shots(n - n // 10, 2, answers, ids), outcome))

@@ -137,3 +137,20 @@ def test_titles_of_any_type(model, titles):
         row = model.item_ids.row_of(item["item_id"])
         assert item["title"] == (str(row) if titles == list(range(120)) else None)
         assert client.get("/v1/items?search=1").json()["items"]
+
+
+def test_long_titles_are_cut_and_found_by_all_of_their_letters(model):
+    from dataclasses import replace
+
+    titles = [f"{row} {'é' * 100_000} end{row}." for row in range(len(model.item_ids))]
+    table = pa.table({"title": titles})
+    with TestClient(create_app(replace(model, item_table=table), log=lambda _: None)) as client:
+        answers = [
+            client.post("/v1/recommend", json={"user": {}, "k": 3}).json(),
+            client.get(f"/v1/items/{model.item_ids[0]}/similar").json(),
+            client.get("/v1/items?search=end7.").json(),
+        ]
+        for answer in answers:
+            assert all(len(item["title"]) <= 300 for item in answer["items"])
+            assert all(item["title"].endswith("é…") for item in answer["items"])
+        assert [item["title"][:2] for item in answers[-1]["items"]] == ["7 "]

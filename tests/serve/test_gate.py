@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from pathlib import Path
 
 import httpx
 import pytest
@@ -13,6 +14,7 @@ from fastapi.testclient import TestClient
 from coldhash.errors import SettingError
 from coldhash.serve import Limits, create_app
 from coldhash.serve.log import to_stderr
+from coldhash.serve.server import Serving
 
 PERSON = {"age": 30, "gender": "female"}
 
@@ -56,6 +58,50 @@ def test_with_the_token_all_is_open_and_health_always_is(guarded):
         assert guarded.get(path).status_code == 200
 
 
+@pytest.mark.parametrize("token", ["", " ", "\n", "é"])
+def test_a_token_that_cannot_work_is_refused(model, token):
+    with pytest.raises(SettingError, match="token"):
+        create_app(model, token=token)
+    with pytest.raises(SettingError, match="token"):
+        Serving(file=Path("m.coldhash"), token=token)
+
+
+def test_white_space_around_a_token_does_not_count(model):
+    with TestClient(create_app(model, token="secret\n", log=lambda _: None)) as client:
+        headers = {"Authorization": "Bearer secret"}
+        assert client.get("/v1/model", headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("localhost", 200), ("localhost:8000", 200), ("LOCALHOST:1", 200), ("127.0.0.1:80", 200),
+     ("[::1]:8000", 200), ("[::1]", 200), ("films.example", 200), ("evil.example", 421),
+     ("evil.example:8000", 421), ("localhost.evil.example", 421), ("localhost@evil", 421),
+     ("", 421), ("xlocalhost", 421), ("[::2]:8000", 421)],
+)  # fmt: skip
+def test_only_known_hosts_are_answered(model, host, status):
+    hosts = Serving(file=Path("m"), allowed_hosts=("Films.example",)).hosts
+    app = create_app(model, allowed_hosts=hosts, log=lambda _: None)
+    with TestClient(app) as client:
+        answer = client.get("/v1/model", headers={"Host": host})
+        assert answer.status_code == status
+        assert status == 200 or answer.json()["error"]["field"] == "host"
+        assert client.get("/healthz", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("settings", "limited"),
+    [({}, True), ({"host": "::1"}, True), ({"host": "127.0.0.9"}, True), ({"token": "x"}, False),
+     ({"host": "0.0.0.0"}, False), ({"allowed_hosts": ("*",)}, False),
+     ({"host": "0.0.0.0", "allowed_hosts": ("a.example",)}, True),
+     ({"token": "x", "allowed_hosts": ("a.example",)}, True)],
+)  # fmt: skip
+def test_hosts_are_limited_where_a_page_elsewhere_could_reach_the_server(settings, limited):
+    hosts = Serving(file=Path("m.coldhash"), **settings).hosts
+    assert (hosts is not None) == limited
+    assert hosts is None or {"localhost", *settings.get("allowed_hosts", ())} <= set(hosts)
+
+
 @pytest.mark.parametrize("path", ["/page/../v1/model", "/page/%2e%2e/v1/model"])
 def test_the_page_is_no_way_around_the_token(guarded, path):
     assert guarded.get(path).status_code in (401, 404)
@@ -63,7 +109,7 @@ def test_the_page_is_no_way_around_the_token(guarded, path):
 
 def test_a_request_that_takes_too_long_gets_a_504(model, log):
     people = [{"age": age % 90} for age in range(1000)]
-    limits = Limits(timeout=0.001)
+    limits = Limits(timeout=0.001, max_batch_items=100_000)
     with TestClient(create_app(model, limits=limits, log=log.append)) as client:
         answer = client.post("/v1/recommend/batch", json={"users": people, "k": 100})
         assert answer.status_code == 504
@@ -94,7 +140,9 @@ def test_a_body_that_never_comes_gets_a_504(model):
 
 @pytest.mark.slow
 def test_too_much_at_a_time_gets_a_503_and_the_rest_an_answer(model):
-    app = create_app(model, limits=Limits(max_waiting=2), log=lambda _: None)
+    app = create_app(
+        model, limits=Limits(max_waiting=2, max_batch_items=100_000), log=lambda _: None
+    )
     ask = {"users": [{"age": age % 90} for age in range(1000)], "k": 100}
 
     async def all_at_once():
@@ -216,7 +264,9 @@ def test_an_app_can_be_stopped_and_started_again(model):
             assert client.post("/v1/encode", json={"user": PERSON}).status_code == 200
 
 
-@pytest.mark.parametrize("setting", ["max_body", "max_k", "max_batch", "max_history", "timeout"])
+@pytest.mark.parametrize(
+    "setting", ["max_body", "max_k", "max_batch", "max_batch_items", "max_history", "timeout"]
+)
 def test_limits_are_more_than_nothing(setting):
     with pytest.raises(SettingError, match=setting):
         Limits(**{setting: 0})

@@ -79,7 +79,7 @@ def test_swaps_under_load_fail_and_mix_nothing(live, served, model_files, put_fi
 
 @pytest.mark.slow
 def test_a_stopping_server_finishes_what_it_began(live, served):
-    server = live(served)
+    server = live(served, "--max-batch-items", 120_000)
     # far more than the buffers of a connection hold: it cannot be done before it is read
     with server.client.stream("POST", "/v1/recommend/batch", json=SLOW, headers=AS_LINES) as answer:
         lines = answer.iter_lines()
@@ -154,6 +154,23 @@ def test_what_is_wrong_with_the_command_is_told(tmp_path, monkeypatch, served, a
             app(["serve", "--port", "0", *arguments], standalone_mode=False)
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("token", ["", "\n"])
+def test_an_empty_token_in_the_environment_is_refused(served, monkeypatch, token):
+    monkeypatch.setenv("COLDHASH_TOKEN", token)
+    with pytest.raises(ColdhashError, match="COLDHASH_TOKEN is empty"):
+        app(["serve", "--port", "0", str(served)], standalone_mode=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_hosts_and_a_token_with_a_newline_reach_the_server(live, served, workers):
+    options = ("--workers", workers, "--allowed-host", "films.example")
+    server = live(served, *options, COLDHASH_TOKEN="secret\n")
+    server.client.headers["Authorization"] = "Bearer secret"
+    for host, status in (("films.example", 200), ("evil.example", 421)):
+        assert server.client.get("/v1/model", headers={"Host": host}).status_code == status
 
 
 @pytest.mark.slow

@@ -9,10 +9,11 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 import httpx
+import pyarrow as pa
 import pytest
 
 from browsing import Visit, expect, needed, serving
-from coldhash import MFDCF, FeaturePlan, read
+from coldhash import MFDCF, FeaturePlan, Ids, read
 from coldhash.models import MODELS
 
 playwright_api = needed("playwright.sync_api")
@@ -293,3 +294,17 @@ def test_every_kind_of_field_has_its_control(visit, sample, tmp_path):
         expect(page.locator("#bars .value")).to_have_text(["0 %", "100 %"])
         one.do(lambda: page.get_by_role("button", name="Show me an example").click())
         expect(page.get_by_role("spinbutton", name="Age")).not_to_have_value("")
+
+
+def test_long_ids_and_titles_are_cut(sample, visit, tmp_path):
+    model = MFDCF(n_bits=64).fit(sample)
+    ids = Ids.of([f"{row}-{'x' * 100_000}" for row in range(len(model.item_ids))], "item")
+    titles = [None if row % 2 else f"{row} {'y' * 100_000}" for row in range(len(ids))]
+    replace(model, item_ids=ids, item_table=pa.table({"title": titles})).save(tmp_path / "m")
+    with serving(tmp_path / "m") as (url, _):
+        one = visit(url).open()
+        one.page.fill("#search", "1")
+        expect(one.page.locator("#found li").first).to_be_visible()
+        shown = one.texts(".title, .id, #news, #found li")
+    assert len(shown) > 20
+    assert max(map(len, shown)) < 5000

@@ -101,11 +101,11 @@ def ask_all_kinds_of_things(server):
     address = ("127.0.0.1", int(server.url.rsplit(":", 1)[1]))
     for raw in (
         f"GET /{c['path']} HTTP/9.9\r\n\r\n",
-        f"{c['value']} / HTTP/1.1\r\nhost: x\r\n\r\n",
+        f"{c['value']} / HTTP/1.1\r\nhost: localhost\r\n\r\n",
         f"GET / HTTP/1.1\r\n{c['head']} {c['value']}\r\n\r\n",
         f"GET / HTTP/1.1\r\nhost: {c['head']}\r\nupgrade: {c['value']}\r\n"
         "connection: upgrade\r\n\r\n",
-        f"POST /v1/encode HTTP/1.1\r\nhost: x\r\ncontent-length: 900\r\n\r\n{c['value']}",
+        f"POST /v1/encode HTTP/1.1\r\nhost: localhost\r\ncontent-length: 900\r\n\r\n{c['value']}",
     ):
         with socket.create_connection(address, 60) as connection:
             connection.sendall(raw.encode())

@@ -20,7 +20,7 @@ N_SHOTS = 600
 
 
 def test_hostile_requests_harm_nobody_and_good_ones_are_answered_right(live, model_files):
-    server, model = live(model_files["a"]), load(model_files["a"])
+    server, model = live(model_files["a"], "--allowed-host", "x"), load(model_files["a"])
     outcome, port = Outcome(), int(server.url.rsplit(":", 1)[1])
     asyncio.run(storm(port, shots(N_SHOTS, 0, right_answers(model), list(model.item_ids)), outcome))
     assert not outcome.bad

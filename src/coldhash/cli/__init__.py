@@ -13,7 +13,7 @@ import json
 import sys
 
 from coldhash.cli import data, demo, evaluate, living, models, scale, serve, tune
-from coldhash.cli.app import app
+from coldhash.cli.app import app, printable
 from coldhash.errors import ColdhashError
 from coldhash.files import DISK_HINT, reason_of
 
@@ -43,7 +43,7 @@ def main() -> None:
     try:
         app()
     except ColdhashError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {printable(str(error))}", file=sys.stderr)
         sys.exit(2)
     except MemoryError:
         hint = "fewer users or columns; mfdcf fits from disk (coldhash prepare)"
@@ -52,7 +52,7 @@ def main() -> None:
     except OSError as error:
         if error.errno not in REFUSALS:
             raise
-        place = f" {error.filename}" if error.filename else ""
+        place = f" {printable(str(error.filename))}" if error.filename else ""
         print(f"error: cannot write{place}: {reason_of(error)}; hint: {DISK_HINT}", file=sys.stderr)
         sys.exit(2)
 

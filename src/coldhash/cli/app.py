@@ -1,9 +1,11 @@
-"""The application, the options that several commands share, and how data is opened."""
+"""What commands share: the application, options, how data is opened, how text is printed."""
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,6 +22,10 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+
+# what a terminal obeys instead of showing: control characters, and those that reorder text
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+LONGEST = 200  # letters of an id or title in a table
 
 Name = Annotated[
     str | None,
@@ -54,6 +60,21 @@ def _root(
     if version:
         print(__version__)
         raise typer.Exit
+
+
+def printable(text: str) -> str:
+    """Escape control characters, which data may hold, as JSON does."""
+    return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def cell(text: str) -> str:
+    """Return a text as it is printed in a table: without control characters, and not too long."""
+    return printable(text if len(text) <= LONGEST else text[: LONGEST - 1] + "…")
+
+
+def print_json(document: Any) -> None:
+    """Print one JSON document; of control characters JSON itself escapes only some."""
+    print(printable(json.dumps(document, ensure_ascii=False)))
 
 
 def open_data(

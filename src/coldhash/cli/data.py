@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,7 +20,10 @@ from coldhash.cli.app import (
     RatingsFile,
     UsersFile,
     app,
+    cell,
     open_data,
+    print_json,
+    printable,
 )
 from coldhash.errors import SettingError
 
@@ -47,7 +49,10 @@ def describe(
         dataset, data, ratings, users, items, column, duplicates, plan, encoding, raw
     )
     facts = describe_data(opened)
-    print(json.dumps(facts, ensure_ascii=False) if as_json else in_words(facts))
+    if as_json:
+        print_json(facts)
+    else:
+        print(in_words(facts))
 
 
 @app.command()
@@ -91,7 +96,7 @@ def in_words(facts: dict[str, Any]) -> str:
     """Say what `describe` found, for people."""
     low, high = facts["scale"]
     lines = [
-        f"{facts['name']}",
+        cell(facts["name"]),
         f"  users    {facts['users']:>10,}  ({facts['users_described']:,} described, "
         f"{facts['users_with_ratings']:,} with ratings)",
         f"  items    {facts['items']:>10,}  ({facts['items_described']:,} listed, "
@@ -103,9 +108,12 @@ def in_words(facts: dict[str, Any]) -> str:
         for name, column in facts[f"{side}_columns"].items():
             distinct = "" if column["distinct"] is None else f", {column['distinct']:,} distinct"
             lines.append(
-                f"  {side} column {name}: {column['type']}{distinct}, {column['missing']:,} missing"
+                f"  {side} column {cell(name)}: {column['type']}{distinct},"
+                f" {column['missing']:,} missing"
             )
     for name, group in facts["groups"].items():
-        lines.append(f"  group {name}: {group['width']} wide, {group['users']:,} users have it")
-    lines += ["", "feature plan:", *("  " + line for line in facts["plan"].splitlines())]
+        lines.append(
+            f"  group {cell(name)}: {group['width']} wide, {group['users']:,} users have it"
+        )
+    lines += ["", "feature plan:", *("  " + printable(line) for line in facts["plan"].split("\n"))]
     return "\n".join(lines).rstrip()

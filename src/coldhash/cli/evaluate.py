@@ -24,6 +24,7 @@ from coldhash.cli.app import (
     UsersFile,
     app,
     open_data,
+    printable,
 )
 from coldhash.errors import SettingError
 
@@ -151,10 +152,10 @@ def _bar(title: str) -> Iterator[Callable[[int, int, str], None]]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeLeft())
     with Progress(*columns, console=Console(stderr=True)) as bars:
-        bar = bars.add_task(title, total=None)
+        bar = bars.add_task(printable(title), total=None)
 
         def tell(done: int, total: int, last: str) -> None:
-            told = f"{title}: {last}" if last else title
+            told = printable(f"{title}: {last}" if last else title)
             bars.update(bar, completed=done, total=total, description=told)
 
         yield tell

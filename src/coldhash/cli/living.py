@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from coldhash.cli.app import AsJson, app
+from coldhash.cli.app import AsJson, app, print_json
 from coldhash.cli.models import ModelFile, _lines
 from coldhash.errors import SettingError
 
@@ -56,7 +55,7 @@ def update(
     model.save(out)
     if as_json:
         changes = {name: change.as_dict() for name, change in steps.items()}
-        print(json.dumps({"file": str(out), "changes": changes}, ensure_ascii=False))
+        print_json({"file": str(out), "changes": changes})
         return
     for change in steps.values():
         print(change)

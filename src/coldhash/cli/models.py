@@ -23,7 +23,10 @@ from coldhash.cli.app import (
     RatingsFile,
     UsersFile,
     app,
+    cell,
     open_data,
+    print_json,
+    printable,
 )
 from coldhash.cli.batch import recommend_on
 from coldhash.cli.scale import DaskAddress, MemoryLimit, PartsFolder, open_parts, place_of_fit
@@ -91,7 +94,7 @@ def fit(
         fitted = chosen.fit(opened, seed=seed, callback=tell, **place)
         fitted.save(out)
     if fitted.report.get("warning"):
-        print(f"warning: {fitted.report['warning']}", file=sys.stderr)
+        print(f"warning: {printable(fitted.report['warning'])}", file=sys.stderr)
     print(json.dumps(_facts(fitted, out)) if as_json else out)
 
 
@@ -171,7 +174,7 @@ def similar(
     else:
         found = model.similar_users(user_id=user_id, k=k)
         rows = [{"user_id": row["item_id"], "score": row["score"]} for row in found]
-        print(json.dumps(rows) if as_json else "\n".join(row["user_id"] for row in rows))
+        print(json.dumps(rows) if as_json else "\n".join(cell(row["user_id"]) for row in rows))
 
 
 @app.command()
@@ -184,7 +187,8 @@ def inspect(file: ModelFile, as_json: AsJson = False) -> None:
         print(json.dumps(facts))
         return
     for name, value in facts.items():
-        print(f"{name}: {json.dumps(value, indent=2) if isinstance(value, dict) else value}")
+        text = json.dumps(value, indent=2) if isinstance(value, dict) else printable(str(value))
+        print(f"{name}: {text}")
 
 
 @app.command()
@@ -273,21 +277,20 @@ def _give(
         if as_json:
             told = isinstance(answer, Recommendations)
             more = {"fallback": answer.fallback.tolist()} if told else {}
-            print(json.dumps({"items": rows, **more}, ensure_ascii=False))
+            print_json({"items": rows, **more})
         else:
             for row in rows:
-                shown = row["title"] or row["item_id"]
-                print(
-                    f"{row['user_id']}\t{row['rank']}\t{row['item_id']}\t{row['score']:.4g}\t{shown}"
-                )
+                user, item = cell(row["user_id"]), cell(row["item_id"])
+                title = cell(row["title"] or row["item_id"])
+                print(f"{user}\t{row['rank']}\t{item}\t{row['score']:.4g}\t{title}")
 
 
 def _title(model: Recommender, item_id: str) -> str | None:
     table = model.item_table
     if table is None or "title" not in table.column_names:
         return None
-    title: str | None = table.column("title")[int(model.item_ids.row_of(item_id))].as_py()
-    return title
+    title = table.column("title")[int(model.item_ids.row_of(item_id))].as_py()
+    return None if title is None else str(title)
 
 
 def _write(tables: Iterable[pa.Table], out: Path) -> None:

@@ -14,7 +14,6 @@ from coldhash.cli.models import ModelFile
 from coldhash.errors import SettingError
 
 TOKEN = "COLDHASH_TOKEN"
-HERE = ("127.0.0.1", "::1", "localhost")
 
 
 @app.command()
@@ -27,16 +26,21 @@ def serve(
         Path | None,
         typer.Option(help=f"A file that holds the token requests need; or the variable {TOKEN}."),
     ] = None,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(help="A name in the header Host to answer under; * for any."),
+    ] = None,
     max_body: Annotated[int, typer.Option(help="Bytes of a request.")] = 1_000_000,
     max_k: Annotated[int, typer.Option(help="Items of an answer.")] = 1000,
     max_batch: Annotated[int, typer.Option(help="People of a request.")] = 1000,
+    max_batch_items: Annotated[int, typer.Option(help="People x k of a request.")] = 20_000,
     max_history: Annotated[int, typer.Option(help="Ratings of a person.")] = 1000,
     timeout: Annotated[float, typer.Option(help="Seconds for a request.")] = 30.0,
 ) -> None:
     """Serve a model over HTTP, with a page to try it; a new model file is picked up."""
     try:
         from coldhash.serve.limits import Limits
-        from coldhash.serve.server import Serving
+        from coldhash.serve.server import LOOPBACK, Serving
         from coldhash.serve.server import serve as run
     except ModuleNotFoundError as error:
         raise SettingError(
@@ -44,18 +48,26 @@ def serve(
         ) from None
 
     limits = Limits(
-        max_body=max_body, max_k=max_k, max_batch=max_batch, max_history=max_history,
-        timeout=timeout,
+        max_body=max_body, max_k=max_k, max_batch=max_batch, max_batch_items=max_batch_items,
+        max_history=max_history, timeout=timeout,
     )  # fmt: skip
     token = _token(token_file)
-    if token is None and host not in HERE:
+    if token is None and host not in LOOPBACK:
         print(f"warning: anybody who reaches {host} may ask; see --token-file", file=sys.stderr)
-    run(Serving(file=file, host=host, port=port, workers=workers, token=token, limits=limits))
+    run(
+        Serving(
+            file=file, host=host, port=port, workers=workers, token=token, limits=limits,
+            allowed_hosts=tuple(allowed_host or ()),
+        )
+    )  # fmt: skip
 
 
 def _token(file: Path | None) -> str | None:
     if file is None:
-        return os.environ.get(TOKEN) or None
+        token = os.environ.get(TOKEN)
+        if token is not None and not token.strip():
+            raise SettingError(f"{TOKEN} is empty", hint="unset it, or write the token into it")
+        return token
     try:
         token = file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:

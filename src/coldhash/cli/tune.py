@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coldhash.cli.app import AsJson, app
+from coldhash.cli.app import AsJson, app, print_json, printable
 from coldhash.errors import SettingError
 
 if TYPE_CHECKING:
@@ -55,7 +54,10 @@ def tune(
             bars.update(bar, completed=done, description=told)
 
         tuned = run_study(study, opened, out, minutes=minutes, progress=tell)
-    print(json.dumps(tuned.to_dict(), ensure_ascii=False) if as_json else tuned.to_markdown())
+    if as_json:
+        print_json(tuned.to_dict())
+    else:
+        print("\n".join(map(printable, tuned.to_markdown().split("\n"))))
 
 
 def _study(file: Path | None, model: str | None) -> Study:

@@ -15,6 +15,7 @@ from coldhash.ranking import best_items, distances_of, item_lists
 from coldhash.recommend import USER_ID, Score
 from coldhash.search.index import Lists
 from coldhash.serve.refused import Refused, blaming
+from coldhash.serve.schemas import spelled
 from coldhash.serve.shelf import Served
 
 RATED = "rated "  # how the library names what a rating contributes
@@ -73,7 +74,7 @@ def _who(
     if users is None:
         return encoded, names, seen
     given = (user.get(USER_ID) for user in users)
-    return encoded, [None if name is None else str(name) for name in given], seen
+    return encoded, [name if name in (None, "") else spelled(name) for name in given], seen
 
 
 def _filters(

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import signal
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -17,7 +17,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import FileResponse, Response
+from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 from threadpoolctl import threadpool_limits
@@ -26,10 +26,11 @@ from coldhash import __version__
 from coldhash.recommend import Recommender
 from coldhash.serve import schemas
 from coldhash.serve.endpoints import JSON, Endpoints
-from coldhash.serve.gate import Gate
+from coldhash.serve.gate import Gate, checked_token
 from coldhash.serve.limits import Limits
 from coldhash.serve.log import Log, event, to_stderr
 from coldhash.serve.metrics import Metrics
+from coldhash.serve.openapi import document_of
 from coldhash.serve.pool import Pool
 from coldhash.serve.refused import Refused
 from coldhash.serve.shelf import Served, Shelf
@@ -56,13 +57,15 @@ def create_app(
     *,
     limits: Limits | None = None,
     token: str | None = None,
+    allowed_hosts: Iterable[str] | None = None,
     log: Log = to_stderr,
     watch_seconds: float = WATCH_SECONDS,
 ) -> FastAPI:
     """Serve a model, or a model file, which is watched: a new one in its place is served at once.
 
-    With a `token`, all requests need it but those for health and for the page. `log` takes an entry
-    for each request.
+    With a `token`, all requests need it but those for health and for the page. `allowed_hosts` are
+    the names in the header `Host`, without a port, under which the app answers; None allows all.
+    `log` takes an entry for each request.
 
     Examples
     --------
@@ -74,6 +77,7 @@ def create_app(
     >>> answer.status_code, len(answer.json()["items"])
     (200, 3)
     """
+    token = None if token is None else checked_token(token)
     shelf = source if isinstance(source, Shelf) else Shelf.of(source)
     limits = limits or Limits()
     metrics, pool = Metrics(), Pool(limits.max_waiting)
@@ -87,6 +91,7 @@ def create_app(
         redirect_slashes=False,
         lifespan=partial(_lifespan, shelf, pool, watch_seconds),
     )
+    app.openapi = document_of(app, shelf, limits, token is not None)  # type: ignore[method-assign]
     app.router.route_class = _JsonRoute
     _add_routes(app, Endpoints(limits, metrics, pool))
     _add_page(app)
@@ -95,8 +100,9 @@ def create_app(
     routes = [each for each in app.routes if isinstance(each, _JsonRoute)]
     direct = {route.path: route for route in routes if route.body_field is not None}
     app.add_middleware(
-        Gate, direct=direct, limits=limits, token=token, metrics=metrics, shelf=shelf, log=log
-    )
+        Gate, direct=direct, limits=limits, token=token, allowed_hosts=allowed_hosts,
+        metrics=metrics, shelf=shelf, log=log,
+    )  # fmt: skip
     return app
 
 
@@ -190,8 +196,10 @@ class _JsonRoute(APIRoute):
 
 def _add_routes(app: FastAPI, endpoints: Endpoints) -> None:
     errors: dict[int | str, dict[str, Any]] = {
-        status: {"model": schemas.Error} for status in (401, 404, 413, 422, 503, 504)
+        status: {"model": schemas.Error} for status in (401, 404, 413, 421, 422, 503, 504)
     }
+    error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    refusals = {status: {"content": error, "description": "Refused."} for status in errors}
     lines = {"application/x-ndjson": {"schema": {"type": "string"}}}
     batch = errors | {200: {"content": lines, "description": "An answer for each person."}}
     open_ = {"responses": {}, "tags": ["operation"]}
@@ -206,7 +214,8 @@ def _add_routes(app: FastAPI, endpoints: Endpoints) -> None:
         ("GET", "/v1/model", endpoints.model, schemas.Card, {}),
         ("GET", "/healthz", endpoints.alive, schemas.State, open_),
         ("GET", "/readyz", endpoints.ready, schemas.State, open_),
-        ("GET", "/metrics", endpoints.figures, None, {"response_class": Response}),
+        ("GET", "/metrics", endpoints.figures, None,
+         {"response_class": PlainTextResponse, "responses": refusals}),
     ]  # fmt: skip
     for method, path, endpoint, model, more in table:
         options = {"responses": errors, "response_model": model} | more

@@ -12,6 +12,7 @@ from coldhash.items import IndexedItems, RealItems
 from coldhash.recommend import Recommender
 
 TITLE = "title"
+LONGEST = 300  # letters of a title that are sent; the search is in all of it
 LISTED = 200_000  # items up to which ids and titles are plain texts in memory, ready to be sent
 
 
@@ -74,6 +75,8 @@ class Catalogue:
 
     def _read(self, row: int) -> tuple[str, str | None]:
         title = None if self._titles is None else self._titles[row].as_py()
+        if title is not None and len(title) > LONGEST:
+            title = title[: LONGEST - 1] + "…"
         return self._model.item_ids[row], title
 
 

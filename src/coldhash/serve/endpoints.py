@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import orjson
-from fastapi import Query, Request
+from fastapi import Path, Query, Request
 from starlette.responses import Response, StreamingResponse
 
 from coldhash.features.people import HISTORY
@@ -25,12 +25,11 @@ from coldhash.serve.shelf import Served
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
-BLOCK = 64  # people answered at a time
+BLOCK = 64  # people of a batch that are answered at a time,
+BLOCK_ITEMS = 2000  # ... and items: what a client does not read is kept in memory
 FEW = 32  # ratings or listed items up to which an answer takes a fraction of a millisecond
 SMALL = 100_000  # ... on a catalogue of up to so many codes
 SMALL_REAL = 2000  # ... or vectors
-
-HowManyItems = Annotated[int, Query(ge=1, description="How many items.")]
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,16 +75,18 @@ class Endpoints:
         at = "users" if ask.users is not None else "user_ids"
         if len(people) > self.limits.max_batch:
             raise _over(at, len(people), self.limits.max_batch)
+        if len(people) * wish.k > self.limits.max_batch_items:
+            most = f"at most {self.limits.max_batch_items:,}: fewer people at a time, or a lower k"
+            message = f"{len(people):,} people x k={wish.k:,} is more than this server takes"
+            raise Refused(413, message, field=at, hint=most)
         if ask.users is not None:
             self._check(served, ask.users, (f"users.{place}" for place in range(len(people))))
         blocks = self._blocks(served, people, ask.users is not None, wish, at)
+        nobody: list[bytes] = []
+        first = await anext(blocks, nobody)  # what is wrong with the request is raised here
         if NDJSON in request.headers.get("accept", ""):
-            first = await anext(blocks, b"")  # what is wrong with the request shows here
-            return StreamingResponse(_chained(first, blocks), media_type=NDJSON)
-        start = time.perf_counter()
-        lines = b"".join([block async for block in blocks]).splitlines()
-        body = b'{"answers":[' + b",".join(lines) + b'],"model":"' + served.version.encode() + b'"}'
-        return Response(body, media_type=JSON, headers=_timing(time.perf_counter() - start))
+            return StreamingResponse(_as_lines(first, blocks), media_type=NDJSON)
+        return StreamingResponse(_as_document(first, blocks, served.version), media_type=JSON)
 
     async def encode(self, request: Request, ask: AskCode) -> Response:
         """Turn a person into a vector and a code."""
@@ -116,13 +117,16 @@ class Endpoints:
         items = [{"item_id": item_id, "title": title} for item_id, title in found]
         return as_json({"items": items, "model": served.version}, time.perf_counter() - start)
 
-    async def similar(self, request: Request, item_id: str, k: HowManyItems = 10) -> Response:
+    async def similar(
+        self,
+        request: Request,
+        item_id: Annotated[str, Path(min_length=1)],
+        k: Annotated[int, Query(ge=1, description="How many items.")] = 10,
+    ) -> Response:
         """Give the items most like one."""
         served: Served = request.scope[SERVED]
         if k > self.limits.max_k:
             raise _over("k", k, self.limits.max_k)
-        if not item_id:
-            raise Refused(404, "no item has an empty id", field="item_id")
         start = time.perf_counter()
         answer = await self.pool.run(answers.similar, served, item_id, k)
         return as_json(answer, time.perf_counter() - start)
@@ -164,15 +168,29 @@ class Endpoints:
 
     async def _blocks(
         self, served: Served, people: list[Any], strangers: bool, wish: Wish, at: str
-    ) -> AsyncIterator[bytes]:
-        """Answer some people at a time, as lines of JSON."""
-        for start in range(0, len(people), BLOCK):
-            some = people[start : start + BLOCK]
+    ) -> AsyncIterator[list[bytes]]:
+        """Answer some people at a time; the next ones when these have been sent."""
+        order, step = self.pool.arrival(), max(1, min(BLOCK, BLOCK_ITEMS // wish.k))
+        for start in range(0, len(people), step):
+            some = people[start : start + step]
             users, user_ids = (some, None) if strangers else (None, some)
-            found = await self.pool.run(answers.recommend, served, users, user_ids, wish, at)
-            if strangers:
-                self.metrics.count_answers(found)
-            yield b"".join(orjson.dumps(each) + b"\n" for each in found)
+            yield await self.pool.run_in_order(
+                order, start == 0, self._written, served, users, user_ids, wish, at
+            )
+
+    def _written(
+        self,
+        served: Served,
+        users: list[Any] | None,
+        user_ids: list[Any] | None,
+        wish: Wish,
+        at: str,
+    ) -> list[bytes]:
+        """Answer some people, and write the answers as JSON."""
+        found = answers.recommend(served, users, user_ids, wish, at)
+        if users is not None:
+            self.metrics.count_answers(found)
+        return [orjson.dumps(each) for each in found]
 
 
 def is_quick(served: Served, users: list[dict[str, Any]] | None, wish: Wish) -> bool:
@@ -198,7 +216,16 @@ def _over(field: str, given: int, most: int) -> Refused:
                    hint=f"at most {most:,}")  # fmt: skip
 
 
-async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    yield first
+async def _as_lines(first: list[bytes], rest: AsyncIterator[list[bytes]]) -> AsyncIterator[bytes]:
+    yield b"".join(each + b"\n" for each in first)
     async for block in rest:
-        yield block
+        yield b"".join(each + b"\n" for each in block)
+
+
+async def _as_document(
+    first: list[bytes], rest: AsyncIterator[list[bytes]], version: str
+) -> AsyncIterator[bytes]:
+    yield b'{"answers":[' + b",".join(first)
+    async for block in rest:
+        yield b"," + b",".join(block)
+    yield b'],"model":"' + version.encode() + b'"}'

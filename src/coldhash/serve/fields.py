@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -15,10 +15,12 @@ from coldhash.features.groups import FeatureEncoder
 from coldhash.features.people import HISTORY
 from coldhash.recommend import USER_ID
 from coldhash.serve.refused import Refused
+from coldhash.serve.schemas import spelled
 
 MAX_CHOICES = 200
 WIDE = 3.0  # deviations from the mean that a form offers
 LARGEST = float(np.finfo(np.float32).max)
+SPELLED = "^[ \\t\\r\\n]*([+-]?[0-9]{1,30}([.][0-9]{0,30})?)?[ \\t\\r\\n]*$"  # a number, or nothing
 
 Kind = Literal["category", "multi-label", "number", "text", "vector"]
 Scale = tuple[float, float]
@@ -47,6 +49,28 @@ class Field:
             "max": self.high,
             "length": self.length,
         }
+
+    def schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of what `check_person` takes."""
+        plain = ["string", "number", "boolean", "null"]
+        number = {"type": "number", "minimum": -LARGEST, "maximum": LARGEST}
+        empty = [{"const": ""}, {"type": "null"}]
+        if self.kind == "vector":
+            sizes = [{"maxItems": 0}, {"minItems": self.length, "maxItems": self.length}]
+            return {"anyOf": [{"type": "array", "items": number, "anyOf": sizes}, *empty]}
+        if self.kind == "number":
+            return {"anyOf": [number, {"type": "string", "pattern": SPELLED}, {"type": "null"}]}
+        if self.kind == "multi-label":
+            return {"anyOf": [{"type": plain}, {"type": "array", "items": {"type": plain}}]}
+        return {"type": plain}
+
+    def example(self) -> Any:
+        """Return a value that is neither missing nor unusual."""
+        if self.kind == "vector":
+            return [0.0] * (self.length or 0)
+        if self.kind == "number":
+            return round(((self.low or 0) + (self.high or 0)) / 2)
+        return self.choices[0] if self.choices else "some words"
 
 
 def fields_of(features: FeatureEncoder) -> dict[str, Field]:
@@ -88,8 +112,11 @@ def check_person(
         elif name != USER_ID:
             known = ", ".join([*fields, HISTORY])
             raise _wrong(f"{at}.{name}", "the model knows no such field", f"one of {known}")
-        elif not isinstance(value, str | int | None):
-            raise _wrong(f"{at}.{name}", "no id", "a text or a whole number")
+        elif value not in (None, ""):
+            try:
+                spelled(value)
+            except ValueError as error:
+                raise _wrong(f"{at}.{name}", str(error), "leave it out") from None
 
 
 def _check_value(value: Any, field: Field, at: str) -> None:
@@ -131,13 +158,8 @@ def _is_number(value: Any) -> bool:
 
 
 def _spells_number(value: Any) -> bool:
-    """Whether a text is a number, or empty; `nan` is one that is unknown."""
-    if not isinstance(value, str):
-        return False
-    try:
-        return not value.strip() or not math.isinf(float(value))
-    except ValueError:
-        return False
+    """Whether a text is a number in decimals, or empty."""
+    return isinstance(value, str) and re.search(SPELLED, value) is not None
 
 
 def _wrong(field: str, message: str, hint: str) -> Refused:

@@ -1,4 +1,4 @@
-"""What every request passes: request id, token, body limit, time limit, metrics, log.
+"""What every request passes: request id, host, token, body and time limits, metrics, log.
 
 Written against ASGI itself: a middleware class of the framework would cost more than an answer.
 """
@@ -11,24 +11,38 @@ import os
 import re
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from coldhash.errors import SettingError
 from coldhash.serve.limits import Limits
 from coldhash.serve.log import Log, now
 from coldhash.serve.metrics import Metrics
 from coldhash.serve.refused import Refused
 from coldhash.serve.shelf import Shelf
 
-OPEN = ("/healthz", "/readyz", "/")  # without a token; and the files of the page
+HEALTH = ("/healthz", "/readyz")  # under any host
+OPEN = (*HEALTH, "/")  # without a token; and the files of the page
 PAGE = "/page/"
 SANE_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 METHODS = ("GET", "POST", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE")
 SERVED = "coldhash.served"  # where a request finds its model
 TOO_LARGE = "the body is larger than this server takes"
+
+PORT = re.compile(r":\d*\Z")
+
+
+def checked_token(token: str) -> str:
+    """Return a token without the white space around it; a token that cannot work is an error."""
+    token = token.strip()
+    if not token:
+        raise SettingError("the token is empty", hint="set one, or none at all")
+    if not token.isascii():
+        raise SettingError("the token holds more than ASCII", hint="letters and digits")
+    return token
 
 
 class Gate:
@@ -41,6 +55,7 @@ class Gate:
         direct: Mapping[str, Route],
         limits: Limits,
         token: str | None,
+        allowed_hosts: Iterable[str] | None,
         metrics: Metrics,
         shelf: Shelf,
         log: Log,
@@ -49,6 +64,7 @@ class Gate:
         self._direct = direct
         self._limits = limits
         self._token = None if token is None else token.encode()
+        self._hosts = None if allowed_hosts is None else {host.lower() for host in allowed_hosts}
         self._metrics = metrics
         self._shelf = shelf
         self._log = log
@@ -98,6 +114,11 @@ class Gate:
             await reply.refuse(Refused(504, message, hint="ask for less at a time"))
 
     def _refusal(self, path: str, headers: dict[bytes, bytes]) -> Refused | None:
+        if self._hosts is not None and path not in HEALTH and b"host" in headers:
+            host = PORT.sub("", headers[b"host"].decode("latin-1").lower())
+            if host not in self._hosts:
+                return Refused(421, "this server is not known under that host", field="host",
+                               hint="start it with --allowed-host HOST")  # fmt: skip
         if self._token is not None and path not in OPEN and not path.startswith(PAGE):
             scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
             fits = hmac.compare_digest(given.strip(), self._token)

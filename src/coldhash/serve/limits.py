@@ -20,6 +20,7 @@ class Limits:
     max_body: int = 1_000_000  # bytes
     max_k: int = 1000
     max_batch: int = 1000  # people in one request
+    max_batch_items: int = 20_000  # people x k of one request
     max_history: int = 1000  # ratings of one person
     max_waiting: int = 256  # requests in line for a thread
     timeout: float = 30.0  # seconds, reading the request and sending the answer included

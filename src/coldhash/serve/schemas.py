@@ -1,7 +1,8 @@
 """What requests must look like, and what answers do look like.
 
-Answers are written without going through these types: they are here for the OpenAPI document, and
-a test holds the answers against it.
+`openapi` adds what depends on the limits of the server and on the model. Answers are written
+without going through these types: they are here for the OpenAPI document, and a test holds the
+answers against it.
 """
 
 from __future__ import annotations
@@ -17,37 +18,37 @@ from pydantic import (
     StrictInt,
     WithJsonSchema,
 )
-from pydantic.config import JsonDict
 
 
-def _spelled(value: Any) -> str:
-    if isinstance(value, str | int) and not isinstance(value, bool) and value != "":
-        return str(value)
-    raise ValueError("an id is a text that is not empty, or a whole number")
+def spelled(value: Any) -> str:
+    """Return an id as a text."""
+    whole = _whole(value)
+    if isinstance(whole, int) and not isinstance(whole, bool) and -(2**63) < whole < 2**63:
+        return str(whole)
+    if isinstance(value, str) and value:
+        return value
+    raise ValueError("an id is a text that is not empty, or a whole number of 64 bits")
+
+
+def _whole(value: Any) -> Any:
+    """Return a whole number as an int: in JSON, 1.0 is 1."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 # one type, not a union of two: an error then names the field alone
-Id = Annotated[
-    str,
-    BeforeValidator(_spelled),
-    WithJsonSchema({"anyOf": [{"type": "string", "minLength": 1}, {"type": "integer"}]}),
-]
-HowMany = Annotated[StrictInt, Field(ge=1, description="How many items; the server has a limit.")]
-SOMEBODY: JsonDict = {"age": 25, "gender": "female"}
-Person = Annotated[
-    dict[str, Any],
-    Field(
-        description="Fields of GET /v1/model, each of which may be missing or null, and `history`: "
-        "item id -> rating.",
-        examples=[SOMEBODY],
-    ),
-]
+ID: dict[str, Any] = {
+    "anyOf": [
+        {"type": "string", "minLength": 1},
+        {"type": "integer", "minimum": 1 - 2**63, "maximum": 2**63 - 1},
+    ]
+}
+Id = Annotated[str, BeforeValidator(spelled), WithJsonSchema(ID)]
+HowMany = Annotated[StrictInt, Field(ge=1, description="How many items."), BeforeValidator(_whole)]
+Person = dict[str, Any]
 
 
 class _Ask(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{"user": SOMEBODY, "k": 3}]}
-    )
+    model_config = ConfigDict(extra="forbid")
 
 
 class _Options(_Ask):
@@ -68,7 +69,6 @@ class Ask(_Options):
 class AskMany(_Options):
     """For whom to recommend: strangers, or users from the training data."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"users": [SOMEBODY, {}], "k": 3}]})
     users: list[Person] | None = None
     user_ids: list[Id] | None = None
 
@@ -76,14 +76,12 @@ class AskMany(_Options):
 class AskCode(_Ask):
     """Whom to encode."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"user": SOMEBODY}]})
     user: Person
 
 
 class AskWhy(_Ask):
     """Whom and which item to explain."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"user": SOMEBODY, "item_id": "1"}]})
     user: Person
     item_id: Id
 

@@ -19,6 +19,7 @@ from uvicorn import Config, Server
 from coldhash import store
 from coldhash.errors import ColdhashError, SettingError, SourceError
 from coldhash.serve.app import create_app
+from coldhash.serve.gate import checked_token
 from coldhash.serve.limits import Limits
 from coldhash.serve.log import event, log_as_json, to_stderr
 from coldhash.serve.metrics import FOLDER
@@ -26,6 +27,7 @@ from coldhash.serve.patience import CLOSE, Patient
 from coldhash.serve.shelf import Shelf
 from coldhash.serve.supervisor import CANNOT_START, Channel, Supervisor
 
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 KEEP_ALIVE = 75  # seconds: longer than the usual proxy keeps an idle connection
 GRACE = 5  # seconds beyond the time limit of requests until the server gives up on them
 MARGIN = 2  # seconds that a worker may take beyond these until it is killed
@@ -46,6 +48,7 @@ class Serving:
     port: int = 8000  # 0: any free one
     workers: int = 1
     token: str | None = field(default=None, repr=False)
+    allowed_hosts: tuple[str, ...] = ()  # beside those of loopback; see `hosts`
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
@@ -53,8 +56,21 @@ class Serving:
             raise SettingError(f"workers={self.workers}", hint="at least 1")
         if not 0 <= self.port <= 65535:
             raise SettingError(f"port={self.port}", hint="0 to 65535; 0 is any free one")
-        if self.token is not None and not self.token.isascii():
-            raise SettingError("the token holds more than ASCII", hint="letters and digits")
+        if self.token is not None:
+            checked_token(self.token)
+
+    @property
+    def hosts(self) -> tuple[str, ...] | None:
+        """The names in the header `Host` that are answered; None: all of them.
+
+        A page elsewhere can have its own name point to this machine (DNS rebinding) and read what a
+        server on loopback answers, unless that needs a token.
+        """
+        loopback = self.host in LOOPBACK or self.host.startswith("127.")
+        unlimited = not self.allowed_hosts and (self.token is not None or not loopback)
+        if unlimited or "*" in self.allowed_hosts:
+            return None
+        return (*LOOPBACK, "[::1]", self.host, *self.allowed_hosts)
 
 
 def serve(serving: Serving) -> None:
@@ -73,7 +89,12 @@ def serve(serving: Serving) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection is an open file
     with listen(serving.host, serving.port) as listener, contextlib.suppress(KeyboardInterrupt):
         if serving.workers == 1:
-            app = create_app(serving.file, limits=serving.limits, token=serving.token)
+            app = create_app(
+                serving.file,
+                limits=serving.limits,
+                token=serving.token,
+                allowed_hosts=serving.hosts,
+            )
             _tell(listener)
             _run(app, serving, listener)
         else:
@@ -85,7 +106,9 @@ def run_worker(serving: Serving, listener: socket.socket, channel: socket.socket
     parent = Channel(channel)
     try:
         shelf = Shelf.of(f"/dev/fd/{parent.file}", watch=serving.file)
-        app = create_app(shelf, limits=serving.limits, token=serving.token)
+        app = create_app(
+            shelf, limits=serving.limits, token=serving.token, allowed_hosts=serving.hosts
+        )
     except ColdhashError as error:
         to_stderr(event("worker cannot start", error=str(error)))
         sys.exit(CANNOT_START)

@@ -1,6 +1,6 @@
 // The page: from what somebody says to what the service answers, at once.
 
-import { byId, inWords, plural } from "./dom.js";
+import { byId, inWords, plural, short } from "./dom.js";
 import { clearWrong, showFields, showRated, showWeights, showWrong } from "./form.js";
 import { asFragment, asRequest, fromFragment, nobody, somebody } from "./person.js";
 import { explainOpened, showCode, showLists } from "./results.js";
@@ -91,7 +91,7 @@ function show({ content, took, roundTrip }) {
   page.answer = content;
   const first = content.items[0];
   byId("news").textContent =
-    [`First for you: ${first ? (first.title ?? first.item_id) : "nothing"}.`, difference, bits].join(" ");
+    [`First for you: ${first ? short(first.title ?? first.item_id) : "nothing"}.`, difference, bits].join(" ");
   const server = took === null ? "" : `The server took ${took.toFixed(took < 10 ? 1 : 0)} ms, `;
   byId("timing").textContent = `${server}there and back ${Math.round(roundTrip)} ms.`;
 }

@@ -2,6 +2,12 @@
 
 export const byId = (id) => document.getElementById(id);
 
+const LONGEST = 1000; // letters of one text: layout of far longer ones hangs the browser
+
+/** A text, cut if it is too long to be read. */
+export const short = (text) =>
+  text.length > LONGEST ? `${[...text.slice(0, 2 * LONGEST)].slice(0, LONGEST - 1).join("")}…` : text;
+
 /** Make an element; a value of false, null or undefined leaves the attribute out. */
 export function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
@@ -9,7 +15,7 @@ export function make(tag, attributes = {}, ...children) {
     if (value === true) element.setAttribute(name, "");
     else if (value !== false && value != null) element.setAttribute(name, value);
   }
-  element.append(...children);
+  element.append(...children.map((child) => (typeof child === "string" ? short(child) : child)));
   return element;
 }
 
@@ -27,7 +33,7 @@ export function bar(label, share, written, kind = "") {
 
 /** "age_group" -> "Age group". */
 export function inWords(name) {
-  const words = name.replaceAll(/[_\s]+/g, " ").trim();
+  const words = short(name).replaceAll(/[_\s]+/g, " ").trim();
   return words.charAt(0).toUpperCase() + words.slice(1);
 }
 

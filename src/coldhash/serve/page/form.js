@@ -1,6 +1,6 @@
 // The form: fields as the model names them, and the rated items.
 
-import { bar, byId, inWords, make } from "./dom.js";
+import { bar, byId, inWords, make, short } from "./dom.js";
 
 const wrongId = (name) => `wrong-${name}`;
 
@@ -79,7 +79,7 @@ function checkboxes(field, known, told, wrong) {
 /** Put the rated items on the page; `titles` knows the names of some. */
 export function showRated(card, person, titles, changed) {
   const rows = [...person.rated].map(([itemId, rating]) => {
-    const title = titles.get(itemId) ?? itemId;
+    const title = short(titles.get(itemId) ?? itemId);
     const remove = make("button", { type: "button", "aria-label": `Remove ${title}` }, "×");
     remove.addEventListener("click", () => {
       person.rated.delete(itemId);

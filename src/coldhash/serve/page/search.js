@@ -1,6 +1,6 @@
 // The search box: a combobox. Arrow keys choose, Enter adds, Escape closes.
 
-import { byId, make } from "./dom.js";
+import { byId, make, short } from "./dom.js";
 import { debounced, latest } from "./server.js";
 
 const LIMIT = 8;
@@ -24,7 +24,7 @@ export function searchBox({ isRated, add, failed }) {
   const choose = (item) => {
     close();
     input.value = "";
-    note.textContent = `${item.title ?? item.item_id} added; say how you like it.`;
+    note.textContent = `${short(item.title ?? item.item_id)} added; say how you like it.`;
     add(item);
   };
 

@@ -1,0 +1,168 @@
+"""Batches: bounded, streamed as fast as the client reads, and finished in order of arrival."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+
+import pytest
+from fastapi.testclient import TestClient
+
+from coldhash.serve import Limits, create_app
+from coldhash.serve.pool import Pool
+
+BATCH = "/v1/recommend/batch"
+LARGE = {"users": [{"age": age % 90} for age in range(1000)], "k": 20}
+
+
+def scope(path, accept):
+    headers = [(b"content-type", b"application/json"), (b"accept", accept.encode())]
+    return {
+        "type": "http", "method": "POST" if path == BATCH else "GET", "path": path,
+        "raw_path": path.encode(), "query_string": b"", "headers": headers, "root_path": "",
+        "http_version": "1.1", "scheme": "http", "server": ("x", 80), "client": ("y", 1),
+    }  # fmt: skip
+
+
+async def ask(app, path, send, body=None, accept="*/*"):
+    """Send a request to an app, and stay connected."""
+    left = [{"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}]
+
+    async def receive():
+        if not left:
+            await asyncio.Event().wait()
+        return left.pop()
+
+    await app(scope(path, accept), receive, send)
+
+
+async def strangers(app):
+    """Return how many people have been answered."""
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    await ask(app, "/metrics", send)
+    lines = sent[1]["body"].decode().splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith("coldhash_strangers_t"))
+
+
+@pytest.mark.parametrize("accept", ["application/json", "application/x-ndjson"])
+def test_what_is_not_read_is_not_computed(model, accept):
+    app = create_app(model, log=lambda _: None)
+    sent = []
+
+    async def scenario():
+        stuck, go = asyncio.Event(), asyncio.Event()
+
+        async def send(message):
+            sent.append(message)
+            if len(sent) == 2:  # the first part of the body
+                stuck.set()
+                await go.wait()
+
+        asking = asyncio.create_task(ask(app, BATCH, send, LARGE, accept))
+        await stuck.wait()
+        for _ in range(20):  # whatever else could be done is done
+            held_back = await strangers(app)
+        go.set()
+        await asking
+        return held_back, await strangers(app)
+
+    held_back, at_the_end = asyncio.run(scenario())
+    assert held_back <= 100
+    assert at_the_end == 1000
+    body = b"".join(message["body"] for message in sent[1:])
+    lines = body.splitlines() if "ndjson" in accept else json.loads(body)["answers"]
+    assert len(lines) == 1000
+    assert max(len(message["body"]) for message in sent[1:]) < len(body) / 5
+
+
+def test_a_batch_that_is_not_read_ends_at_the_time_limit(model, log):
+    app = create_app(model, limits=Limits(timeout=1), log=log.append)
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+        if len(sent) > 1:
+            await asyncio.Event().wait()
+
+    asyncio.run(ask(app, BATCH, send, LARGE))
+    assert len(sent) == 2
+    assert sent[1]["more_body"]  # no end was sent, so the client sees that it is not whole
+    assert log[-1]["route"] == BATCH
+
+
+@pytest.mark.parametrize(("n_people", "k", "status"), [(20, 10, 200), (20, 11, 413), (11, 20, 413)])
+@pytest.mark.parametrize("at", ["users", "user_ids"])
+def test_people_times_k_is_limited(model, n_people, k, status, at):
+    app = create_app(model, limits=Limits(max_batch_items=200), log=lambda _: None)
+    people = [{}] * n_people if at == "users" else list(model.user_ids)[:n_people]
+    with TestClient(app) as client:
+        answer = client.post(BATCH, json={at: people, "k": k})
+    assert answer.status_code == status
+    if status == 413:
+        assert answer.json()["error"]["field"] == at
+        assert "200" in answer.json()["error"]["hint"]
+
+
+def test_a_default_answer_is_limited(client):
+    assert client.post(BATCH, json={"users": [{}] * 1000, "k": 21}).status_code == 413
+    assert client.post(BATCH, json={"users": [{}] * 1000, "k": 20}).status_code == 200
+
+
+@pytest.fixture
+def pool(monkeypatch):
+    """A pool of one thread, so that the order of the work can be seen."""
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    made = Pool(max_waiting=20)
+    yield made
+    made.close()
+
+
+def test_single_requests_come_first_then_batches_in_order(pool):
+    done, go = [], threading.Event()
+
+    async def batch(name):
+        order = pool.arrival()
+        for block in range(3):
+            await pool.run_in_order(order, block == 0, done.append, name)
+
+    async def scenario():
+        holding = asyncio.create_task(pool.run(go.wait))
+        await asyncio.sleep(0)
+        batches = [asyncio.create_task(batch(name)) for name in "abc"]
+        await asyncio.sleep(0)
+        single = asyncio.create_task(pool.run(done.append, "single"))
+        given_up = asyncio.create_task(pool.run(done.append, "given up"))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        await asyncio.sleep(0)
+        go.set()
+        await asyncio.gather(holding, single, *batches)
+
+    asyncio.run(scenario())
+    assert done[0] == "single"
+    assert sorted(done[1:]) == list("aaabbbccc")
+    last = [len(done) - done[::-1].index(name) for name in "abc"]
+    assert last == sorted(last)
+    assert done.index("c") > len(done) - done[::-1].index("a") - 1
+
+
+def test_a_batch_that_has_begun_is_not_refused(pool):
+    done, go = [], threading.Event()
+
+    async def scenario():
+        tasks = [asyncio.create_task(pool.run(go.wait)) for _ in range(20)]
+        await asyncio.sleep(0)
+        with pytest.raises(Exception, match="too much"):
+            await pool.run(done.append, 1)
+        tasks.append(asyncio.create_task(pool.run_in_order(1, False, done.append, 2)))
+        await asyncio.sleep(0)
+        go.set()
+        await asyncio.gather(*tasks)
+
+    asyncio.run(scenario())
+    assert done == [2]
