@@ -32,7 +32,7 @@ coverage: .venv/dev.done  ## which lines the tests run; fails below 95%
 	$(BIN)/coverage run -m pytest -n 2 --dist loadfile --ignore tests/serve/test_private.py
 	NUMBA_CACHE_DIR=build/coverage/numba $(BIN)/coverage run -m pytest $(SCAN)
 	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest $(SCAN)
-	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest -m "not compiled" tests/test_products.py tests/models/test_descent.py
+	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest -m "not compiled" tests/arrays/test_products.py tests/mfdcf/test_items.py
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 

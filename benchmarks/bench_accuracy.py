@@ -21,12 +21,12 @@ from rivals import (
 from table import Row, finish, options
 
 from coldhash import Dataset, read, split_cold_users
+from coldhash.baselines.popularity import Popularity
+from coldhash.baselines.ridge import Ridge
 from coldhash.errors import CodeCollapse
 from coldhash.evaluate.metrics import accuracy_at
 from coldhash.evaluate.protocol import Trial, make_trial, rank, scorer
-from coldhash.models.mfdcf import MFDCF
-from coldhash.models.popularity import Popularity
-from coldhash.models.ridge import Ridge
+from coldhash.mfdcf.model import MFDCF
 
 
 class Scores:

@@ -11,7 +11,7 @@ from table import Row, best_times, finish, options
 
 from coldhash import Dataset, read, split_cold_users
 from coldhash.evaluate.protocol import make_trial, rank
-from coldhash.models.mfdcf import MFDCF
+from coldhash.mfdcf.model import MFDCF
 
 
 def beside_als(train: Dataset, repeats: int) -> Row:

@@ -32,11 +32,12 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from table import Row, finish, parser
 
-from coldhash import load, read, store
+from coldhash import load, read
 from coldhash.cli import app
 from coldhash.errors import ColdhashError
-from coldhash.evaluate.journal import Journal
-from coldhash.evaluate.running import _data
+from coldhash.lab.results_log import Journal
+from coldhash.lab.running import _data
+from coldhash.recommender import model_file
 from coldhash.scale.prepared import Prepared
 
 KILLS, QUICK_KILLS = 50, 3  # of each job
@@ -97,7 +98,7 @@ def make_world(folder: Path) -> None:
 
 def warm_up(world: Path) -> None:
     """Do here, once, what every process does before its work; nothing that starts threads."""
-    for module in ("duckdb", "rich.progress", "coldhash.models", "coldhash.scale.prepare"):
+    for module in ("duckdb", "rich.progress", "coldhash.registry", "coldhash.scale.prepare"):
         import_module(module)
     load(world / "old").recommend({"age": 30}, k=1, threads=1)
     _data("sample", None)
@@ -109,7 +110,7 @@ def fit_of(world: Path) -> list[object]:
 
 def model_facts(path: Path) -> Result:
     """Give all that a model file holds, without times."""
-    facts, tensors = store.read(path)
+    facts, tensors = model_file.read(path)
     return {"facts": timeless(facts)} | {name: each.tobytes() for name, each in tensors.items()}
 
 
@@ -202,7 +203,7 @@ def from_disk(world: Path) -> Job:
             Prepared.open(folder / "parts")
         for path in (folder / "m.work" / "checkpoint", folder / "m"):
             if path.exists():
-                store.read(path)
+                model_file.read(path)
 
     def result(folder: Path) -> Result:
         load(folder / "m")

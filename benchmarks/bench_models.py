@@ -45,7 +45,7 @@ warnings.simplefilter("ignore")
 from coldhash import read, split_cold_users
 from coldhash.evaluate.metrics import accuracy_at
 from coldhash.evaluate.protocol import make_trial, rank, scorer
-from coldhash.models import MODELS
+from coldhash.registry import MODELS
 method, settings, folder = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3]
 settings = {n: tuple(v) if isinstance(v, list) else v for n, v in settings.items()}
 train, cold = split_cold_users(read("ml-1m", folder), seed=0)

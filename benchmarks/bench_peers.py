@@ -41,12 +41,12 @@ from table import finish, options, with_version
 from threadpoolctl import threadpool_limits
 
 from coldhash import MFDCF, Dataset, Recommender, read, split_cold_users
-from coldhash.codes import pack, signs
+from coldhash.arrays.codes import pack, signs
+from coldhash.baselines.popularity import Popularity
+from coldhash.baselines.ridge import Ridge
 from coldhash.errors import CodeCollapse
 from coldhash.evaluate.lists import judge
 from coldhash.evaluate.protocol import Score, make_trial, scorer
-from coldhash.models.popularity import Popularity
-from coldhash.models.ridge import Ridge
 
 K = 10
 Person = dict[str, Any]

@@ -21,7 +21,7 @@ from implicit.cpu.topk import topk
 from table import Row, best_times, finish, options
 from threadpoolctl import threadpool_limits
 
-from coldhash.codes import unpack
+from coldhash.arrays.codes import unpack
 from coldhash.search.index import CodeIndex
 
 BATCHES = {4_000: 1000, 100_000: 1000, 1_000_000: 200, 10_000_000: 20}

@@ -23,7 +23,7 @@ from scipy.sparse import csr_array
 from table import Row, best_times, finish, options
 
 from coldhash import MFDCF, Ids, Recommender, load, read
-from coldhash.items import CodeItems
+from coldhash.recommender.items import CodeItems
 
 CHILD = """
 import json, sys, time

@@ -19,11 +19,11 @@ from scipy.sparse import csr_matrix, hstack, identity
 from threadpoolctl import threadpool_limits
 
 from coldhash import Dataset
-from coldhash.encoders.stack import stacked
+from coldhash.baselines.ridge import solve_ridge, stranger_groups
+from coldhash.data.targets import RatingTarget
 from coldhash.evaluate.protocol import BLOCK, Score
 from coldhash.features.fitting import fit_features
-from coldhash.models.ridge import solve_ridge, stranger_groups
-from coldhash.targets import RatingTarget
+from coldhash.recommender.encoders.stack import stacked
 
 Pick = Callable[[Any, float], csr_matrix]  # which ratings a rival learns from, and their weights
 

@@ -10,7 +10,7 @@ from numba import set_num_threads
 from threadpoolctl import threadpool_limits
 
 from coldhash import Dataset, load
-from coldhash.recommend import Recommender
+from coldhash.recommender.recommender import Recommender
 
 PEOPLE = [
     {},

@@ -12,9 +12,8 @@ import pytest
 import coldhash
 
 PACKAGE = Path(coldhash.__file__).parent
-STAGES = """errors files compiled products store data scale features targets codes search items
-encoders item_map ranking recommendations recommend loading batch models living export evaluate
-serve describe reproduce cli __main__""".split()
+STAGES = """errors files arrays data partitions features search recommender scale mfdcf baselines
+registry evaluate update serve lab cli __main__""".split()
 HEAVY = {"numpy", "scipy", "numba", "pyarrow", "narwhals", "pydantic", "typer", "rich"}
 
 

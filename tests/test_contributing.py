@@ -28,11 +28,11 @@ def copy(tmp_path_factory):
     for part in ("pyproject.toml", "README.md"):
         shutil.copy(ROOT / part, folder / part)
     models = folder / "src" / "coldhash" / "models"
-    assert f"`src/coldhash/models/{NAME}.py`" in TEXT
+    assert f"`src/coldhash/baselines/{NAME}.py`" in TEXT
     (models / f"{NAME}.py").write_text(FILE, encoding="utf-8")
     table = (models / "__init__.py").read_text(encoding="utf-8")
-    imported = f"from coldhash.models.{NAME} import {NAME.title()}\n"
-    table = table.replace("from coldhash.models.lsh", imported + "from coldhash.models.lsh")
+    imported = f"from coldhash.registry.{NAME} import {NAME.title()}\n"
+    table = table.replace("from coldhash.baselines.lsh", imported + "from coldhash.baselines.lsh")
     head = "MODELS: dict[str, type[Model]] = {\n"
     assert head in table
     (models / "__init__.py").write_text(table.replace(head, head + LINE), encoding="utf-8")
@@ -53,15 +53,13 @@ def run(copy: Path, *command: str) -> str:
 
 
 def test_it_keeps_the_contract(copy):
-    told = run(
-        copy, "pytest", "tests/models/test_contract.py", "-k", NAME, "-q", "-p", "no:cacheprovider"
-    )
+    told = run(copy, "pytest", "tests/test_contract.py", "-k", NAME, "-q", "-p", "no:cacheprovider")
     assert int(re.search(r"(\d+) passed", told)[1]) >= 10
     run(copy, "pytest", "tests/test_architecture.py", "-k", NAME, "-q", "-p", "no:cacheprovider")
 
 
 def test_its_example_runs_and_it_is_written_as_we_write(copy):
-    run(copy, "pytest", "--doctest-modules", f"src/coldhash/models/{NAME}.py", "-q")
+    run(copy, "pytest", "--doctest-modules", f"src/coldhash/baselines/{NAME}.py", "-q")
     run(copy, "ruff", "check", "src/coldhash/models")
     run(copy, "ruff", "format", "--check", "src/coldhash/models")
 

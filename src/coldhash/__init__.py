@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from coldhash.data.tables import TableFile
     from coldhash.features.fitting import fit_features
     from coldhash.features.groups import FeatureEncoder, Features
-    from coldhash.loading import load
-    from coldhash.models.mfdcf import MFDCF
-    from coldhash.recommend import Recommender
-    from coldhash.recommendations import Recommendations
+    from coldhash.mfdcf.model import MFDCF
+    from coldhash.recommender.loading import load
+    from coldhash.recommender.recommender import Recommender
+    from coldhash.recommender.results import Recommendations
 
 __version__ = "0.1.0"
 
@@ -37,14 +37,14 @@ _HOME = {
     "FeaturePlan": "coldhash.data.plan",
     "Features": "coldhash.features.groups",
     "Ids": "coldhash.data.ids",
-    "MFDCF": "coldhash.models.mfdcf",
+    "MFDCF": "coldhash.mfdcf.model",
     "Ratings": "coldhash.data.ratings",
-    "Recommendations": "coldhash.recommendations",
-    "Recommender": "coldhash.recommend",
+    "Recommendations": "coldhash.recommender.results",
+    "Recommender": "coldhash.recommender.recommender",
     "TableFile": "coldhash.data.tables",
     "cold_user_splits": "coldhash.data.splits",
     "fit_features": "coldhash.features.fitting",
-    "load": "coldhash.loading",
+    "load": "coldhash.recommender.loading",
     "read": "coldhash.data.sources",
     "split_cold_items": "coldhash.data.splits",
     "split_cold_users": "coldhash.data.splits",

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from coldhash.models.ridge import Ridge
+from coldhash.baselines.ridge import Ridge
 from commands import coldhash_command
 
 pytest.importorskip("optuna")

@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from bench_kills import fit_of
 
-from coldhash import load, store
+from coldhash import load
 from coldhash.cli import app
+from coldhash.recommender import model_file
 
 pytestmark = pytest.mark.slow
 
@@ -128,7 +129,7 @@ def test_a_draft_in_somebodys_hands_is_not_abandoned(tmp_path):
     with draft.open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         os.utime(draft, (1e9, 1e9))
-        store.write(tmp_path / "m", {}, {})
+        model_file.write(tmp_path / "m", {}, {})
         assert draft.exists()
-    store.write(tmp_path / "m", {}, {})
+    model_file.write(tmp_path / "m", {}, {})
     assert not draft.exists()

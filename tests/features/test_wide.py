@@ -10,17 +10,17 @@ import pytest
 from scipy.sparse import csr_array
 
 from coldhash import MFDCF, Dataset, FeatureEncoder, FeaturePlan, fit_features
+from coldhash.baselines.lsh import LSH
+from coldhash.baselines.popularity import Popularity
+from coldhash.baselines.ridge import Ridge
 from coldhash.data.plan import Category, MultiLabel, Number
 from coldhash.data.tables import infer_types
-from coldhash.encoders.stack import stacked
 from coldhash.errors import DataError, SettingError
 from coldhash.features.columns import encode_values
 from coldhash.features.folding import WIDEST, places_of
 from coldhash.features.forms import Knots, Standard
 from coldhash.features.groups import Features
-from coldhash.models.lsh import LSH
-from coldhash.models.popularity import Popularity
-from coldhash.models.ridge import Ridge
+from coldhash.recommender.encoders.stack import stacked
 
 TASTES, N_ITEMS, N_USERS = 4, 40, 1500
 TASTE = np.arange(N_USERS) % TASTES

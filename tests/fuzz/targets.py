@@ -29,13 +29,13 @@ import pyarrow.parquet
 from typer.main import get_command
 
 from coldhash import Dataset, FeaturePlan, Recommender, TableFile, load
+from coldhash.baselines.mf import MF
+from coldhash.baselines.popularity import Popularity
+from coldhash.baselines.ridge import Ridge
 from coldhash.cli import app
 from coldhash.errors import ColdhashError
 from coldhash.features.fitting import fit_features
-from coldhash.models.mf import MF
-from coldhash.models.mfdcf import MFDCF
-from coldhash.models.popularity import Popularity
-from coldhash.models.ridge import Ridge
+from coldhash.mfdcf.model import MFDCF
 from coldhash.serve import Limits, create_app
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coldhash.codes import pack, signs
+from coldhash.arrays.codes import pack, signs
 from coldhash.errors import DataError, SettingError
 from coldhash.search import index as index_module
 from coldhash.search import kernels

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from coldhash.codes import pack, signs
+from coldhash.arrays.codes import pack, signs
 from coldhash.search import kernels
 from coldhash.search.index import CodeIndex
 

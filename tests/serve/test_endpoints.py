@@ -7,8 +7,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from coldhash import MFDCF, Dataset
-from coldhash.codes import pack, signs
-from coldhash.models import MODELS
+from coldhash.arrays.codes import pack, signs
+from coldhash.registry import MODELS
 from coldhash.serve import create_app
 from worlds import checkerboard
 

@@ -7,7 +7,7 @@ from fastapi.testclient import TestClient
 from jsonschema import Draft202012Validator
 
 from coldhash import MFDCF, Dataset
-from coldhash.models import MODELS
+from coldhash.registry import MODELS
 from coldhash.serve import Limits, create_app
 from worlds import checkerboard
 

@@ -14,7 +14,7 @@ import pytest
 
 from browsing import Visit, expect, needed, serving
 from coldhash import MFDCF, FeaturePlan, Ids, read
-from coldhash.models import MODELS
+from coldhash.registry import MODELS
 
 playwright_api = needed("playwright.sync_api")
 # not by its own classes: they read the script in the encoding of the locale

@@ -30,7 +30,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from coldhash import read, split_cold_users
 from coldhash.evaluate.lists import judge
 from coldhash.evaluate.protocol import make_trial, scorer
-from coldhash.models import MODELS
+from coldhash.registry import MODELS
 
 threads = int(sys.argv[2])
 threadpool_limits(threads, "blas")

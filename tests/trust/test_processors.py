@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from coldhash import MFDCF, read
-from coldhash.models import MODELS
+from coldhash.registry import MODELS
 from processors import code_paths
 
 pytestmark = [

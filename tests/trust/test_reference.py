@@ -12,7 +12,7 @@ from coldhash import MFDCF, FeaturePlan, read, split_cold_users
 from coldhash.data.plan import Category, Number
 from coldhash.evaluate.lists import judge
 from coldhash.evaluate.protocol import make_trial, scorer
-from coldhash.items import CodeItems
+from coldhash.recommender.items import CodeItems
 from reference import Reference
 
 pytestmark = [

@@ -12,7 +12,7 @@ import io
 import json
 import sys
 
-from coldhash.cli import data, demo, evaluate, living, models, scale, serve, tune
+from coldhash.cli import data, demo, evaluate, recommend, scale, serve, tune, update
 from coldhash.cli.app import app, printable
 from coldhash.errors import ColdhashError
 from coldhash.files import DISK_HINT, reason_of
@@ -22,12 +22,12 @@ __all__ = [
     "data",
     "demo",
     "evaluate",
-    "living",
     "main",
-    "models",
+    "recommend",
     "scale",
     "serve",
     "tune",
+    "update",
 ]
 
 

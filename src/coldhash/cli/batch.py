@@ -11,8 +11,8 @@ def recommend_on(address: str, file: Path, out: Path, k: int, options: dict[str,
     from rich.console import Console
     from rich.progress import Progress
 
-    from coldhash.batch import recommend_all_on
-    from coldhash.scale.cluster import client_at
+    from coldhash.scale.batch import recommend_all_on
+    from coldhash.scale.dask import client_at
 
     with client_at(address) as client, Progress(console=Console(stderr=True)) as bars:
         bar = bars.add_task("recommending")

@@ -43,7 +43,7 @@ def describe(
     as_json: AsJson = False,
 ) -> None:
     """Show counts, sparsity, columns, feature groups and what is missing."""
-    from coldhash.describe import describe as describe_data
+    from coldhash.features.describe import describe as describe_data
 
     opened = open_data(
         dataset, data, ratings, users, items, column, duplicates, plan, encoding, raw

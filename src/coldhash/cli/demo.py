@@ -14,7 +14,7 @@ from coldhash.cli.app import app
 from coldhash.errors import SettingError
 
 if TYPE_CHECKING:
-    from coldhash.evaluate.beside import Standing
+    from coldhash.evaluate.compare_models import Standing
 
 STRANGER = {"age": 34, "gender": "female", "occupation": "nurse"}
 METHODS = {"mfdcf": "MFDCF", "ridge": "ridge", "popularity": "popularity"}
@@ -33,8 +33,8 @@ def demo(
 ) -> None:
     """Fit on the embedded sample, judge it beside popularity and ridge, and open the page."""
     from coldhash.data.sources import read
-    from coldhash.evaluate.beside import beside
-    from coldhash.models import MODELS
+    from coldhash.evaluate.compare_models import beside
+    from coldhash.registry import MODELS
 
     say("A made-up world: 2,000 users, 1,000 items. A fifth of the users are set aside, three")
     say("times over: nobody has seen their ratings. All that is known of them is their age,")
@@ -84,7 +84,7 @@ def findings(found: list[Standing]) -> str:
 
 
 def _figure(found: list[Standing], out: Path) -> Path:
-    from coldhash.evaluate.figures import Line, Panel, draw, save
+    from coldhash.lab.figures import Line, Panel, draw, save
 
     lines = [
         Line(METHODS[each.model], K_AXIS, [each.metrics[f"accuracy@{k}"] for k in K_AXIS])

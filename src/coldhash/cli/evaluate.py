@@ -29,7 +29,7 @@ from coldhash.cli.app import (
 from coldhash.errors import SettingError
 
 if TYPE_CHECKING:
-    from coldhash.evaluate.beside import Standing
+    from coldhash.evaluate.compare_models import Standing
 
 DataFolder = Annotated[
     Path | None, typer.Option("--data", help="The folder that holds the data sets.")
@@ -70,8 +70,8 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Judge methods side by side on strangers: the same splits, users and candidates for all."""
-    from coldhash.evaluate.beside import beside
-    from coldhash.models import MODELS
+    from coldhash.evaluate.compare_models import beside
+    from coldhash.registry import MODELS
 
     chosen = {}
     for name in models.split(","):
@@ -105,8 +105,8 @@ def experiment(
     quick: Quick = False,
 ) -> None:
     """Run an experiment; stopped and started again, it goes on where it was."""
-    from coldhash.evaluate.experiment import Experiment
-    from coldhash.evaluate.running import run_experiment
+    from coldhash.lab.experiment import Experiment
+    from coldhash.lab.running import run_experiment
 
     plan = Experiment.from_toml(file)
     if quick:
@@ -131,8 +131,8 @@ def reproduce(
     quick: Quick = False,
 ) -> None:
     """Reproduce the paper: run, draw, judge its claims; stopped and started again, it goes on."""
-    from coldhash.reproduce.report import write_report
-    from coldhash.reproduce.works import WORKS, Workshop
+    from coldhash.lab.reproduce.report import write_report
+    from coldhash.lab.reproduce.works import WORKS, Workshop
 
     shop = Workshop(data, out, quick, jobs or os.cpu_count() or 1)
     names = WORKS if name == "all" else (name,)

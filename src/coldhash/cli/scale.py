@@ -51,7 +51,7 @@ def prepare(
     from rich.progress import Progress
 
     from coldhash.data.plan import FeaturePlan
-    from coldhash.scale.partitions import PART_USERS
+    from coldhash.partitions import PART_USERS
     from coldhash.scale.prepare import prepare as make
 
     with Progress(console=Console(stderr=True)) as bars:
@@ -97,7 +97,7 @@ def place_of_fit(
     if memory is not None and (parts is None or dask is not None):
         raise SettingError("--memory is for fits from disk", hint="--parts DIR, without --dask")
     if dask is not None:
-        from coldhash.scale.cluster import client_at
+        from coldhash.scale.dask import client_at
 
         with client_at(dask) as client:
             yield {"on": client}

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from coldhash.cli.app import app
-from coldhash.cli.models import ModelFile
+from coldhash.cli.recommend import ModelFile
 from coldhash.errors import SettingError
 
 TOKEN = "COLDHASH_TOKEN"

@@ -11,7 +11,7 @@ from coldhash.cli.app import AsJson, app, print_json, printable
 from coldhash.errors import SettingError
 
 if TYPE_CHECKING:
-    from coldhash.evaluate.study import Study
+    from coldhash.lab.study import Study
 
 
 @app.command()
@@ -36,7 +36,7 @@ def tune(
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     from coldhash.data.sources import read
-    from coldhash.evaluate.tune import tune as run_study
+    from coldhash.lab.tune import tune as run_study
 
     study = _study(file, model)
     if dataset:
@@ -61,8 +61,8 @@ def tune(
 
 
 def _study(file: Path | None, model: str | None) -> Study:
-    from coldhash.evaluate.shipped import experiments
-    from coldhash.evaluate.study import Study
+    from coldhash.lab.shipped import experiments
+    from coldhash.lab.study import Study
 
     if (file is None) == (model is None):
         raise SettingError("say which study", hint="either STUDY.toml or --model NAME")

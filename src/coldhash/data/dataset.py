@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from coldhash.data.column_roles import ALIASES, find_column, need_column
 from coldhash.data.duplicates import Duplicates
 from coldhash.data.ids import Ids
 from coldhash.data.lines import is_number
 from coldhash.data.plan import FeaturePlan, guess_plan
 from coldhash.data.ratings import Ratings
-from coldhash.data.roles import ALIASES, find_column, need_column
 from coldhash.data.tables import ID_TYPE, as_table, infer_types, title_of
 from coldhash.errors import ColumnError, DataError, SettingError
 

@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from coldhash.arrays.checks import take
 from coldhash.errors import DataError, UnknownId
-from coldhash.store import take
 
 FEW = 64  # up to here one binary search each beats building a hash table over all ids
 EXACT = 2.0**53  # from here on a float may be another whole number than the one it was made from

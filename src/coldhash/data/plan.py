@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from coldhash.data.written import mistake, read_toml
+from coldhash.data.toml_forms import mistake, read_toml
 
 PREFERENCE = "preference"
 KINDS = "kinds of column: category, multi-label, number, text, vector"

@@ -21,6 +21,7 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet
 
+from coldhash.data.column_roles import no_twins
 from coldhash.data.ids import is_text
 from coldhash.data.lines import (
     BLOCK,
@@ -35,7 +36,6 @@ from coldhash.data.lines import (
     text_fault,
     unpacked,
 )
-from coldhash.data.roles import no_twins
 from coldhash.errors import DataError, SettingError, SourceError, TableError
 
 NULLS = ("", "NULL", "null", "NaN", "nan", "None", "N/A", "n/a", "\\N")

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csr_array
 
-from coldhash.codes import signs
+from coldhash.arrays.codes import signs
 from coldhash.data.dataset import Dataset
 from coldhash.data.splits import split_cold_items
+from coldhash.data.targets import is_favourite
 from coldhash.errors import DataError, SettingError
 from coldhash.evaluate.metrics import accuracy_at
 from coldhash.features.fitting import fit_content
-from coldhash.recommend import Recommender
-from coldhash.targets import is_favourite
+from coldhash.recommender.recommender import Recommender
 
 COUNTS = (10, 30, 100, 300, None)  # neighbours to choose from; None: all
 POWERS = (1.0, 2.0, 4.0)  # of the likeness
@@ -107,7 +107,7 @@ def model_scores(model: Recommender, cold: Dataset, by_code: bool = False) -> np
     Examples
     --------
     >>> from coldhash import MFDCF, read, split_cold_items
-    >>> from coldhash.living.items import add_items
+    >>> from coldhash.update.items import add_items
     >>> train, cold = split_cold_items(read("sample", n_users=200, n_items=60))
     >>> new = cold.items.append_column("item_id", cold.ratings.items.values)
     >>> model, _ = add_items(MFDCF(n_bits=32, new_items=True).fit(train), new)

@@ -26,7 +26,7 @@ import numpy as np
 from numba import prange
 from scipy.sparse import csr_array
 
-from coldhash.compiled import compiled
+from coldhash.arrays.compiled import compiled
 from coldhash.errors import SettingError
 
 Ties = Literal["expected", "optimistic", "pessimistic"]

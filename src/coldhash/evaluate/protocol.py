@@ -17,14 +17,14 @@ import pyarrow as pa
 from numba import prange
 from scipy.sparse import csr_array
 
-from coldhash.compiled import compiled
+from coldhash.arrays.compiled import compiled
 from coldhash.data.dataset import Dataset
 from coldhash.data.splits import split_first_ratings
+from coldhash.data.targets import is_favourite
 from coldhash.errors import DataError, SettingError
 from coldhash.evaluate.metrics import Ties
-from coldhash.recommend import Recommender
-from coldhash.recommend import Score as RecommenderScore
-from coldhash.targets import is_favourite
+from coldhash.recommender.recommender import Recommender
+from coldhash.recommender.recommender import Score as RecommenderScore
 
 BLOCK = 256  # users scored at a time
 SHOWN = 10  # items in the list that a user would be shown

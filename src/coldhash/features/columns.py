@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from scipy.sparse import csr_array
 
+from coldhash.arrays.checks import check_places, take
 from coldhash.errors import DataError, ModelFileError
 from coldhash.features.forms import (
     FORMS,
@@ -24,7 +25,6 @@ from coldhash.features.forms import (
     Words,
     plain_numbers,
 )
-from coldhash.store import check_places, take
 
 
 def columns_state(

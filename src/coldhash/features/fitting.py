@@ -16,7 +16,7 @@ from coldhash.features.forms import FittedColumn
 from coldhash.features.groups import FeatureEncoder, GroupEncoder
 from coldhash.features.learning import Tally, count_values, fit_block, fit_tallies
 from coldhash.features.preference import fit_preference
-from coldhash.scale.partitions import (
+from coldhash.partitions import (
     Changes,
     InMemory,
     Part,

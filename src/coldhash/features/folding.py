@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
-from coldhash.compiled import compiled
+from coldhash.arrays.compiled import compiled
+from coldhash.arrays.memory import check_memory
 from coldhash.features.columns import distinct_values, encode_values
 from coldhash.features.forms import FittedColumn, Given, Standard
-from coldhash.scale.sizes import check_memory
 
 WIDEST = 2048  # numbers of a group, the constant included
 ROWS = 1024  # rows that are folded at once

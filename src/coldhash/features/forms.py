@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from coldhash.arrays.checks import Forms
 from coldhash.errors import DataError
-from coldhash.store import Forms
 
 if TYPE_CHECKING:
     from coldhash.data import plan  # only its names: it is not needed to serve a model

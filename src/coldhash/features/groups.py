@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from scipy.sparse import csr_array, hstack
 
+from coldhash.arrays.checks import take
 from coldhash.errors import ModelFileError
 from coldhash.features.columns import (
     columns_state,
@@ -35,7 +36,6 @@ from coldhash.features.preference import (
     PreferenceMap,
     preference_arrays,
 )
-from coldhash.store import take
 
 NARROW = 256  # a group up to this width is kept dense
 CONTENT = "preference/content/"  # where a file keeps the item columns: no group is called so

@@ -16,10 +16,10 @@ import numpy as np
 from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
-from coldhash.products import times
-from coldhash.scale.partitions import Changes, Part, Partitions, Step, added
-from coldhash.scale.sizes import check_memory
-from coldhash.store import Forms
+from coldhash.arrays.checks import Forms
+from coldhash.arrays.memory import check_memory
+from coldhash.arrays.products import times
+from coldhash.partitions import Changes, Part, Partitions, Step, added
 
 PREFERENCE = "preference"  # the name of the group
 PREFERENCE_FORMS: Forms = {  # of its arrays

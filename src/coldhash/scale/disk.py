@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from coldhash.arrays.memory import n_bytes_of
 from coldhash.data.dataset import Dataset
 from coldhash.errors import SettingError
 from coldhash.files import lock_file
-from coldhash.scale.checkpoint import Checkpoint
-from coldhash.scale.partitions import Step, raw_parts
+from coldhash.mfdcf.checkpoint import Checkpoint
+from coldhash.partitions import Step, raw_parts
 from coldhash.scale.prepared import Prepared
-from coldhash.scale.sizes import n_bytes_of
 from coldhash.scale.stored import Lazy, mapped_room, remove, saved
 
 RATING = 64  # bytes that a step needs for each rating of its partition, at most

@@ -18,15 +18,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from coldhash.arrays.memory import n_bytes_of
 from coldhash.data.dataset import padded, side_table
 from coldhash.data.duplicates import Duplicates, merged, rated_twice
 from coldhash.data.ids import Ids
 from coldhash.data.plan import FeaturePlan, guess_plan
 from coldhash.errors import DataError, SettingError
 from coldhash.files import replace_file, replace_text, writing
-from coldhash.scale.partitions import PART_USERS, cuts
+from coldhash.partitions import PART_USERS, cuts
 from coldhash.scale.prepared import FORMAT, ITEM_ID, MANIFEST, USER_ID, Prepared
-from coldhash.scale.sizes import n_bytes_of
 from coldhash.scale.sorting import Sorting, forget_sorting
 
 Progress = Callable[[str, int, int], None]  # what is done, how much of it, of how much

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from coldhash.codes import n_words, unpack
+from coldhash.arrays.codes import n_words, unpack
 from coldhash.errors import DataError, SettingError
 from coldhash.search.kernels import hamming_kernel, weighted_kernel
 from coldhash.search.lanes import GROUP, TILE
@@ -34,7 +34,7 @@ class CodeIndex:
 
     Examples
     --------
-    >>> from coldhash.codes import pack
+    >>> from coldhash.arrays.codes import pack
     >>> codes = np.array([[1, 1, 1, 1], [1, 1, -1, -1], [1, 1, 1, -1]])
     >>> index = CodeIndex.of(pack(codes), n_bits=4, popularity=np.array([3, 2, 1]))
     >>> rows, distances = index.hamming(pack(codes[:1]), k=2)

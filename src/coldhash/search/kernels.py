@@ -20,7 +20,7 @@ from collections import namedtuple
 
 import numpy as np
 
-from coldhash.compiled import compiled
+from coldhash.arrays.compiled import compiled
 from coldhash.search.lanes import GROUP, TILE, lowest_bit, sums_one, sums_tile
 
 ROUNDING = 15  # bits dropped from exact table entries in the rounded tables

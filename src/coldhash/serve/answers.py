@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from coldhash.encoders.encoded import Encoded
 from coldhash.features.people import HISTORY
-from coldhash.ranking import best_items, distances_of, item_lists
-from coldhash.recommend import USER_ID, Score
+from coldhash.recommender.encoders.encoded import Encoded
+from coldhash.recommender.ranking import best_items, distances_of, item_lists
+from coldhash.recommender.recommender import USER_ID, Score
 from coldhash.search.index import Lists
-from coldhash.serve.refused import Refused, blaming
+from coldhash.serve.errors import Refused, blaming
+from coldhash.serve.registry import Served
 from coldhash.serve.schemas import spelled
-from coldhash.serve.shelf import Served
 
 RATED = "rated "  # how the library names what a rating contributes
 SHOWN = 3  # parts that a sentence names

@@ -23,17 +23,17 @@ from starlette.types import Receive, Scope, Send
 from threadpoolctl import threadpool_limits
 
 from coldhash import __version__
-from coldhash.recommend import Recommender
+from coldhash.recommender.recommender import Recommender
 from coldhash.serve import schemas
 from coldhash.serve.endpoints import JSON, Endpoints
-from coldhash.serve.gate import Gate, checked_token
+from coldhash.serve.errors import Refused
 from coldhash.serve.limits import Limits
 from coldhash.serve.log import Log, event, to_stderr
 from coldhash.serve.metrics import Metrics
+from coldhash.serve.middleware import Gate, checked_token
 from coldhash.serve.openapi import document_of
 from coldhash.serve.pool import Pool
-from coldhash.serve.refused import Refused
-from coldhash.serve.shelf import Served, Shelf
+from coldhash.serve.registry import Served, Shelf
 
 PAGE = Path(__file__).parent / "page"
 WATCH_SECONDS = 1.0  # between two looks at the model file

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coldhash.items import IndexedItems, RealItems
-from coldhash.recommend import Recommender
+from coldhash.recommender.items import IndexedItems, RealItems
+from coldhash.recommender.recommender import Recommender
 
 TITLE = "title"
 LONGEST = 300  # letters of a title that are sent; the search is in all of it

@@ -13,8 +13,8 @@ from typing import Any
 
 import orjson
 
-from coldhash.encoders.encoded import Encoded
-from coldhash.recommend import USER_ID, Recommender
+from coldhash.recommender.encoders.encoded import Encoded
+from coldhash.recommender.recommender import USER_ID, Recommender
 
 KEPT = 4096  # people
 LONGEST = 500  # letters of JSON: what says more than that is nobody else's

@@ -14,14 +14,14 @@ from starlette.responses import Response, StreamingResponse
 from coldhash.features.people import HISTORY
 from coldhash.serve import answers
 from coldhash.serve.answers import Wish
+from coldhash.serve.errors import Refused
 from coldhash.serve.fields import check_person
-from coldhash.serve.gate import SERVED
 from coldhash.serve.limits import Limits
 from coldhash.serve.metrics import Metrics
+from coldhash.serve.middleware import SERVED
 from coldhash.serve.pool import Pool
-from coldhash.serve.refused import Refused
+from coldhash.serve.registry import Served
 from coldhash.serve.schemas import Ask, AskCode, AskMany, AskWhy
-from coldhash.serve.shelf import Served
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"

@@ -13,8 +13,8 @@ import numpy as np
 from coldhash.features.forms import FittedColumn, Given, Knots, Labels, Standard
 from coldhash.features.groups import FeatureEncoder
 from coldhash.features.people import HISTORY
-from coldhash.recommend import USER_ID
-from coldhash.serve.refused import Refused
+from coldhash.recommender.recommender import USER_ID
+from coldhash.serve.errors import Refused
 from coldhash.serve.schemas import spelled
 
 MAX_CHOICES = 200

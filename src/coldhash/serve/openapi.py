@@ -9,11 +9,11 @@ from typing import Any
 from fastapi import FastAPI
 
 from coldhash.features.people import HISTORY
-from coldhash.recommend import USER_ID
-from coldhash.serve.gate import OPEN
+from coldhash.recommender.recommender import USER_ID
 from coldhash.serve.limits import Limits
+from coldhash.serve.middleware import OPEN
+from coldhash.serve.registry import Served, Shelf
 from coldhash.serve.schemas import ID
-from coldhash.serve.shelf import Served, Shelf
 
 PERSON = {"$ref": "#/components/schemas/Person"}
 NULL = {"type": "null"}

@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import ParamSpec, TypeVar
 
-from coldhash.serve.refused import Refused
+from coldhash.serve.errors import Refused
 
 P = ParamSpec("P")
 T = TypeVar("T")

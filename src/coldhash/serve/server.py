@@ -16,16 +16,16 @@ from pathlib import Path
 from fastapi import FastAPI
 from uvicorn import Config, Server
 
-from coldhash import store
 from coldhash.errors import ColdhashError, SettingError, SourceError
+from coldhash.recommender import model_file
 from coldhash.serve.app import create_app
-from coldhash.serve.gate import checked_token
 from coldhash.serve.limits import Limits
 from coldhash.serve.log import event, log_as_json, to_stderr
 from coldhash.serve.metrics import FOLDER
-from coldhash.serve.patience import CLOSE, Patient
-from coldhash.serve.shelf import Shelf
+from coldhash.serve.middleware import checked_token
+from coldhash.serve.registry import Shelf
 from coldhash.serve.supervisor import CANNOT_START, Channel, Supervisor
+from coldhash.serve.timeouts import CLOSE, Patient
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 KEEP_ALIVE = 75  # seconds: longer than the usual proxy keeps an idle connection
@@ -119,7 +119,7 @@ def run_worker(serving: Serving, listener: socket.socket, channel: socket.socket
 
 
 def _serve_by_workers(serving: Serving, listener: socket.socket) -> None:
-    store.read(serving.file)  # a bad file is told here, once, and not by every worker
+    model_file.read(serving.file)  # a bad file is told here, once, and not by every worker
     with tempfile.TemporaryDirectory(prefix="coldhash-metrics-") as folder:
         os.environ[FOLDER] = folder
         _tell(listener)

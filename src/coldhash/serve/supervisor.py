@@ -26,9 +26,9 @@ from typing import Any
 from prometheus_client.multiprocess import mark_process_dead
 
 from coldhash.errors import WorkerError
+from coldhash.recommender.model_file import N_CHECKSUM
 from coldhash.serve.log import event, to_stderr
-from coldhash.serve.shelf import N_VERSION
-from coldhash.store import N_CHECKSUM
+from coldhash.serve.registry import N_VERSION
 
 POLL = 0.2  # seconds between two looks at the workers
 REPORT_SECONDS = 1.0  # between two reports of a worker

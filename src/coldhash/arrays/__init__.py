@@ -1,0 +1,1 @@
+"""Packed codes, deterministic products and compiled functions."""

@@ -1,0 +1,59 @@
+"""Checks of arrays that come from a file: what compiled code and Arrow do not check themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from coldhash.errors import ModelFileError
+
+BLOCK = 1 << 20  # numbers checked at a time
+Forms = dict[str, tuple[str | int, ...]]  # of arrays, as `take` checks them
+
+
+def take(arrays: Mapping[str, np.ndarray], forms: Forms) -> dict[str, np.ndarray]:
+    """Return the arrays that `forms` names; one that is missing or of another form is an error.
+
+    A form is the kinds or types of numbers that may be there, such as "f" or "i4 i8", and then the
+    size of each axis: a number, or a name that stands for the same size wherever it occurs.
+    Compiled code takes no half precision, so that is never allowed.
+
+    Examples
+    --------
+    >>> arrays = {"left": np.ones((2, 3)), "right": np.ones((4, 5))}
+    >>> take(arrays, {"left": ("f", 2, "rank"), "right": ("f", "rank", 5)})
+    Traceback (most recent call last):
+        ...
+    coldhash.errors.ModelFileError: 'right' is of shape (4, 5) instead of (3, 5)
+    """
+    sizes: dict[str | int, int] = {}
+    for name, (kinds, *axes) in forms.items():
+        if name not in arrays:
+            raise ModelFileError(f"{name!r} is missing")
+        shape, dtype = arrays[name].shape, arrays[name].dtype
+        if len(shape) == len(axes):
+            for axis, size in zip(axes, shape, strict=True):
+                sizes.setdefault(axis, axis if isinstance(axis, int) else size)
+        wanted = tuple(sizes.get(axis, axis) for axis in axes)
+        if shape != wanted:
+            raise ModelFileError(f"{name!r} is of shape {shape} instead of {wanted}")
+        if not {dtype.kind, dtype.str[1:]} & set(str(kinds).split()) or dtype == np.float16:
+            raise ModelFileError(f"{name!r} is of type {dtype}")
+    return {name: arrays[name] for name in forms}
+
+
+def check_places(name: str, places: np.ndarray, end: int) -> None:
+    """Refuse places outside of 0 to `end`, which neither compiled code nor Arrow checks."""
+    if places.size and not 0 <= places.min() <= places.max() < end:
+        raise ModelFileError(f"{name!r} points outside of 0 to {end - 1}")
+
+
+def check_finite(arrays: Mapping[str, np.ndarray]) -> None:
+    """Refuse NaN and infinity, block by block: a model may be larger than memory."""
+    for name, array in arrays.items():
+        if array.dtype.kind == "f":
+            flat = array.reshape(-1)
+            for start in range(0, len(flat), BLOCK):
+                if not np.isfinite(flat[start : start + BLOCK]).all():
+                    raise ModelFileError(f"{name!r} holds NaN or infinity")

@@ -1,0 +1,96 @@
+"""Products in which no row depends on another.
+
+Each row is summed in one fixed order, so a row is the same bit for bit at any number of threads and
+in any company: a person's vector must not depend on who else is asked about, and BLAS rounds
+differently for one row than for many.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+from numba import prange
+
+from coldhash.arrays.compiled import compiled
+
+FEW = 64  # rows; for so few, starting threads costs more than they save
+# numba's threads are for one caller at a time (without OpenMP, a second one ends the process);
+# others go on alone, with the same result
+_threads = threading.Lock()
+
+
+def times(A: Any, B: np.ndarray) -> np.ndarray:
+    """Multiply a sparse (CSR) or dense matrix by a dense one, in B's precision."""
+    B = np.ascontiguousarray(B)
+    if A.shape[1] != B.shape[0]:  # compiled code would read past the end
+        raise ValueError(f"{A.shape} does not fit {B.shape}")
+    product = np.zeros((A.shape[0], B.shape[1]), dtype=B.dtype)
+    many = A.shape[0] > FEW and _threads.acquire(blocking=False)
+    try:
+        if isinstance(A, np.ndarray):
+            (_many_dense if many else _few_dense)(A, B, product)
+        elif many:
+            _many_sparse(A.indptr, A.indices, A.data, B, even_order(A.indptr), product)
+        else:
+            _few_sparse(A.indptr, A.indices, A.data, B, product)
+    finally:
+        if many:
+            _threads.release()
+    return product
+
+
+def even_order(indptr: np.ndarray) -> np.ndarray:
+    """Order rows so that every stretch of them holds about the same number of entries.
+
+    Rows are ranked by size and dealt out by the golden ratio, which spreads any ranking evenly.
+    """
+    by_size = np.argsort(-np.diff(indptr), kind="stable")
+    golden = (np.arange(len(by_size)) * 0.6180339887498949) % 1
+    return by_size[np.argsort(golden, kind="stable")]
+
+
+@compiled(nogil=True)
+def _sparse_row(indices, values, B, total):  # type: ignore[no-untyped-def]
+    for j in range(len(indices)):
+        value = values[j]
+        other = B[indices[j]]
+        for k in range(len(total)):
+            total[k] += value * other[k]
+
+
+@compiled(nogil=True)
+def _dense_row(values, B, total):  # type: ignore[no-untyped-def]
+    for j in range(len(values)):
+        value = values[j]
+        if value != 0:  # features are mostly zeros
+            for k in range(len(total)):
+                total[k] += value * B[j, k]
+
+
+@compiled(nogil=True)
+def _few_sparse(indptr, indices, values, B, product):  # type: ignore[no-untyped-def]
+    for row in range(len(product)):
+        start, end = indptr[row], indptr[row + 1]
+        _sparse_row(indices[start:end], values[start:end], B, product[row])
+
+
+@compiled(parallel=True)
+def _many_sparse(indptr, indices, values, B, order, product):  # type: ignore[no-untyped-def]
+    for position in prange(len(order)):
+        row = order[position]
+        start, end = indptr[row], indptr[row + 1]
+        _sparse_row(indices[start:end], values[start:end], B, product[row])
+
+
+@compiled(nogil=True)
+def _few_dense(A, B, product):  # type: ignore[no-untyped-def]
+    for row in range(len(product)):
+        _dense_row(A[row], B, product[row])
+
+
+@compiled(parallel=True)
+def _many_dense(A, B, product):  # type: ignore[no-untyped-def]
+    for row in prange(len(product)):
+        _dense_row(A[row], B, product[row])

@@ -1,0 +1,1 @@
+"""The systems that MFDCF is compared with, a file each."""

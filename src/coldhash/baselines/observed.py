@@ -1,0 +1,231 @@
+"""Codes from the entries that are known: what the DCF family shares.
+
+    Σ_Ω (s - b·d)² + ρ Σ_rest (b·d)² - 2 Σ b·pull                                              (1)
+
+over the codes b of the rows, those of the columns given; Ω are the stored entries of S, a stored 0
+among them. Users and items are the same problem with S transposed. Rows do not know of each other,
+so the result is the same bit for bit at any number of threads.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import prange
+from scipy.sparse import csr_array
+
+from coldhash.arrays.codes import signs
+from coldhash.arrays.compiled import compiled
+from coldhash.arrays.products import even_order
+from coldhash.baselines.delegate import balance
+from coldhash.data.ratings import Ratings
+from coldhash.errors import DataError
+
+N_TURNS = 50
+
+
+def improve(
+    S: csr_array, B: np.ndarray, D: np.ndarray, pull: np.ndarray, n_sweeps: int, rho: float = 0.0
+) -> np.ndarray:
+    """Flip each bit of B (rows x bits) whose flip lowers (1), sweep by sweep; gives new codes.
+
+    D (columns x bits) need not be codes: any vectors will do.
+    """
+    D, pull = (np.ascontiguousarray(each, dtype=np.float64) for each in (D, pull))
+    new, rest, values = B.astype(np.float64), rho * (D.T @ D), S.data.astype(np.float64)
+    _flip(*layout(S), values, new, D, pull, rest, 1 - rho, even_order(S.indptr), n_sweeps)
+    return new
+
+
+@compiled(parallel=True)
+def _flip(indptr, indices, values, B, D, pull, gram, share, order, n_sweeps):  # type: ignore[no-untyped-def]
+    for position in prange(len(order)):
+        u = order[position]
+        own = slice(indptr[u], indptr[u + 1])
+        flip_row(indices[own], values[own], B[u], D, pull[u], gram, share, n_sweeps)
+
+
+@compiled()
+def flip_row(indices, values, b, D, pull, gram, share, n_sweeps):  # type: ignore[no-untyped-def]
+    """Keep force = D_Ω's + pull - G b, with G = gram + share D_Ω'D_Ω, while bits of b flip.
+
+    A flip of bit k adds 4 (b_k force_k + G_kk) to the sum. A tie keeps the bit.
+    """
+    n_bits = len(b)
+    force, own = pull.copy(), np.zeros(n_bits)
+    for k in range(n_bits):
+        own[k] = gram[k, k]
+        for l in range(n_bits):  # noqa: E741
+            force[l] -= b[k] * gram[k, l]
+    for j in range(len(indices)):
+        d = D[indices[j]]
+        fitted = 0.0
+        for k in range(n_bits):
+            fitted += b[k] * d[k]
+        error = values[j] - share * fitted
+        for k in range(n_bits):
+            force[k] += error * d[k]
+            own[k] += share * d[k] * d[k]
+    for _ in range(n_sweeps):
+        changed = False
+        for k in range(n_bits):
+            if b[k] * force[k] + own[k] < 0:
+                changed = True
+                step = -b[k] - b[k]
+                b[k] = -b[k]
+                for l in range(n_bits):  # noqa: E741
+                    force[l] -= step * gram[k, l]
+                for j in range(len(indices)):
+                    d = D[indices[j]]
+                    moved = step * share * d[k]
+                    for l in range(n_bits):  # noqa: E741
+                        force[l] -= moved * d[l]
+        if not changed:
+            break
+
+
+def layout(S: csr_array) -> tuple[np.ndarray, np.ndarray]:
+    """Give where rows begin and the columns of entries, in the one form kernels are compiled for.
+
+    Copies: ratings are read-only, which to numba is another type.
+    """
+    return S.indptr.astype(np.int64), S.indices.astype(np.int32)
+
+
+def relax(
+    S: csr_array, D: np.ndarray, pull: np.ndarray, ridge: float, rho: float = 0.0
+) -> np.ndarray:
+    """Lower (1) + ridge Σ |Ω_b| ‖b‖² over real b: one least-squares problem a row."""
+    D = np.ascontiguousarray(D, dtype=np.float32)
+    order, values = even_order(S.indptr), S.data.astype(np.float32)
+    rest = rho * (D.T @ D).astype(np.float64)
+    return np.asarray(_relax(*layout(S), values, D, pull, rest, 1 - rho, ridge, order))
+
+
+@compiled(parallel=True)
+def _relax(indptr, indices, values, D, pull, rest, share, ridge, order):  # type: ignore[no-untyped-def]
+    new = np.zeros((len(indptr) - 1, D.shape[1]))
+    for position in prange(len(order)):
+        u = order[position]
+        start, end = indptr[u], indptr[u + 1]
+        _relax_row(indices[start:end], values[start:end], D, pull[u], rest, share, ridge, new[u])
+    return new
+
+
+@compiled()
+def _relax_row(indices, values, D, pull, rest, share, ridge, b):  # type: ignore[no-untyped-def]
+    """Solve (rest + share D_Ω'D_Ω + ridge |Ω| I) b = D_Ω's + pull."""
+    chosen = D[indices]
+    G = rest + share * np.dot(chosen.T, chosen)
+    b[:] = np.dot(values, chosen) + pull
+    for k in range(len(b)):
+        G[k, k] += ridge * max(len(indices), 1)
+    for k in range(len(b)):  # eliminate; a positive definite matrix needs no pivots
+        for i in range(k + 1, len(b)):
+            row, pivots = G[i, i:], G[k, i:]
+            factor = pivots[0] / G[k, k]
+            b[i] -= factor * b[k]
+            for j in range(len(row)):
+                row[j] -= factor * pivots[j]
+    for k in range(len(b) - 1, -1, -1):
+        for j in range(k + 1, len(b)):
+            b[k] -= G[k, j] * b[j]
+        b[k] /= G[k, k]
+
+
+def relaxed(
+    S: csr_array,
+    n_bits: int,
+    rng: np.random.Generator,
+    *,
+    ridge: float,
+    weight: float,
+    n_rounds: int,
+    rho: float = 0.0,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Find real factors of rows and columns to start from: codes are their signs.
+
+    `weight` pulls them to their delegates.
+    """
+    St = csr_array(S.T.tocsr())
+    P = np.zeros((S.shape[0], n_bits))
+    Q = rng.standard_normal((S.shape[1], n_bits))
+    pull_P, pull_Q = P, np.zeros(Q.shape)
+    for _ in range(n_rounds):
+        P = relax(S, Q, pull_P, ridge, rho)
+        Q = relax(St, P, pull_Q, ridge, rho)
+        pull_P, pull_Q = balance(P, weight), balance(Q, weight)
+    return turned(P, Q)
+
+
+def turned(P: np.ndarray, Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Turn both alike, which changes no product, to where their signs lose little.
+
+    The turn R lowers ‖sgn(F R) - F R‖² for F the two, equally long, one above the other.
+    """
+    F = np.vstack([P / np.linalg.norm(P), Q / np.linalg.norm(Q)])
+    R = np.eye(F.shape[1])
+    for _ in range(N_TURNS):
+        U, _, Vt = np.linalg.svd(F.T @ signs(F @ R, np.float64))
+        R = U @ Vt
+    return P @ R, Q @ R
+
+
+def fitted_entries(S: csr_array, B: np.ndarray, D: np.ndarray) -> np.ndarray:
+    """Give b·d for each stored entry, beside S.data."""
+    B, D = (np.ascontiguousarray(each, dtype=np.float64) for each in (B, D))
+    return np.asarray(_fitted_entries(*layout(S), B, D, even_order(S.indptr)))
+
+
+@compiled(parallel=True)
+def _fitted_entries(indptr, indices, B, D, order):  # type: ignore[no-untyped-def]
+    found = np.zeros(len(indices))
+    for position in prange(len(order)):
+        u = order[position]
+        for j in range(indptr[u], indptr[u + 1]):
+            for k in range(B.shape[1]):
+                found[j] += B[u, k] * D[indices[j], k]
+    return found
+
+
+def loss(S: csr_array, B: np.ndarray, D: np.ndarray, rho: float = 0.0) -> float:
+    """Give (1) without pulls."""
+    fitted = fitted_entries(S, B, D)
+    rest = float(np.sum((B.T @ B) * (D.T @ D)) - fitted @ fitted) if rho else 0.0
+    return float(np.sum((S.data - fitted) ** 2)) + rho * rest
+
+
+def code_targets(ratings: Ratings, n_bits: int, lowest: float | None = None) -> csr_array:
+    """Scale ratings to what b·d can be, -n_bits to n_bits; all at the top if there is one only.
+
+    `lowest` is the rating that becomes -n_bits: the scale's lowest, if not told.
+    """
+    if not len(ratings):
+        raise DataError("there are no ratings to learn from")
+    low, high = ratings.scale
+    low = low if lowest is None else lowest
+    matrix = ratings.matrix
+    height = (matrix.data.astype(np.float64) - low) / (high - low) if high > low else 1.0
+    values = np.broadcast_to(n_bits * (2.0 * height - 1.0), matrix.data.shape)
+    return csr_array((values.copy(), matrix.indices, matrix.indptr), shape=matrix.shape)
+
+
+def with_negatives(
+    S: csr_array, n_negatives: int, value: float, rng: np.random.Generator
+) -> csr_array:
+    """Add unknown entries drawn at random, some for each known one, with one value.
+
+    A draw that meets a known entry, or an earlier draw, is dropped.
+    """
+    if not n_negatives:
+        return S
+    n_rows, n_columns = S.shape
+    owners = np.repeat(np.arange(n_rows), np.diff(S.indptr))
+    known = owners * np.int64(n_columns) + S.indices
+    drawn = np.repeat(owners, n_negatives) * np.int64(n_columns)
+    drawn = np.setdiff1d(drawn + rng.integers(n_columns, size=len(drawn)), known)
+    cells = np.concatenate([known, drawn])
+    values = np.concatenate([S.data, np.full(len(drawn), value)])
+    order = np.argsort(cells, kind="stable")
+    rows, columns = np.divmod(cells[order], n_columns)
+    indptr = np.searchsorted(rows, np.arange(n_rows + 1))
+    return csr_array((values[order], columns, indptr), shape=S.shape)

@@ -1,0 +1,169 @@
+"""PPH: preference-preserving hashing; vectors of nearly equal length, lengths in two more bits.
+
+    min  Σ_known (s_ui - ŝ/2 - u_u·v_i)² + λ [Σ_u (‖u_u‖² - ŝ/2)² + Σ_i (‖v_i‖² - ŝ/2)²]        (1)
+
+    here   paper   note
+    s, ŝ   S, S_m  ratings as they are, and the highest possible one
+    u, v   p, q    the rows of U and V; signs of them lose the lengths, so (1) evens these out
+
+Over one number of a row (1) is a quartic, whose minimum is the root of a cubic: each number is set
+to its exact best, so (1) never rises.
+
+A code is n_bits signs and two bits for the length of an item: (-1, -1) for a short one, a deviation
+below the mean, (+1, +1) for a long one, and (-1, +1) between. Users have (+1, +1) there, so the two
+bits are a small bias of the item. Codes of strangers need a map: "pph+map".
+
+Zhang, Wang, Ruan, Si and Cheng, "Preference preserving hashing for efficient recommendation",
+SIGIR 2014.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import prange
+from scipy.sparse import csr_array
+from threadpoolctl import threadpool_limits
+
+from coldhash.arrays.compiled import compiled
+from coldhash.arrays.products import even_order
+from coldhash.baselines.itq import check_bits, mapped
+from coldhash.data.dataset import Dataset
+from coldhash.errors import SettingError
+from coldhash.features.fitting import fit_features
+from coldhash.recommender.callbacks import Callback
+from coldhash.recommender.recommender import Recommender
+from coldhash.recommender.settings import check_types
+
+
+@dataclass(frozen=True, kw_only=True)
+class PPH:
+    """Settings of the factorisation and of the map; codes are two bits longer than `n_bits`.
+
+    Examples
+    --------
+    >>> from coldhash import read
+    >>> model = PPH(n_bits=62).fit(read("sample", n_users=200, n_items=60))
+    >>> model.name, model.bytes_per_item
+    ('pph+map', 8)
+    """
+
+    n_bits: int = 62  # r: with the two for the length, one word
+    length_weight: float = 85.0  # λ
+    n_rounds: int = 15
+    n_sweeps: int = 1  # over the numbers of a row, in each round
+    map_ridge: float = 80.0  # λ of the map from features
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        check_bits("PPH", self.n_bits)
+        if min(self.n_rounds, self.n_sweeps) < 1:
+            raise SettingError("PPH: n_rounds and n_sweeps are at least 1")
+        if self.length_weight <= 0 or self.map_ridge <= 0:
+            raise SettingError(
+                f"PPH: length_weight={self.length_weight}, map_ridge={self.map_ridge}",
+                hint="above 0",
+            )
+
+    def fit(self, data: Dataset, seed: int = 0, callback: Callback | None = None) -> Recommender:
+        """Alternate users and items, round, and append the bits for lengths."""
+        rng, ratings = np.random.default_rng(seed), data.ratings.matrix
+        encoder = fit_features(data, seed)
+        middle = data.ratings.scale[1] / 2
+        T = csr_array(
+            (ratings.data.astype(np.float64) - middle, ratings.indices, ratings.indptr),
+            shape=ratings.shape,
+        )
+        with threadpool_limits(1, "blas"):
+            U, V, objective = self._alternate(T, middle, rng, callback)
+            ones = np.full((len(U), 2), np.abs(U).mean())  # a bit's worth each
+            users, items = np.hstack([U, ones]), np.hstack([V, length_bits(V)])
+            return mapped("pph+map", self, data, encoder, users, items, objective)
+
+    def _alternate(
+        self, T: csr_array, middle: float, rng: np.random.Generator, callback: Callback | None
+    ) -> tuple[np.ndarray, np.ndarray, list[float]]:
+        Tt, weight, objective = csr_array(T.T.tocsr()), self.length_weight, list[float]()
+        scale = np.sqrt(middle / self.n_bits)
+        U, V = (scale * rng.standard_normal((size, self.n_bits)) for size in T.shape)
+        for n in range(self.n_rounds):
+            U = half(T, U, V, middle, weight, self.n_sweeps)
+            V = half(Tt, V, U, middle, weight, self.n_sweeps)
+            objective.append(loss(T, U, V, middle, weight))
+            if callback is not None:
+                callback(n, objective[-1])
+        return U, V, objective
+
+
+def length_bits(V: np.ndarray) -> np.ndarray:
+    """Give the two bits that say whether a vector is short, middling or long."""
+    lengths = np.sum(V**2, axis=1)
+    mean, deviation = lengths.mean(), lengths.std()
+    short, long = lengths < mean - deviation, lengths > mean + deviation
+    return np.column_stack([np.where(long, 1.0, -1.0), np.where(short, -1.0, 1.0)])
+
+
+def loss(T: csr_array, U: np.ndarray, V: np.ndarray, middle: float, length_weight: float) -> float:
+    """Give (1); T holds s - ŝ/2."""
+    owners = np.repeat(np.arange(T.shape[0]), np.diff(T.indptr))
+    errors = T.data - np.einsum("nk,nk->n", U[owners], V[T.indices])
+    uneven = sum(np.sum((np.sum(M**2, axis=1) - middle) ** 2) for M in (U, V))
+    return float(np.sum(errors**2) + length_weight * uneven)
+
+
+def half(
+    T: csr_array, U: np.ndarray, V: np.ndarray, middle: float, length_weight: float, n_sweeps: int
+) -> np.ndarray:
+    """Lower (1) over the rows' vectors, given the columns'; gives the new ones."""
+    order = even_order(T.indptr)
+    new = _half(T.indptr, T.indices, T.data, U.copy(), V, middle, length_weight, n_sweeps, order)
+    return np.asarray(new)
+
+
+@compiled(parallel=True)
+def _half(indptr, indices, values, U, V, middle, weight, n_sweeps, order):  # type: ignore[no-untyped-def]
+    """Improve each row; rows do not know of each other."""
+    for position in prange(len(order)):
+        u = order[position]
+        start, end = indptr[u], indptr[u + 1]
+        _row(indices[start:end], values[start:end], U[u], V, middle, weight, n_sweeps)
+    return U
+
+
+@compiled()
+def _row(items, values, u, V, middle, weight, n_sweeps):  # type: ignore[no-untyped-def]
+    """Set the numbers of one row one after the other, in place."""
+    chosen, residual = np.empty((len(u), len(items))), values.copy()
+    for j in range(len(items)):
+        for k in range(len(u)):
+            chosen[k, j] = V[items[j], k]
+            residual[j] -= u[k] * chosen[k, j]
+    length = np.dot(u, u)
+    for _ in range(n_sweeps):
+        for k in range(len(u)):
+            v, old = chosen[k], u[k]
+            curve = np.dot(v, v)
+            pull = np.dot(v, residual) + curve * old
+            new = lowest(curve, pull, length - old * old - middle, weight)
+            for j in range(len(v)):
+                residual[j] -= (new - old) * v[j]
+            length += new * new - old * old
+            u[k] = new
+
+
+@compiled()
+def lowest(curve, pull, rest, weight):  # type: ignore[no-untyped-def]
+    """Find the x that makes  curve x² - 2 pull x + weight (x² + rest)²  least.
+
+    It is on the side of `pull`, and there the largest root of  x³ + 3 t x - 2 h = 0.
+    """
+    t = (curve + 2 * weight * rest) / (6 * weight)
+    h = abs(pull) / (4 * weight)
+    inside = h * h + t * t * t
+    if inside >= 0:
+        root = (h + np.sqrt(inside)) ** (1 / 3)
+        x = root - t / root if root > 0 else 0.0
+    else:
+        x = 2 * np.sqrt(-t) * np.cos(np.arccos(min(h / np.sqrt(-t * t * t), 1.0)) / 3)
+    return x if pull >= 0 else -x

@@ -1,0 +1,1 @@
+"""Experiments, tuning, figures, and the reproduction of the paper."""

@@ -1,0 +1,1 @@
+"""MFDCF: multi-feature discrete collaborative filtering."""

@@ -1,0 +1,173 @@
+"""What MFDCF learns for items that nobody has rated: a map from content to the item step.
+
+    min  ‖[L, M] - Y V‖² + λ‖V‖²
+
+with L the sums of what an item's ratings show, M their averages, and Y the content of the items
+with the products of common columns: genre and year say more together than one by one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from coldhash.arrays.products import times
+from coldhash.data.targets import RatingTarget
+from coldhash.features.preference import chosen_rows
+from coldhash.mfdcf.history import diagonalise, moment
+from coldhash.mfdcf.problem import ENOUGH, Problem, best_ridge
+from coldhash.mfdcf.steps import State, item_side
+from coldhash.partitions import Changes, Part, Partitions, Step, added
+from coldhash.recommender.item_map import ItemMap, prepared
+
+WIDEST = 512  # columns of content that may count: the commonest
+COMMON = 28  # columns, the commonest, whose products count too
+TOGETHER = 5  # items in which a pair must occur
+
+
+def fit_item_map(
+    problem: Problem,
+    users: Partitions,
+    state: State,
+    content: csr_array,
+    target: RatingTarget,
+    rng: np.random.Generator,
+) -> ItemMap:
+    """Learn the map from the training items; the ridge is chosen by leave-one-out error."""
+    _, pulls, G = item_side(problem, users, state)
+    shown = added(users.each(SHOWN, target))
+    counts, sums = shown["counts"].astype(np.float64), shown["sums"]
+    L, M = sums * np.float32(len(G)), sums / np.maximum(counts, 1)[:, None].astype(np.float32)
+    to_pulls = _least_squares(L, pulls)
+    # in L C distances are distances between the scores that all users would give
+    C = to_pulls @ _inverse_root(G.astype(np.float64))
+    columns = _commonest(content, WIDEST)
+    pairs = _pairs(content[:, columns])
+    Y = prepared(content, columns, pairs)
+    weights, expected = _left_out(Y, np.hstack([L, M]), _main_part(L @ C), rng)
+    left, shared, right = _evidence(users, target, counts, L, M, expected)
+    return ItemMap(
+        columns=columns,
+        pairs=pairs,
+        average=Y.mean(axis=0),
+        weights=weights,
+        shared=shared.astype(np.float32),
+        left=left.astype(np.float32),
+        right=right.astype(np.float32),
+        to_pulls=to_pulls.astype(np.float32),
+        gram=G.astype(np.float32),
+        stretch=_stretch(L @ C, expected[:, : len(G)] @ C),
+        plenty=max(float(counts.mean()), 1.0),
+        target=target,
+    )
+
+
+def _shown(part: Part, target: RatingTarget) -> tuple[Changes, dict[str, np.ndarray]]:
+    """Add up, and count, what the ratings of each item show."""
+    S = _targets(part, target)
+    counts = np.bincount(S.indices, minlength=S.shape[1])
+    return {}, {"sums": times(S.T.tocsr(), part["H"]), "counts": counts}
+
+
+def _squares(
+    part: Part, target: RatingTarget, by_item: dict[str, np.ndarray]
+) -> tuple[Changes, dict[str, np.ndarray]]:
+    """Add up squares of what single ratings show, which count by their items."""
+    S, H = _targets(part, target), part["H"]
+    squares = csr_array((S.data**2, S.indices, S.indptr), shape=S.shape)
+    return {}, {name: moment(H, H, squares @ share) for name, share in by_item.items()}
+
+
+SHOWN = Step(_shown, reads=("ratings", "H"))
+SQUARES = Step(_squares, reads=("ratings", "H"))
+
+
+def _targets(part: Part, target: RatingTarget) -> csr_array:
+    ratings = part["ratings"]
+    return csr_array((target(ratings.data), ratings.indices, ratings.indptr), shape=ratings.shape)
+
+
+def _least_squares(L: np.ndarray, pulls: np.ndarray) -> np.ndarray:
+    """Find A with L A ~ pulls: what strangers do to the item step, from the raters alone."""
+    LtL = (L.T @ L).astype(np.float64)
+    lift = 1e-6 * max(np.trace(LtL) / len(LtL), 1e-12) * np.eye(len(LtL))
+    return np.linalg.solve(LtL + lift, (L.T @ pulls).astype(np.float64))
+
+
+def _inverse_root(G: np.ndarray) -> np.ndarray:
+    """Find C with C C' = G⁻¹."""
+    lift = 1e-6 * max(np.trace(G) / len(G), 1e-12) * np.eye(len(G))
+    return np.asarray(np.linalg.inv(np.linalg.cholesky(G + lift)).T)
+
+
+def _main_part(rows: np.ndarray, width: int = 16) -> np.ndarray:
+    """Give the main directions of some rows: as good to choose a ridge by, and fewer."""
+    _, U = np.linalg.eigh(rows.T @ rows)
+    return np.asarray(rows @ U[:, -width:], dtype=np.float32)
+
+
+def _commonest(content: csr_array, n: int) -> np.ndarray:
+    """Give the columns that occur in most items, in their order."""
+    counts = np.bincount(content.indices, minlength=content.shape[1])
+    return np.sort(np.argsort(-counts, kind="stable")[:n])
+
+
+def _pairs(content: csr_array) -> np.ndarray:
+    """Find the pairs of common columns that occur together often enough."""
+    common = _commonest(content, COMMON)
+    has = (content[:, common].toarray() != 0).astype(np.float32)
+    first, second = np.nonzero(np.triu(has.T @ has >= TOGETHER, 1))
+    return np.column_stack([common[first], common[second]])
+
+
+def _left_out(
+    Y: np.ndarray, Z: np.ndarray, main: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Solve the ridge; gives the map, and what it says of each item when learned without it.
+
+    The ridge is the one with which Y predicts `main` best.
+    """
+    eigenvalues, vectors = np.linalg.eigh((Y.T @ Y).astype(np.float64))
+    U = vectors.astype(np.float32)
+    turned = Y @ U
+    some = chosen_rows(len(Y), ENOUGH, rng)
+    ridge = best_ridge(turned[some], main[some])
+    shrink = (1 / (np.maximum(eigenvalues, 0.0) + ridge)).astype(np.float32)
+    inner = shrink[:, None] * (turned.T @ Z)
+    leverage = np.minimum((turned**2) @ shrink, 1 - 1e-4)[:, None]
+    return U @ inner, Z - (Z - turned @ inner) / (1 - leverage)
+
+
+def _stretch(actual: np.ndarray, expected: np.ndarray) -> float:
+    """By how much items differ more from each other than their expectations do."""
+    spread = np.sum((expected - expected.mean(axis=0)) ** 2)
+    if spread <= 1e-9 * np.sum(actual**2):
+        return 1.0
+    return max(1.0, float(np.sqrt(np.sum((actual - actual.mean(axis=0)) ** 2) / spread)))
+
+
+def _evidence(
+    users: Partitions,
+    target: RatingTarget,
+    counts: np.ndarray,
+    L: np.ndarray,
+    M: np.ndarray,
+    expected: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Take the moments of `ItemMap` from the training items, which count by √n.
+
+    Averages over pairs of ratings of an item follow from its average and its sum of squares.
+    """
+    n_bits, n, others = L.shape[1], np.maximum(counts, 1), np.maximum(counts - 1, 1)
+    share = np.sqrt(counts) * (counts > 1)
+    share /= max(share.sum(), 1.0)
+    says_L, says_M = expected[:, :n_bits], expected[:, n_bits:]
+    by_item: dict[str, Any] = {"single": share / n, "repeat": share / (n * others)}
+    squares = added(users.each(SQUARES, target, by_item))
+    cross = moment(M, says_M, share)
+    centre = moment(says_M, says_M, share) - cross - cross.T
+    pairs = moment(M, M, share * counts / others) - squares["repeat"]
+    left, shared = diagonalise(squares["single"] + centre, pairs + centre)
+    return left, shared, left.T @ moment(M - says_M, L - says_L, share)

@@ -1,0 +1,65 @@
+"""What a fit says about itself: codes, bits, group weights, objective and times."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+
+from coldhash.arrays.codes import pack, signs
+from coldhash.errors import CodeCollapse
+
+COLLAPSED = 0.05  # distinct codes per distinct profile
+ENOUGH = 50_000  # entities that a report looks at
+
+
+class Clock:
+    """Seconds by step."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def mark(self, step: str) -> None:
+        """Book the time since the last mark on a step."""
+        now = time.perf_counter()
+        self.seconds[step] = self.seconds.get(step, 0.0) + now - self._last
+        self._last = now
+
+
+def code_report(vectors: np.ndarray) -> dict[str, Any]:
+    """Describe the codes of vectors: how many differ, how balanced and how alike the bits are."""
+    codes = signs(vectors[:ENOUGH])
+    balance = np.abs(codes.mean(axis=0, dtype=np.float64))
+    centred = codes - codes.mean(axis=0, dtype=np.float32)
+    spread = np.sqrt(np.maximum((centred**2).sum(axis=0), 1e-12))
+    correlation = np.abs((centred.T @ centred) / np.outer(spread, spread)).astype(np.float64)
+    n_bits = codes.shape[1]
+    others = correlation.sum() - np.trace(correlation)
+    return {
+        "distinct": n_distinct(pack(codes)),
+        "of": len(codes),
+        "mean_imbalance": float(balance.mean()),
+        "mean_correlation": float(others / max(n_bits * (n_bits - 1), 1)),
+    }
+
+
+def n_distinct(rows: np.ndarray) -> int:
+    """Count the rows that differ."""
+    return len({row.tobytes() for row in np.ascontiguousarray(rows)})
+
+
+def warn_of_collapse(stranger_vectors: np.ndarray) -> str | None:
+    """Say so if people who differ get the same code: by Hamming they get the same list."""
+    profiles = n_distinct(stranger_vectors[:ENOUGH])
+    distinct = n_distinct(pack(signs(stranger_vectors[:ENOUGH])))
+    if profiles < 20 or distinct >= COLLAPSED * profiles:
+        return None
+    message = (
+        f"{profiles:,} different profiles of strangers have only {distinct:,} codes; "
+        "hint: score='real' tells them apart, or use more bits"
+    )
+    warnings.warn(message, CodeCollapse, stacklevel=5)
+    return message

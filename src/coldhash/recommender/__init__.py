@@ -1,0 +1,1 @@
+"""Recommender: a fitted model, its encoders, its items and its file."""

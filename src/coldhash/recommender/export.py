@@ -1,0 +1,388 @@
+"""Codes for other engines: what a model knows of items and users, to be searched elsewhere.
+
+    parquet     file    id, code (fixed-size binary), popularity; lines in the order of rows
+    numpy       .npz    ids, codes (rows x bytes, uint8), n_bits, popularity; holds no pickles
+    faiss       file    IndexBinaryFlat by row; beside it <path>.ids.parquet: id, popularity
+    duckdb      file    table items: row, id, code (BLOB), popularity, word0, word1, ...;
+                        the macro nearest(query, k) is the search
+    lancedb     folder  table items: row, id, code (uint8 vector), popularity
+    postgres    folder  schema.sql, items.copy, topk.sql for plain PostgreSQL 14 and later
+
+A row is a place in the catalogue; with what="users" it is a training user, the table is `users`,
+and there is no popularity.
+
+Bits. Bit b of a code is bit b % 8 (1 << b % 8) of byte b // 8, set for +1. A code is n_bits / 8
+bytes, rounded up; what is left of the last byte is 0 on both sides, so it adds nothing to any
+distance. In a bit string of PostgreSQL character b, from the left and from 0, is bit b, and nothing
+is padded. `code_bytes` and `bit_strings` make queries of both kinds from user vectors.
+
+Ties. `recommend(score="hamming")` orders by distance, then popularity, highest first, then row.
+The SQL here does the same. FAISS and LanceDB order by distance alone and choose among equals as
+they like: for the same k items, ask for all up to the distance of the k-th (`range_search`,
+`distance_range`, both of which leave their upper bound out) and sort those.
+
+    FROM nearest(?::BLOB, 10)                                     -- DuckDB, one query
+    ATTACH 'users.duckdb' AS other;                               -- ... and all users at once
+    SELECT u.id, best.* FROM other.users u, nearest(u.code, 10) best;
+    index = faiss.read_index_binary(path)
+    table = lancedb.connect(path).open_table("items")
+    table.search(query).distance_type("hamming").limit(k)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
+
+from coldhash.arrays.codes import pack, signs
+from coldhash.errors import DataError, SettingError, SourceError
+from coldhash.files import draft_folder, move_into_place
+from coldhash.recommender.items import IndexedItems
+from coldhash.recommender.recommender import Recommender
+
+What = Literal["items", "users"]
+
+BLOCK = 1 << 16  # lines made at a time
+BESIDE = {"faiss": ".ids.parquet", "duckdb": ".wal"}  # files that belong to the one asked for
+
+
+@dataclass(frozen=True, eq=False)
+class CodeTable:
+    """What is exported: a line for each item or training user, in the order of rows.
+
+    Examples
+    --------
+    >>> from coldhash import MFDCF, read
+    >>> model = MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100))
+    >>> table = CodeTable.of(model, "items")
+    >>> len(table), table.codes.shape, table.order()
+    (100, (100, 4), 'distance, popularity DESC, row')
+    """
+
+    name: What
+    ids: pa.Array  # strings
+    codes: np.ndarray  # rows x bytes, uint8
+    n_bits: int
+    popularity: np.ndarray | None  # of items
+
+    @classmethod
+    def of(cls, model: Recommender, what: What) -> CodeTable:
+        """Take the codes out of a model; one of real numbers has none."""
+        if what not in get_args(What):
+            raise SettingError(f"what={what!r}", hint=f"one of {', '.join(get_args(What))}")
+        if not isinstance(model.items, IndexedItems):
+            raise SettingError(
+                f"{model.name} has real-valued items, so there are no codes to export",
+                hint="fit a method that learns codes, e.g. MFDCF",
+            )
+        n_bits = model.items.n_bits
+        if what == "users":
+            return cls(what, model.user_ids.values, code_bytes(model.user_vectors), n_bits, None)
+        codes = _as_bytes(model.items.packed, n_bits)
+        return cls(what, model.item_ids.values, codes, n_bits, model.popularity)
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def arrow(self, **columns: pa.Array) -> pa.Table:
+        """Give id, the columns asked for, and popularity if there is one, as an Arrow table."""
+        columns = {"id": self.ids, **columns}
+        if self.popularity is not None:
+            columns["popularity"] = pa.array(self.popularity)
+        return pa.table(columns).replace_schema_metadata({"n_bits": str(self.n_bits)})
+
+    def rows(self) -> pa.Array:
+        """Give each line its number."""
+        return pa.array(np.arange(len(self), dtype=np.int32))
+
+    def binary(self) -> pa.Array:
+        """Give the codes as fixed-size binary."""
+        kind = pa.binary(self.codes.shape[1])
+        return pa.FixedSizeBinaryArray.from_buffers(
+            kind, len(self), [None, pa.py_buffer(self.codes)]
+        )
+
+    def order(self) -> str:
+        """Say in SQL in which order answers come."""
+        return "distance, row" if self.popularity is None else "distance, popularity DESC, row"
+
+
+def export(
+    model: Recommender,
+    to: str,
+    path: str | Path,
+    *,
+    what: What = "items",
+    overwrite: bool = False,
+) -> Path:
+    """Write the codes of a model for another engine; gives the path written.
+
+    Parameters
+    ----------
+    to
+        `parquet`, `numpy`, `faiss`, `duckdb`, `lancedb` or `postgres`; the top of this module says
+        what each one gets.
+    path
+        The file or folder to make. It appears when it is complete, or not at all.
+    what
+        `items`, or `users`: those of the training data.
+    overwrite
+        Replace what is there. A folder is only replaced if it holds nothing else.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from coldhash.data.sources import read
+    >>> from coldhash.mfdcf.model import MFDCF
+    >>> model = MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100))
+    >>> with TemporaryDirectory() as folder:
+    ...     file = export(model, "parquet", Path(folder) / "items.parquet")
+    ...     parquet.read_table(file).column_names
+    ['id', 'code', 'popularity']
+    """
+    if to not in EXPORTERS:
+        raise SettingError(f"no export to {to!r}", hint=f"one of {', '.join(EXPORTERS)}")
+    table = CodeTable.of(model, what)
+    place = Path(os.path.abspath(path))
+    _check_free(place, to, overwrite)
+    with draft_folder(place) as draft:
+        (draft / "new").mkdir()
+        try:
+            EXPORTERS[to](table, draft / "new" / place.name)
+        except RuntimeError as error:  # of an engine that cannot write
+            raise OSError(str(error)) from error
+        _check_free(place, to, overwrite)
+        _put(draft, place)
+    return Path(path)
+
+
+def code_bytes(vectors: np.ndarray) -> np.ndarray:
+    """Give the codes of user vectors as bytes (users x bytes, uint8): queries for an engine.
+
+    Examples
+    --------
+    >>> code_bytes(np.array([[0.5, -1.0, 2.0, -0.1, -3.0, -0.2, -0.7, -0.4, 0.9]]))
+    array([[5, 1]], dtype=uint8)
+    """
+    return _as_bytes(pack(signs(vectors)), vectors.shape[1])
+
+
+def bit_strings(codes: np.ndarray, n_bits: int) -> list[str]:
+    """Spell bytes of codes as PostgreSQL does: character b is bit b.
+
+    Examples
+    --------
+    >>> bit_strings(np.array([[5, 1]], dtype=np.uint8), 9)
+    ['101000001']
+    """
+    bits = np.unpackbits(codes, axis=1, count=n_bits, bitorder="little") + np.uint8(ord("0"))
+    return [text.decode() for text in bits.view(f"S{n_bits}").ravel().tolist()]
+
+
+def _as_bytes(packed: np.ndarray, n_bits: int) -> np.ndarray:
+    as_bytes = np.ascontiguousarray(packed).astype("<u8", copy=False).view(np.uint8)
+    return np.ascontiguousarray(as_bytes[:, : -(-n_bits // 8)])
+
+
+def _parquet(table: CodeTable, path: Path) -> None:
+    parquet.write_table(table.arrow(code=table.binary()), path)
+
+
+def _numpy(table: CodeTable, path: Path) -> None:
+    ids = table.ids.to_pylist()
+    for text in ids:
+        if text.endswith("\0"):
+            raise DataError(f"id {text!r}: numpy would drop the zero byte", hint="to='parquet'")
+    arrays = {"ids": np.array(ids, dtype=np.str_), "codes": table.codes}
+    if table.popularity is not None:
+        arrays["popularity"] = table.popularity
+    with path.open("xb") as file:  # given a name, numpy would add .npz to it
+        np.savez(file, allow_pickle=False, n_bits=np.int64(table.n_bits), **arrays)
+
+
+def _faiss(table: CodeTable, path: Path) -> None:
+    faiss = _engine("faiss")
+    index = faiss.IndexBinaryFlat(8 * table.codes.shape[1])
+    index.add(table.codes)
+    faiss.write_index_binary(index, str(path))
+    parquet.write_table(table.arrow(), path.with_name(path.name + BESIDE["faiss"]))
+
+
+def _duckdb(table: CodeTable, path: Path) -> None:
+    """Write a table and its search: whole words count much faster than BIT or BLOB."""
+    duckdb = _engine("duckdb")
+    n_bytes = table.codes.shape[1]
+    places = [(start + 1, min(start + 8, n_bytes)) for start in range(0, n_bytes, 8)]
+    words = ", ".join(f"{_word('code', *ends)} AS word{w}" for w, ends in enumerate(places))
+    distance = " + ".join(  # as INTEGER: a TINYINT holds no more than 127
+        f"bit_count(xor(word{w}, {_word('query', *ends)}))::INTEGER"
+        for w, ends in enumerate(places)
+    )
+    wrong = f"error('the query is not of {n_bytes} bytes')"
+    answer = "id, distance, row" if table.popularity is None else "id, distance, popularity, row"
+    try:
+        with duckdb.connect(str(path)) as connection:
+            connection.register("given", table.arrow(row=table.rows(), code=table.binary()))
+            connection.execute(f"CREATE TABLE {table.name} AS SELECT *, {words} FROM given")
+            connection.execute(
+                f"CREATE MACRO nearest(query, k) AS TABLE SELECT {answer} FROM (SELECT *, "
+                f"CASE WHEN octet_length(query) = {n_bytes} THEN {distance} ELSE {wrong} END "
+                f"AS distance FROM {table.name}) ORDER BY {table.order()} LIMIT k"
+            )
+    except duckdb.Error as error:
+        raise OSError(str(error)) from error
+
+
+def _word(code: str, first: int, last: int) -> str:
+    """Say in DuckDB's SQL: bytes first to last, from 1, as a number."""
+    return f"array_slice({code}, {first}, {last})::BIT::UBIGINT"
+
+
+def _lancedb(table: CodeTable, path: Path) -> None:
+    lancedb = _engine("lancedb")
+    codes = pa.FixedSizeListArray.from_arrays(pa.array(table.codes.ravel()), table.codes.shape[1])
+    lancedb.connect(str(path)).create_table(table.name, table.arrow(row=table.rows(), code=codes))
+
+
+def _postgres(table: CodeTable, path: Path) -> None:
+    path.mkdir()
+    facts = {"name": table.name, "n_bits": table.n_bits, "order": table.order()}
+    popular = "" if table.popularity is None else POPULARITY
+    (path / "schema.sql").write_text(SCHEMA.format(**facts, popularity=popular), encoding="utf-8")
+    text = TOP_K.format(**facts) + ("" if table.popularity is None else FOR_USERS.format(**facts))
+    (path / "topk.sql").write_text(text, encoding="utf-8")
+    with (path / f"{table.name}.copy").open("x", encoding="utf-8", newline="\n") as file:
+        for start in range(0, len(table), BLOCK):
+            file.writelines(_copy_lines(table, slice(start, start + BLOCK), start))
+
+
+def _copy_lines(table: CodeTable, part: slice, start: int) -> list[str]:
+    """Give lines of PostgreSQL's COPY, text format."""
+    ids = [_copy_text(text) for text in table.ids[part].to_pylist()]
+    codes = bit_strings(table.codes[part], table.n_bits)
+    if table.popularity is None:
+        ends = [""] * len(ids)
+    else:
+        ends = [f"\t{count!r}" for count in table.popularity[part].tolist()]
+    lines = enumerate(zip(ids, codes, ends, strict=True), start)
+    return [f"{row}\t{text}\t{code}{end}\n" for row, (text, code, end) in lines]
+
+
+def _copy_text(text: str) -> str:
+    if "\0" in text:
+        raise DataError(f"id {text!r}: PostgreSQL has no zero byte in texts", hint="to='parquet'")
+    return text.translate(COPY_ESCAPES)
+
+
+COPY_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
+POPULARITY = ",\n    popularity double precision NOT NULL"
+SCHEMA = """\
+-- Codes of {n_bits} bits; character b of a code, from the left and from 0, is bit b.
+-- In this folder:
+--   psql -f schema.sql -c "\\copy {name} FROM '{name}.copy' WITH (ENCODING 'UTF8')"
+CREATE TABLE {name} (
+    row integer NOT NULL UNIQUE,
+    id text PRIMARY KEY,
+    code bit({n_bits}) NOT NULL{popularity}
+);
+"""
+TOP_K = """\
+-- The k nearest {name} to a code, for PostgreSQL 14 and later:
+--   psql -v query=0110... -v k=10 -f topk.sql
+-- The query has {n_bits} characters. It is cast to varbit, because a cast to bit(n) would cut or
+-- pad one of another length without a word.
+SELECT id, bit_count(code # :'query'::varbit) AS distance
+FROM {name}
+ORDER BY {order}
+LIMIT :k;
+
+-- With pgvector 0.7 or later, <~> is the same distance, and an index can serve it:
+--   CREATE INDEX ON {name} USING hnsw (code bit_hamming_ops);
+-- Such an index is approximate and knows no order among equals, so ask it for more and sort:
+--   SELECT * FROM (
+--       SELECT *, code <~> :'query'::varbit::bit({n_bits}) AS distance
+--       FROM {name} ORDER BY distance LIMIT 10 * :k
+--   ) AS near
+--   ORDER BY {order} LIMIT :k;
+"""
+FOR_USERS = """
+-- For all training users at once, with the export of users in the same database:
+--   SELECT users.id AS user_id, best.* FROM users CROSS JOIN LATERAL (
+--       SELECT id AS item_id, bit_count({name}.code # users.code) AS distance
+--       FROM {name} ORDER BY {order} LIMIT :k
+--   ) AS best;
+"""
+
+
+def _engine(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise SettingError(
+            f"{name} is not installed", hint="pip install coldhash[export]"
+        ) from error
+
+
+def _check_free(path: Path, to: str, overwrite: bool) -> None:
+    beside = path.with_name(path.name + BESIDE.get(to, ""))
+    for target in (path, beside):
+        if os.path.lexists(target) and not overwrite:
+            raise SourceError(f"{target} exists already", hint="another path, or overwrite=True")
+    if to == "duckdb" and beside.exists():
+        raise SourceError(
+            f"{beside}: the database is open, or was not closed properly",
+            hint="close it, or remove both files",
+        )
+
+
+def _put(draft: Path, path: Path) -> None:
+    """Move what was drafted to its place: files in one step, a folder after the old one."""
+    moves = [(new, path.with_name(new.name)) for new in (draft / "new").iterdir()]
+    for new, target in moves:
+        _check_alike(new, target)
+    for new, target in moves:
+        if not target.is_dir():
+            move_into_place(new, target)
+            continue
+        os.rename(target, draft / "old")
+        try:
+            os.rename(new, target)
+        except OSError:
+            os.rename(draft / "old", target)
+            raise
+
+
+def _check_alike(new: Path, old: Path) -> None:
+    """Refuse to replace a file by a folder, or a folder that holds anything else."""
+    if not os.path.lexists(old):
+        return
+    if new.is_dir() != old.is_dir() or (old.is_dir() and old.is_symlink()):
+        raise SourceError(
+            f"{old} is {'a folder' if old.is_dir() else 'a file'} that this export cannot replace",
+            hint="another path",
+        )
+    if old.is_dir():
+        others = {each.name for each in old.iterdir()} - {each.name for each in new.iterdir()}
+        if others:
+            raise SourceError(
+                f"{old} also holds {min(others)!r}, which is not of this export",
+                hint="another path, or remove the folder yourself",
+            )
+
+
+EXPORTERS: dict[str, Callable[[CodeTable, Path], None]] = {
+    "parquet": _parquet,
+    "numpy": _numpy,
+    "faiss": _faiss,
+    "duckdb": _duckdb,
+    "lancedb": _lancedb,
+    "postgres": _postgres,
+}

@@ -1,0 +1,135 @@
+"""From a model file back to a Recommender, by memory map."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from coldhash.arrays.checks import check_finite, check_places, take
+from coldhash.data.ids import Ids
+from coldhash.errors import DataError, ModelFileError
+from coldhash.features.groups import FeatureEncoder
+from coldhash.features.people import HISTORY
+from coldhash.recommender import model_file
+from coldhash.recommender.encoders import ENCODERS
+from coldhash.recommender.item_map import ItemMap
+from coldhash.recommender.items import stored_items
+from coldhash.recommender.recommender import Recommender
+
+
+def load(path: str | Path, verify: bool = True, *, copy_up_to: int = 0) -> Recommender:
+    """Load a model by memory map.
+
+    The checksum, all values and one answer are checked; `verify=False` skips that and trusts the
+    file. A file of at most `copy_up_to` bytes is copied into memory instead of mapped, so that a
+    later change of the file in place changes nothing.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from coldhash import MFDCF, read
+    >>> model = MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100))
+    >>> with TemporaryDirectory() as folder:
+    ...     model.save(f"{folder}/m.coldhash")
+    ...     again = load(f"{folder}/m.coldhash")
+    ...     answers = [one.recommend({"age": 30}, k=3).item_ids for one in (model, again)]
+    >>> answers[0] == answers[1]
+    True
+    """
+    facts, tensors = model_file.read(Path(path), verify, copy_up_to)
+    try:
+        if verify:
+            check_finite(tensors)
+        model = _restored(facts, tensors, verify)
+        if verify:
+            check_answers(model)
+    except Exception as error:  # a wrong part may lead to any of them
+        raise ModelFileError(
+            f"{path}: a part of the model is missing or odd: {error!r}",
+            hint="save the model again",
+        ) from error
+    return model
+
+
+def check_answers(model: Recommender) -> None:
+    """Answer once in every way, so that a model that cannot is refused; this compiles, too."""
+    person = model.features.example()
+    ends = [model.item_ids[row] for row in (0, -1)] if len(model.item_ids) else []
+    rated = dict.fromkeys(ends[:1], model.scale[1])
+    people = [{}, person, {HISTORY: rated}, {**person, HISTORY: rated}]
+    asked: list[dict[str, Any]] = [{"users": people}]
+    if len(model.user_ids):
+        asked.append({"user_ids": [model.user_ids[0]]})
+    for score in ("real", "hamming") if model.has_codes else ("real",):
+        for who in asked:
+            with np.errstate(all="ignore"):
+                answer = model.recommend(**who, k=1, score=score, threads=1, candidates=ends)
+            found = [bool(items) for items in answer.item_ids]
+            if not np.isfinite(answer.scores[found]).all():
+                raise DataError("an answer holds NaN or infinity", hint="fit the model again")
+
+
+def _restored(facts: dict[str, Any], tensors: dict[str, np.ndarray], verify: bool) -> Recommender:
+    def part(prefix: str) -> dict[str, np.ndarray]:
+        return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
+
+    item_ids = Ids.stored(part("item_ids/"), "item", verify)
+    user_ids = Ids.stored(part("user_ids/"), "user", verify)
+    n_items, n_users = len(item_ids), len(user_ids)
+    popularity = take(tensors, {"popularity": ("f i u", n_items)})["popularity"]
+    items = stored_items(part("items/"), facts["n_bits"], popularity)
+    vectors = take(tensors, {"users/vectors": ("f", n_users, items.width)})["users/vectors"]
+    features = FeatureEncoder.from_state(facts["features"], part("features/"), n_items)
+    form = ENCODERS[facts["encoder"]["form"]]
+    encoder = form.restore((facts["encoder"]["state"], part("encoder/")), items, features)
+    seen, table, item_map = None, None, None
+    if rated := part("seen/"):
+        rated = take(rated, {"indices": ("i", "entries"), "indptr": ("i", n_users + 1)})
+        ones = np.broadcast_to(np.float32(1), rated["indices"].shape)
+        seen = csr_array((ones, *rated.values()), shape=(n_users, n_items), copy=False)
+    if verify:
+        _check_places(tensors, n_items, n_users, items.width)
+    if "item_table" in tensors:
+        content = take(tensors, {"item_table": ("u1", "bytes")})["item_table"]
+        table = model_file.arrow_table(content, verify)
+        if table.num_rows != n_items:
+            raise ModelFileError(f"a table of {table.num_rows} lines for {n_items} items")
+    if facts["item_map"] is not None:
+        width = 0 if features.content is None else features.content.width
+        item_map = ItemMap.restore((facts["item_map"], part("item_map/")), items.width, width)
+    return Recommender(
+        name=facts["name"],
+        settings=facts["settings"],
+        features=features,
+        encoder=encoder,
+        item_ids=item_ids,
+        items=items,
+        popularity=popularity,
+        scale=(facts["scale"][0], facts["scale"][1]),
+        user_ids=user_ids,
+        user_vectors=vectors,
+        report=facts["report"],
+        seen=seen,
+        item_table=table,
+        item_map=item_map,
+    )
+
+
+def _check_places(tensors: dict[str, np.ndarray], n_items: int, n_users: int, width: int) -> None:
+    """Refuse places outside of what they point into.
+
+    A checksum tells of damage, but whoever writes a file on purpose can write a right one.
+    """
+    ends = {"items/order": n_items, "items/rank": n_items, "seen/indices": n_items}
+    ends |= {"item_ids/order": n_items, "user_ids/order": n_users, "items/indices": width}
+    for name, end in ends.items():
+        if name in tensors:
+            check_places(name, tensors[name], end)
+    for part in ("seen", "items"):
+        if f"{part}/indptr" in tensors:
+            ranges, end = tensors[f"{part}/indptr"], len(tensors[f"{part}/indices"])
+            if ranges[0] != 0 or ranges[-1] != end or (ranges[1:] < ranges[:-1]).any():
+                raise ModelFileError(f"'{part}/indptr' are no ranges of 0 to {end}")

@@ -1,0 +1,214 @@
+"""The model file: JSON and arrays in the safetensors layout, with a checksum.
+
+    8 bytes      the length of the header, little-endian
+    header       JSON: first, under `__metadata__`, the format version and, as one JSON text,
+                 everything that is not an array; then for each tensor its type, shape and place
+    tensors      one after the other, in an order in which each is aligned
+    checksum     the last tensor: SHA-256 of all bytes before it
+
+Any safetensors reader opens it, and nothing in it can run. It is written beside its place and then
+renamed, so that a crash leaves the old file or the new one. It is read by memory map: processes
+that serve the same file share its pages. To change it, put another file in its place: a file that
+is overwritten changes for everybody who has mapped it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import mmap
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from coldhash.errors import ChecksumError, ModelFileError
+from coldhash.files import open_regular, replace_file
+
+FORMAT = 1
+CHECKSUM = "checksum"
+N_CHECKSUM = 32
+N_LENGTH = 8
+HEAD = re.compile(rb'{"__metadata__":{"format":"coldhash","version":"([0-9]{1,9})"')
+N_HEAD = 64  # bytes that the head fits in
+LARGEST_HEADER = 100_000_000  # as the safetensors readers have it
+LINE = 64  # bytes of a cache line, and what Arrow aligns to
+TYPES = {
+    "F64": np.float64,
+    "F32": np.float32,
+    "I64": np.int64,
+    "U64": np.uint64,
+    "I32": np.int32,
+    "U32": np.uint32,
+    "F16": np.float16,
+    "I16": np.int16,
+    "U16": np.uint16,
+    "I8": np.int8,
+    "U8": np.uint8,
+    "BOOL": np.bool_,
+}
+NAMES = {np.dtype(form): name for name, form in TYPES.items()}
+# what a header that is not as written may lead to
+ODD = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
+
+
+def write(path: Path, facts: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> None:
+    """Write a file in one step: a reader sees the old one or the new one."""
+    arrays = {name: np.asarray(array, order="C") for name, array in tensors.items()}
+    header = _header(facts, arrays)
+    if len(header) > LARGEST_HEADER:
+        raise ModelFileError(
+            f"{path}: {len(header):,} bytes of labels and settings are more than a file can hold",
+            hint="a column has too many labels: give it a larger min_count",
+        )
+    digest = hashlib.sha256()
+    with replace_file(path) as file:
+        for part in (header, *(_bytes_of(arrays[name]) for name in _placed(arrays))):
+            digest.update(part)
+            file.write(part)
+        file.write(digest.digest())
+
+
+def read(
+    path: Path, verify: bool = True, copy_up_to: int = 0
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Map a file into memory: what is not an array, and the arrays.
+
+    A file of at most `copy_up_to` bytes is copied into memory instead, so that a later change of
+    the file changes nothing.
+
+    Without `verify` only the header is checked, and that all its tensors are there in full length.
+    What they hold is taken on trust, so that a damaged id or index may give a wrong answer or crash
+    the process: only for files that nobody can have touched since they were verified.
+    """
+    mapped = _mapped(path, copy_up_to)
+    start = _start(path, mapped)
+    if verify:
+        _verify(path, mapped)
+        if len(mapped) > copy_up_to:
+            mapped.madvise(mmap.MADV_DONTNEED)  # what is not used need not be in memory
+    try:
+        entries = json.loads(mapped[N_LENGTH:start])
+        facts = json.loads(entries.pop("__metadata__")["facts"])
+        return facts, _tensors(mapped, start, entries)
+    except ODD as error:
+        raise ModelFileError(f"{path}: its header cannot be read: {error!r}") from None
+
+
+def _header(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
+    metadata = {"format": "coldhash", "version": str(FORMAT), "facts": json.dumps(facts)}
+    entries: dict[str, Any] = {"__metadata__": metadata}
+    end = 0
+    for name in _placed(arrays):
+        start, end = end, end + arrays[name].nbytes
+        entries[name] = _entry(NAMES[arrays[name].dtype], arrays[name].shape, start, end)
+    entries[CHECKSUM] = _entry("U8", (N_CHECKSUM,), end, end + N_CHECKSUM)
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-(N_LENGTH + len(text)) % LINE)  # the tensors start aligned
+    return len(text).to_bytes(N_LENGTH, "little") + text
+
+
+def _entry(dtype: str, shape: tuple[int, ...], start: int, end: int) -> dict[str, Any]:
+    return {"dtype": dtype, "shape": list(shape), "data_offsets": [start, end]}
+
+
+def _placed(arrays: Mapping[str, np.ndarray]) -> list[str]:
+    """Order tensors so that each is aligned: whole cache lines first, then wide types first."""
+    return sorted(
+        arrays,
+        key=lambda name: (arrays[name].nbytes % LINE > 0, -arrays[name].dtype.itemsize, name),
+    )
+
+
+def _bytes_of(array: np.ndarray) -> Any:
+    return array.reshape(-1).view(np.uint8).data  # hashed and written without a copy
+
+
+def _mapped(path: Path, copy_up_to: int) -> mmap.mmap:
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size == 0:
+            raise ModelFileError(f"{path} is empty: no model file")
+        if size > copy_up_to:
+            # copy-on-write: nobody writes, so pages stay shared; compiled code takes arrays
+            # that could be written to by a much quicker way than read-only ones
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        copied = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        file.readinto(copied)
+        return copied
+
+
+def _start(path: Path, mapped: mmap.mmap) -> int:
+    """Find where the tensors start, by as little of the file as tells what it is."""
+    head = HEAD.match(mapped[N_LENGTH : N_LENGTH + N_HEAD])
+    if head is None:
+        raise ModelFileError(f"{path} is not a model file of coldhash")
+    if int(head[1]) > FORMAT:
+        raise ModelFileError(
+            f"{path} is of format {int(head[1])}, newer than this version reads ({FORMAT})",
+            hint="upgrade coldhash",
+        )
+    length = int.from_bytes(mapped[:N_LENGTH], "little")
+    if length > min(LARGEST_HEADER, len(mapped) - N_LENGTH - N_CHECKSUM):
+        raise ModelFileError(
+            f"{path} is damaged: its header claims {length:,} bytes",
+            hint="save the model again, or copy the file again",
+        )
+    return N_LENGTH + length
+
+
+def _verify(path: Path, mapped: mmap.mmap) -> None:
+    body = memoryview(mapped)[:-N_CHECKSUM]
+    whole = hashlib.sha256(body).digest() == mapped[-N_CHECKSUM:]
+    body.release()
+    if not whole:
+        raise ChecksumError(
+            f"{path} is damaged: the checksum does not fit",
+            hint="save the model again, or copy the file again",
+        )
+
+
+def _tensors(mapped: mmap.mmap, start: int, entries: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Cut the tensors out; as each begins where the last one ends, nothing may be missing."""
+    tensors: dict[str, np.ndarray] = {}
+    end = 0
+    for name, entry in entries.items():
+        form, shape = np.dtype(TYPES[entry["dtype"]]), entry["shape"]
+        if not all(type(n) is int and n >= 0 for n in shape):
+            raise ValueError(f"{name!r} has the shape {shape}")
+        begin, end = end, end + math.prod(shape) * form.itemsize
+        if entry["data_offsets"] != [begin, end] or begin % form.itemsize:
+            raise ValueError(f"{name!r} is out of place")
+        if start + end > len(mapped):
+            raise ValueError(f"{name!r} is cut off")
+        values = np.frombuffer(mapped, form, math.prod(shape), start + begin)
+        tensors[name] = values.reshape(shape)
+    if start + end != len(mapped) or tensors.pop(CHECKSUM).nbytes != N_CHECKSUM:
+        raise ValueError("the file does not end where the tensors do")
+    return tensors
+
+
+def arrow_bytes(table: pa.Table) -> np.ndarray:
+    """Turn a table into bytes that can be a tensor."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    sink.write(bytes(-sink.tell() % LINE))
+    return np.frombuffer(sink.getvalue(), dtype=np.uint8)
+
+
+def arrow_table(content: np.ndarray, verify: bool = True) -> pa.Table:
+    """Undo `arrow_bytes`, without copying; with `verify` every value in it is safe to read."""
+    try:
+        table = pa.ipc.open_stream(pa.py_buffer(content)).read_all()
+        table.validate(full=verify)
+        if len({*table.column_names}) < table.num_columns:
+            raise ValueError("two columns have the same name")
+    except (pa.ArrowException, OSError, *ODD) as error:
+        raise ModelFileError(f"the table cannot be read: {error}") from None
+    return table

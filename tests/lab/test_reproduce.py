@@ -1,0 +1,131 @@
+"""The paper's figures on the sample world: run, judged, written; and verdicts on planted hits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from coldhash.errors import SettingError
+from coldhash.lab.experiment import Experiment
+from coldhash.lab.reproduce import accuracy
+from coldhash.lab.reproduce.report import write_report
+from coldhash.lab.reproduce.works import SECTIONS, WORKS, Workshop
+from coldhash.lab.results import Results
+from coldhash.lab.running import run_experiment
+from coldhash.lab.shipped import experiments
+
+KEPT = {
+    "figure-1": {"mfdcf", "cbfknn", "zsr", "dfm", "ddl", "popularity", "ridge"},
+    "figure-3": None,
+    "figure-4": None,
+    "table-2": None,
+    "ablation": None,
+    "shots": None,
+    "bytes": None,
+    "protocols": {"mfdcf", "popularity"},
+}
+
+
+def in_the_sample(name: str) -> Experiment:
+    """Take a shipped experiment to the sample world, with codes so short that it is quick."""
+    plan = Experiment.from_toml(experiments() / f"{name}.toml").quickened()
+    models = [
+        each.model_copy(
+            update={
+                "datasets": None,
+                "splits": None,
+                "grid": each.grid | ({"n_bits": [8, 16]} if "n_bits" in each.grid else {}),
+                "settings": each.settings | ({"n_bits": 8} if "n_bits" in each.settings else {}),
+            }
+        )
+        for each in plan.models
+        if KEPT[name] is None or (each.label or each.model) in KEPT[name]
+    ]
+    return plan.model_copy(update={"datasets": ["sample"], "splits": 1, "models": models})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KEPT)
+def test_a_shipped_experiment_becomes_a_section(name, tmp_path):
+    plan = in_the_sample(name)
+    journal = run_experiment(plan, None, tmp_path)
+    section = SECTIONS[name](Results.of(journal, [run.key for run in plan.runs()]))
+    assert section.name == name
+    assert "nan" not in section.text
+    report = write_report([section], tmp_path / "report", "coldhash reproduce try").read_text(
+        encoding="utf-8"
+    )
+    assert section.title in report
+    for claim in section.claims:
+        assert claim.text in report
+        assert f"**{claim.verdict}**" in report
+    for picture, _ in section.figures:
+        assert f"figures/{picture}.png" in report
+        assert (tmp_path / "report" / "figures" / f"{picture}.svg").stat().st_size > 1000
+    assert str(tmp_path) not in report
+
+
+@pytest.mark.slow
+def test_the_statistics_of_the_data(data_folder, tmp_path):
+    section = Workshop(data_folder, tmp_path).make("table-1")
+    assert [claim.verdict for claim in section.claims] == ["holds"]
+    assert "1,000,209" in section.text
+
+
+def test_a_wrong_name_is_told_with_the_right_ones(tmp_path):
+    with pytest.raises(SettingError, match="figure-9") as caught:
+        Workshop(tmp_path, tmp_path).make("figure-9")
+    assert "figure-1" in str(caught.value)
+
+
+def test_every_work_has_an_experiment():
+    assert set(WORKS) - {"table-1"} == {path.stem for path in experiments().glob("*.toml")}
+
+
+@pytest.mark.parametrize(
+    ("fair", "unfair", "verdict"),
+    [
+        (0.3, 0.3, "holds"),
+        (0.2, 0.3, "cannot be told"),
+        (0.1, 0.3, "does not hold under fair ties"),
+        (0.1, 0.1, "does not hold"),
+    ],
+)
+def test_verdicts_on_planted_hits(tmp_path, fair, unfair, verdict):
+    """The rival hits with chance 0.2, fair ties or not."""
+    rows = [
+        planted_row(tmp_path, "mfdcf", "hamming", 8, fair, unfair),
+        *(planted_row(tmp_path, label, "real", None, 0.2, 0.2) for label in ("cbfknn", "zsr")),
+    ]
+    claim = accuracy._outperforms(Results(rows), "claim", ("cbfknn", "zsr"), "hamming")
+    assert claim.verdict == verdict, claim.evidence
+
+
+def planted_row(folder, label, score, n_bits, fair, unfair):
+    n, per_user = 400, 20
+    question = {"protocol": "sampled-1000", "shots": 0, "oracle": False, "score": score}
+    columns = {name: [value] * n for name, value in question.items()}
+    columns |= {"user_id": [str(u) for u in range(n)], "pairs": np.full(n, per_user)}
+    rng = np.random.default_rng(0)  # the same luck for all
+    luck = rng.random((n, per_user))
+    for k in (5, 10, 20):
+        columns[f"hits@{k}"] = (luck < fair).sum(axis=1).astype(np.float32)
+        columns[f"optimistic@{k}"] = (luck < unfair).sum(axis=1).astype(np.float32)
+    path = folder / f"{label}.parquet"
+    pq.write_table(pa.table(columns), path)
+    return question | {
+        "label": label, "n_bits": n_bits, "split": 0, "users_file": path, "accuracy@10": fair,
+    }  # fmt: skip
+
+
+def test_the_report_in_the_docs_is_what_the_readme_shows():
+    root = Path(__file__).parents[2]  # the package may be installed elsewhere
+    docs = (root / "docs" / "results.md").read_text(encoding="utf-8")
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    table = [line for line in readme.splitlines() if line.startswith("| ") and "MFDCF" in line]
+    assert table, "the README shows no result"
+    assert all(line in docs for line in table)

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import pytest
+
+from coldhash.errors import SettingError
+from coldhash.lab.shipped import experiments
+from coldhash.lab.study import Study
+from coldhash.registry import MODELS
+
+STUDY = """
+model = "dcf"
+datasets = ["sample"]
+settings = {n_bits = 8}
+
+[space]
+map_ridge = {low = 1.0, high = 1000.0, log = true}
+n_rounds = {low = 5, high = 30}
+map_to = {choices = ["factors", "codes"]}
+"""
+
+
+def written(tmp_path, text):
+    file = tmp_path / "study.toml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def test_a_study_begins_with_the_defaults_of_the_model(tmp_path):
+    study = Study.from_toml(written(tmp_path, STUDY))
+    model = MODELS["dcf"]()
+    assert study.start == {
+        name: getattr(model, name) for name in ("map_ridge", "n_rounds", "map_to")
+    }
+    assert (study.trials, study.folds, study.k, study.seed, study.score) == (20, 2, 10, 0, "real")
+
+
+def test_a_range_is_of_whole_numbers_if_both_ends_are(tmp_path):
+    study = Study.from_toml(written(tmp_path, STUDY))
+    assert study.space["n_rounds"].whole
+    assert not study.space["map_ridge"].whole
+
+
+def test_start_stands_in_for_a_default_that_no_range_holds():
+    parts = {"model": "mfdcf", "datasets": ["sample"]}
+    with pytest.raises(SettingError, match=r"space\.stranger_weight .* default None"):
+        Study(**parts, space={"stranger_weight": {"low": 0.1, "high": 0.9}})
+    study = Study(**parts, space={"stranger_weight": {"low": 0.1, "high": 0.9, "start": 0.6}})
+    assert study.start == {"stranger_weight": 0.6}
+
+
+def test_lists_in_settings_become_what_the_model_takes():
+    study = Study(
+        model="ddl",
+        datasets=["sample"],
+        settings={"hidden": [50, 20]},
+        space={"masked": {"low": 0.0, "high": 0.5}},
+    )
+    assert study.model_with({"masked": 0.25}) == MODELS["ddl"](hidden=(50, 20), masked=0.25)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"dcf"', '"nothing"', "no method is called 'nothing'"),
+        ("n_bits = 8", "no_bits = 8", "dcf has no setting 'no_bits'"),
+        ("n_bits = 8", "n_bits = 0", "n_bits=0"),
+        ("n_bits = 8", "n_rounds = 8", "n_rounds is both fixed in settings and tuned"),
+        ("map_ridge", "map_rigde", "dcf has no setting 'map_rigde'"),
+        ("low = 1.0", "lowest = 1.0", r"space\.map_ridge\.range\.low: Field required"),
+        ("low = 5", "low = true", r"space\.n_rounds\.range\.low"),
+        ("low = 5", "low = 31", "low=31 is not below high=30"),
+        ("low = 5", "low = 11", r"space\.n_rounds does not hold the default 10"),
+        ("low = 1.0", "low = 0.0", "log = true needs low above 0"),
+        ('"codes"]', '"codes"], log = true', r"space\.map_to\.choices\.log"),
+        ('"factors", "codes"', '"factors"', r"space\.map_to\.choices\.choices"),
+        ("[space]", "trials = 0\n[space]", "trials"),
+        ("[space]", 'score = "best"\n[space]', "score"),
+        ("[space]", "fold = 3\n[space]", "fold: Extra inputs"),
+        ("[space]", "[space", "not TOML"),
+    ],
+)
+def test_a_mistake_names_the_file_and_the_field(tmp_path, old, new, message):
+    file = written(tmp_path, STUDY.replace(old, new, 1))
+    with pytest.raises(SettingError, match=message) as caught:
+        Study.from_toml(file)
+    assert str(file) in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(SettingError, match=r"gone\.toml"):
+        Study.from_toml(tmp_path / "gone.toml")
+
+
+STUDIES = sorted(file.stem for file in (experiments() / "tune").glob("*.toml"))
+
+
+def test_studies_of_the_methods_whose_defaults_come_from_them_are_shipped():
+    assert len(STUDIES) == 16
+    assert set(STUDIES) <= set(MODELS)  # a method that is new need not have one
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_shipped_study_can_be_run(name):
+    study = Study.from_toml(experiments() / "tune" / f"{name}.toml")
+    assert study.model == name
+    assert study.datasets == ("ml-1m", "book-crossing")

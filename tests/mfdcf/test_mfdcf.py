@@ -1,0 +1,497 @@
+"""The steps of MFDCF: each lowers the objective, and says what the equations say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy.linalg import solve_sylvester
+from scipy.sparse import csr_array, random_array
+from scipy.stats import spearmanr
+
+from coldhash import Dataset, FeaturePlan, read, split_cold_users
+from coldhash.arrays.codes import signs
+from coldhash.data.plan import Category, Vector
+from coldhash.errors import CodeCollapse, DataError, SettingError
+from coldhash.lab.printed import ITEM_STEPS, ROTATIONS, guarded, majorise, polar
+from coldhash.mfdcf.model import MFDCF
+from coldhash.mfdcf.problem import Problem, draw_strangers, make_groups, multiply, truncate
+from coldhash.partitions import InMemory
+from coldhash.registry import local, steps
+
+TINY = 1e-5  # of the objective: what float32 may blur
+
+
+def make_problem(rng, n_bits, n_groups, stranger_weight=0.0, svd_rank=None):
+    """One-hot blocks (a singular Gram), a wide group with d >= n, one narrower than the rank.
+
+    Gives the problem and its users, in one partition.
+    """
+    n_users, n_items = 60, 40
+    S = csr_array(random_array((n_users, n_items), density=1 / 6, rng=rng, dtype=np.float32))
+    S.data[:] = n_bits * rng.choice([0.3, 1.0], size=S.nnz)
+    towns, jobs = np.eye(3)[rng.integers(3, size=n_users)], np.eye(5)[rng.integers(5, size=n_users)]
+    ones = np.ones((n_users, 1))
+    matrices = {
+        "one-hot": np.hstack([towns, jobs, ones]).astype(np.float32),
+        "wide": rng.normal(size=(n_users, 70)).astype(np.float32),
+        "narrow": np.hstack([rng.normal(size=(n_users, 1)), ones]).astype(np.float32),
+    }
+    names = list(matrices)[:n_groups]
+    has = {name: np.ones(n_users, dtype=np.float32) for name in names}
+    if n_groups > 1:
+        has["wide"] = (rng.random(n_users) < 0.6).astype(np.float32)
+        matrices["wide"][has["wide"] == 0] = 0
+    X = {name: matrices[name] for name in names}
+    part = {"first": 0, "S": S, "St": csr_array(S.T.tocsr()), "X": X}
+    part["has"] = {name: column[:, None] for name, column in has.items()}
+    users = InMemory([part])
+    grams = {name: X[name].T.astype(float) @ X[name] for name in names}
+    counts = {name: int(has[name].sum()) for name in names}
+    groups = make_groups([{"grams": grams, "has": counts}], ridge=0.5)
+    norms = np.asarray((S.toarray().astype(float) ** 2).sum(axis=0))
+    if svd_rank is not None:
+        norms, rng = truncate(users, svd_rank, rng)
+    weights = rng.uniform(0.5, 1.5, size=(n_items, 1)).astype(np.float32)
+    problem = Problem(
+        n_users=n_users,
+        known=float(weights[:, 0] @ norms),
+        item_weights=weights,
+        groups=groups,
+        strangers=draw_strangers(users, groups, n_users, rng),
+        fit_weight=2.0,
+        code_weight=3.0,
+        rank_weight=1.5,
+        retained_rank=max(n_bits // 2, 1),
+        stranger_weight=stranger_weight,
+        stranger_code_share=0.4,
+    )
+    return problem, users, part
+
+
+def random_state(problem, users, part, n_bits, rng, rotated=False) -> steps.State:
+    state = steps.start(problem, users, n_bits, rng)
+    set_vectors(state, part, rng.normal(size=(60, n_bits)).astype(np.float32))
+    if rotated:
+        state.R = polar(rng.normal(size=(n_bits, n_bits))).astype(np.float32)
+    part["B"] = np.packbits(rng.normal(size=(60, n_bits)) >= 0, axis=1)
+    state.W = {
+        name: rng.normal(scale=0.3, size=(X.shape[1], n_bits)).astype(np.float32)
+        for name, X in part["X"].items()
+    }
+    state.V = steps.beyond_rank(problem, state)
+    shares = rng.uniform(0.2, 1, size=len(problem.groups))
+    state.mu = dict(zip(problem.groups, shares / shares.sum(), strict=True))
+    return state
+
+
+def set_vectors(state, part, H):
+    part["H"] = H
+    state.XtH = {name: local.features_times(part, name, H) for name in part["X"]}
+    state.average = H.mean(axis=0)
+
+
+def set_consensus(problem, users, state, rng):
+    steps.consensus(problem, users, state, with_codes=False)
+
+
+def set_consensus_and_codes(problem, users, state, rng):
+    steps.consensus(problem, users, state)
+
+
+def set_maps(problem, users, state, rng):
+    state.W = steps.maps(problem, state)
+
+
+def set_beyond_rank(problem, users, state, rng):
+    state.V = steps.beyond_rank(problem, state)
+
+
+def set_group_weights(problem, users, state, rng):
+    state.mu = steps.group_weights(steps.misfits(problem, users, state))
+
+
+def set_items(problem, users, state, rng):
+    side = steps.item_side(problem, users, state)
+    steps.set_items(problem, users, state, ITEM_STEPS["descent"](*side, 2, rng))
+
+
+def set_guarded_items(problem, users, state, rng):
+    side = steps.item_side(problem, users, state)
+    steps.set_items(problem, users, state, guarded(*side, 1, rng))
+
+
+def set_rotation(problem, users, state, rng):
+    majorise(problem, users, state, 1.0)
+
+
+STEPS = [
+    set_consensus,
+    set_consensus_and_codes,
+    set_maps,
+    set_beyond_rank,
+    set_group_weights,
+    set_items,
+    set_guarded_items,
+    set_rotation,
+]
+
+
+@pytest.mark.parametrize("rotated", [False, True])
+@pytest.mark.parametrize("n_groups", [1, 2, 3])
+@pytest.mark.parametrize("n_bits", [8, 16])
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.__name__)
+def test_no_step_raises_the_objective(step, n_bits, n_groups, rotated):
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        problem, users, part = make_problem(rng, n_bits, n_groups)
+        state = random_state(problem, users, part, n_bits, rng, rotated)
+        before = steps.loss(problem, users, state)
+        step(problem, users, state, rng)
+        after = steps.loss(problem, users, state)
+        assert after <= before + TINY * abs(before)
+
+
+def test_a_step_is_exact_where_it_says_so(rng):
+    """Small random moves away from the solution of an exact step only raise the objective."""
+    problem, users, part = make_problem(rng, 8, 2)
+    state = random_state(problem, users, part, 8, rng, rotated=True)
+    steps.consensus(problem, users, state, with_codes=False)
+    best, H = steps.loss(problem, users, state), part["H"]
+    for _ in range(10):
+        part["H"] = H + 0.3 * rng.normal(size=H.shape).astype(np.float32)
+        assert steps.loss(problem, users, state) > best
+    part["H"] = H
+    state.W = steps.maps(problem, state)
+    best = steps.loss(problem, users, state)
+    for _ in range(10):
+        W = {g: w + 0.3 * rng.normal(size=w.shape).astype(np.float32) for g, w in state.W.items()}
+        assert steps.loss(problem, users, replace(state, W=W)) > best
+
+
+def test_the_objective_is_what_the_formula_says(rng):
+    problem, users, part = make_problem(rng, 8, 2)
+    state = random_state(problem, users, part, 8, rng, rotated=True)
+    S = part["S"].toarray().astype(float)
+    Q = part["H"].astype(float) @ state.R.T
+    B = np.unpackbits(part["B"], axis=1) * 2.0 - 1.0
+    weights = problem.item_weights[:, 0]
+    expected = 2.0 * np.sum(weights * (S - Q @ state.D.T) ** 2) + 3.0 * np.sum((B - Q) ** 2)
+    for name, group in problem.groups.items():
+        W = state.W[name].astype(float)
+        rows = part["has"][name][:, 0] > 0
+        fit = np.sum((part["H"] - part["X"][name] @ W)[rows] ** 2) + group.ridge * np.sum(W**2)
+        expected += fit / state.mu[name]
+        singular = np.linalg.svd(W, compute_uv=False)
+        expected += 1.5 * np.sum(singular[problem.retained_rank :] ** 2)
+    np.testing.assert_allclose(steps.loss(problem, users, state), expected, rtol=1e-5)
+
+
+def test_the_rotation_is_a_gauge(rng):
+    problem, users, part = make_problem(rng, 8, 3)
+    state = random_state(problem, users, part, 8, rng, rotated=True)
+    before = steps.loss(problem, users, state)
+    vectors = local.stranger_vectors(part, state.W, state.mu, state.average) @ state.R.T
+    folded = steps.fold(problem, users, state, cold_rotation=True)
+    folded.V = {name: None if V is None else state.R @ V for name, V in state.V.items()}
+    np.testing.assert_allclose(steps.loss(problem, users, folded), before, rtol=1e-5)
+    again = local.stranger_vectors(part, folded.W, folded.mu, folded.average)
+    np.testing.assert_allclose(again, vectors, rtol=1e-3, atol=1e-4)
+
+
+def test_maps_solve_the_sylvester_equation(rng):
+    """(14): γ V V' W + W X X' / μ = H X' / μ, with the ridge inside X X'."""
+    problem, users, part = make_problem(rng, 8, 1)
+    state = random_state(problem, users, part, 8, rng)
+    group, mu, V = problem.groups["one-hot"], state.mu["one-hot"], state.V["one-hot"]
+    X = part["X"]["one-hot"].astype(float)
+    XtX = X.T @ X + group.ridge * np.eye(X.shape[1])
+    expected = solve_sylvester(1.5 * V @ V.T, XtX / mu, (part["H"].T @ X) / mu).T
+    np.testing.assert_allclose(steps.maps(problem, state)["one-hot"], expected, atol=1e-4)
+
+
+def test_group_weights_follow_the_misfit(rng):
+    problem, users, part = make_problem(rng, 8, 3)
+    state = random_state(problem, users, part, 8, rng)
+    misfits = steps.misfits(problem, users, state)
+    weights = steps.group_weights(misfits)
+    total = sum(value**0.5 for value in misfits.values())
+    for name in weights:
+        np.testing.assert_allclose(weights[name], misfits[name] ** 0.5 / total)
+
+
+def test_a_low_rank_target_is_the_truncated_svd(rng):
+    _, users, part = make_problem(rng, 8, 1)
+    S = part["S"].toarray().astype(float)
+    norms, _ = truncate(users, 5, rng)
+    P, sigma, Qt = np.linalg.svd(S)
+    best = (P[:, :5] * sigma[:5]) @ Qt[:5]
+    D = rng.normal(size=(40, 3)).astype(np.float32)
+    H = rng.normal(size=(60, 3)).astype(np.float32)
+    np.testing.assert_allclose(multiply(part["S"], D), best @ D, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(multiply(part["St"], H), best.T @ H, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(norms, np.sum(best**2, axis=0), rtol=1e-3, atol=1e-3)
+
+
+def test_a_low_rank_target_needs_one_partition(rng):
+    _, _, part = make_problem(rng, 8, 1)
+    with pytest.raises(SettingError, match=r"svd_rank=5.*hint: svd_rank=None"):
+        truncate(InMemory([part, part]), 5, rng)
+
+
+def test_strangers_item_step_lowers_its_own_energy(rng):
+    problem, users, part = make_problem(rng, 8, 2, stranger_weight=0.6)
+    state = random_state(problem, users, part, 8, rng)
+    D, L, G = steps.item_side(problem, users, state)
+    new = ITEM_STEPS["descent"](D, L, G, 2, rng)
+
+    def total(D):
+        return np.sum((D @ G) * D) - 2 * np.sum(D * L)
+
+    assert total(new) <= total(D)
+
+
+@pytest.fixture(scope="module")
+def small():
+    return read("sample", n_users=240, n_items=90)
+
+
+PLAIN = MFDCF(n_bits=16, stranger_weight=0.0, ridge=10.0, n_rounds=15, tolerance=0.0)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        PLAIN,
+        replace(PLAIN, rotation="mm"),
+        replace(PLAIN, item_step="guarded"),
+        replace(PLAIN, svd_rank=12),
+        replace(PLAIN, popularity_power=0.0, target="share"),
+        replace(PLAIN, rank_weight=100.0, retained_rank=2, ridge=0.1),
+    ],
+    ids=["plain", "mm", "guarded", "svd", "paper's loss", "low rank"],
+)
+@pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
+def test_the_objective_never_rises(settings, small):
+    objective = settings.fit(small).report["objective"]
+    assert len(objective) == 15
+    for before, after in pairwise(objective):
+        assert after <= before * (1 + TINY)
+    assert objective[-1] < 0.9 * objective[0]
+
+
+@pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
+def test_all_rotations_find_about_the_same_optimum(small):
+    found = {
+        name: replace(PLAIN, rotation=name).fit(small).report["objective"][-1]
+        for name in ("identity", "mm")
+    }
+    np.testing.assert_allclose(found["mm"], found["identity"], rtol=0.03)
+
+
+@pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
+def test_every_printed_step_runs(small):
+    for rotation in ROTATIONS:
+        for item_step in ITEM_STEPS:
+            settings = replace(PLAIN, rotation=rotation, item_step=item_step, n_rounds=3)
+            assert np.isfinite(settings.fit(small).report["objective"]).all()
+
+
+def test_without_the_fold_strangers_codes_are_off(small):
+    """(28) as printed drops R: its codes agree with the right ones no better than chance."""
+    folded = replace(PLAIN, rotation="mm", n_rounds=6).fit(small)
+    printed = replace(PLAIN, rotation="mm", n_rounds=6, cold_rotation=False).fit(small)
+    right = signs(folded.encode(small.users).vectors)
+    wrong = signs(printed.encode(small.users).vectors)
+    assert (right == wrong).mean() < 0.8
+
+
+def assert_close(one, two):
+    """Compare sums in single precision: where terms cancel, only their size bounds the rounding."""
+    np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-6 * np.abs(two).max())
+
+
+def test_a_training_users_features_give_the_code_of_the_map(small):
+    model = MFDCF(n_bits=32).fit(small)
+    X = model.features.apply(small.users).matrices["demographics"]
+    expected = X @ model.encoder.maps["demographics"]
+    has = model.features.apply(small.users).has["demographics"]
+    assert_close(model.encode(small.users).vectors[has], expected[has])
+
+
+def test_training_users_keep_vectors_that_their_ratings_explain(small):
+    model = MFDCF(n_bits=32).fit(small)
+    again = model.with_users(small.ratings.users, small.users, small.ratings.matrix)
+    agree = (signs(again.user_vectors) == signs(model.user_vectors)).mean()
+    assert agree > 0.75
+    np.testing.assert_array_equal(again.items.packed, model.items.packed)
+    one = model.with_users([small.ratings.users[3]], {"history": {"1": 5}}, None)
+    changed = (one.user_vectors != model.user_vectors).any(axis=1)
+    assert np.flatnonzero(changed).tolist() == [3]
+
+
+def test_a_history_moves_people_towards_what_they_like(small):
+    """After rating items of one half of the checkerboard, that half comes first."""
+    import worlds
+
+    data = worlds.checkerboard(60, 40)
+    model = MFDCF(n_bits=16).fit(data)
+    for own in (0, 1):
+        history = {str(item): 5 for item in range(own, 20, 2)}
+        encoded = model.encode({"history": history})
+        assert not encoded.fallback[0]
+        scores = model.score(encoded)[0]
+        assert scores[own::2].mean() > scores[1 - own :: 2].mean()
+
+
+def test_an_unknown_item_in_a_history_is_reported(small):
+    model = MFDCF(n_bits=32).fit(small)
+    encoded = model.encode([{"age": 30}, {"age": 30, "history": {"no such item": 3}}])
+    assert encoded.ignored == [(1, "no such item")]
+    assert_close(encoded.vectors[0], encoded.vectors[1])
+    with pytest.raises(DataError, match="from 1 to 5"):
+        model.encode({"history": {"1": 9}})
+
+
+@pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
+def test_no_cold_rating_reaches_the_model(small):
+    """Erasing the cold users' ratings from the data changes nothing that is learned."""
+    train, cold = split_cold_users(small, seed=0)
+    users = set(cold.ratings.users)
+    keep = np.array([user not in users for user in small.ratings.users])
+    erased = small.with_ratings(small.ratings.where(np.repeat(keep, small.ratings.per_user)))
+    clean, _ = split_cold_users(erased, seed=0)
+    one, two = MFDCF(n_bits=16).fit(train), MFDCF(n_bits=16).fit(clean)
+    np.testing.assert_array_equal(one.items.packed, two.items.packed)
+    np.testing.assert_array_equal(one.popularity, two.popularity)
+    np.testing.assert_array_equal(one.encode(cold.users).vectors, two.encode(cold.users).vectors)
+
+
+def tiny(**columns) -> Dataset:
+    ratings = {"user_id": columns.pop("u"), "item_id": columns.pop("i"), "rating": columns.pop("r")}
+    plan = columns.pop("plan", None)
+    users = {"user_id": sorted(set(ratings["user_id"])), **columns}
+    return Dataset.from_tables(ratings, users, plan=plan)
+
+
+TOWN = FeaturePlan(users={"who": {"town": Category(min_count=1)}})
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        tiny(u=[1], i=[1], r=[5], town=["x"], plan=TOWN),
+        tiny(u=[1, 2, 3], i=[1, 1, 1], r=[1, 5, 3], town=["x", "y", "x"], plan=TOWN),
+        tiny(u=[1, 1, 1], i=[1, 2, 3], r=[1, 5, 3], town=["x"], plan=TOWN),
+        tiny(u=[1, 2, 3], i=[1, 2, 3], r=[4, 4, 4], town=["x", "y", "z"], plan=TOWN),
+        tiny(u=[1, 2], i=[1, 2], r=[0, 0], town=["x", "y"], plan=TOWN),
+        tiny(u=[1, 2], i=[1, 2], r=[1, 5], town=["x", None], plan=TOWN),
+        tiny(
+            u=[1, 2, 3],
+            i=[1, 2, 3],
+            r=[1, 5, 3],
+            v=[[0.0] * 9, [1.0] * 9, None],
+            plan=FeaturePlan(users={"v": {"v": Vector()}}),
+        ),
+    ],
+    ids=["one of each", "one item", "one user", "all equal", "all zero", "missing", "d > n"],
+)
+@pytest.mark.parametrize("n_bits", [1, 7, 64])
+def test_odd_data_works(data, n_bits):
+    model = MFDCF(n_bits=n_bits).fit(data)
+    rated = {"history": {"1": model.scale[1]}}
+    scores = model.score(model.encode([{"town": "x"}, {"v": [0.5] * 9}, {}, rated]))
+    assert np.isfinite(scores).all()
+
+
+def test_data_that_says_nothing_is_an_error():
+    data = tiny(u=[1, 2], i=[1, 2], r=[1, 5], town=["x", "y"], plan=TOWN)
+    nothing = data.with_ratings(data.ratings.where(np.zeros(2, dtype=bool)))
+    with pytest.raises(DataError, match="no ratings"):
+        MFDCF().fit(nothing)
+    unknown = tiny(u=[1, 2], i=[1, 2], r=[1, 5], town=["", ""], plan=TOWN)
+    with pytest.raises(DataError, match="feature"):
+        MFDCF().fit(unknown)
+    spoilt = FeaturePlan(users={"v": {"v": Vector()}})
+    with pytest.raises(DataError, match=r"column 'v'.*NaN"):
+        MFDCF().fit(tiny(u=[1, 2], i=[1, 2], r=[1, 5], v=[[1.0], [float("nan")]], plan=spoilt))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("n_bits", 0),
+        ("n_bits", 1025),
+        ("fit_weight", 0.0),
+        ("ridge", 0.0),
+        ("stranger_weight", 1.0),
+        ("rotation", "sideways"),
+        ("item_step", "guess"),
+        ("retained_rank", 65),
+        ("n_rounds", 0),
+    ],
+)
+def test_impossible_settings_are_named(name, value):
+    with pytest.raises(SettingError, match=f"{name}={value!r}.*hint"):
+        MFDCF(**{name: value})
+
+
+def test_collapsed_codes_are_warned_of(sample):
+    with pytest.warns(CodeCollapse, match=r"score='real'"):
+        model = MFDCF(n_bits=2).fit(sample)
+    assert model.report["warning"].endswith("use more bits")
+
+
+def test_the_report_says_what_a_reader_wants(small):
+    report = MFDCF(n_bits=32).fit(small).report
+    assert sum(report["group_weights"].values()) == pytest.approx(1)
+    assert set(report["group_weights"]) == {"demographics", "preference"}
+    for codes in ("user_codes", "item_codes", "stranger_codes"):
+        assert 1 <= report[codes]["distinct"] <= report[codes]["of"]
+        assert 0 <= report[codes]["mean_imbalance"] <= 1
+        assert 0 <= report[codes]["mean_correlation"] <= 1
+    assert sum(report["seconds"].values()) > 0
+
+
+@pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
+def test_planted_codes_are_found():
+    """Where likings are planted by codes, items are as alike as their planted codes are."""
+    rng = np.random.default_rng(0)
+    users, items = (signs(rng.normal(size=(n, 8))).astype(int) for n in (600, 150))
+    liking = users @ items.T  # -8 to 8
+    rows, columns = np.nonzero(liking >= 2)
+    data = Dataset.from_tables(
+        {"user_id": rows, "item_id": columns, "rating": np.full(len(rows), 5.0)},
+        {"user_id": np.arange(600), "taste": users.astype(float).tolist()},
+        {"item_id": np.arange(150), "name": [str(n) for n in range(150)]},
+        plan=FeaturePlan(users={"taste": {"taste": Vector()}}),
+        scale=(0.0, 5.0),
+    )
+    # 8 planted bits, and one for the level that all likings share; the best of a few starts
+    settings = MFDCF(n_bits=9, popularity_power=0.0)
+    models = [settings.fit(data, seed=seed) for seed in range(5)]
+    model = min(models, key=lambda model: model.report["objective"][-1])
+    found = model.items.rows(model.item_ids.rows(np.arange(150))).astype(int)
+    pairs = np.triu_indices(150, 1)
+    alike, planted = (found @ found.T)[pairs], (items @ items.T)[pairs]
+    assert spearmanr(alike, planted).statistic >= 0.9
+
+
+def test_no_user_table_at_all():
+    """Items described, users not: people are known by what they rate."""
+    data = read("sample", n_users=120, n_items=60)
+    items = data.items.append_column("item_id", data.ratings.items.values)
+    owners = np.repeat(np.arange(120), data.ratings.per_user)
+    bare = Dataset.from_tables(
+        {
+            "user_id": [data.ratings.users[row] for row in owners],
+            "item_id": [data.ratings.items[row] for row in data.ratings.matrix.indices],
+            "rating": data.ratings.matrix.data,
+        },
+        items=items,
+    )
+    model = MFDCF(n_bits=32).fit(bare)
+    assert len(model.recommend({"history": {"1": 5, "2": 4}}, k=5).item_ids[0]) == 5
+    assert model.encode({}).fallback[0]

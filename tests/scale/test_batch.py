@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pyarrow.parquet as pq
+import pytest
+
+from coldhash import MFDCF, load, read
+from coldhash.errors import SettingError, SourceError
+from coldhash.scale.batch import recommend_all_on, write_part
+from commands import coldhash_command
+
+distributed = pytest.importorskip("distributed")
+pytestmark = [
+    pytest.mark.slow,  # a cluster
+    pytest.mark.filterwarnings("ignore"),  # of the cluster's own, when it is torn down
+]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "m.coldhash"
+    MFDCF(n_bits=32).fit(read("sample", n_users=500, n_items=120)).save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def client():
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+def whole(files):
+    return [row for file in files for row in pq.read_table(file).to_pylist()]
+
+
+def expected(path, k, **options):
+    tables = load(path).recommend_all(k, **options)
+    return [row for table in tables for row in table.to_pylist()]
+
+
+@pytest.mark.parametrize("options", [{}, {"score": "hamming", "exclude": ["3", "5"]}])
+def test_the_same_as_recommend_all(client, path, tmp_path, options):
+    told = []
+    batch = recommend_all_on(
+        client, path, tmp_path, 5, users_per_file=70,
+        progress=lambda done, total: told.append((done, total)), **options,
+    )  # fmt: skip
+    assert len(batch.files) == 8
+    assert batch.n_present == 0
+    assert told == [(n, 8) for n in range(9)]
+    assert whole(batch.files) == expected(path, 5, **options)
+    assert len(list(tmp_path.iterdir())) == 9  # and the note: no drafts
+
+
+def test_what_is_there_is_not_done_again(client, path, tmp_path):
+    first = recommend_all_on(client, path, tmp_path, 3, users_per_file=100)
+    first.files[1].unlink()
+    before = {file: file.stat().st_mtime_ns for file in first.files if file.exists()}
+    again = recommend_all_on(client, path, tmp_path, 3, users_per_file=100)
+    assert again.n_present == 4
+    assert {file: file.stat().st_mtime_ns for file in before} == before
+    assert whole(again.files) == expected(path, 3)
+
+
+def test_another_question_is_refused(client, path, tmp_path):
+    recommend_all_on(client, path, tmp_path / "out", 3, users_per_file=500)
+    for changed in ({"k": 4}, {"users_per_file": 100}, {"score": "hamming"}):
+        with pytest.raises(SettingError, match="another question"):
+            recommend_all_on(
+                client, path, tmp_path / "out", **({"k": 3, "users_per_file": 500} | changed)
+            )
+    other = tmp_path / "other.coldhash"
+    MFDCF(n_bits=16).fit(read("sample", n_users=500, n_items=120)).save(other)
+    with pytest.raises(SettingError, match="another model"):
+        recommend_all_on(client, other, tmp_path / "out", 3, users_per_file=500)
+    with pytest.raises(SettingError, match="users_per_file"):
+        recommend_all_on(client, path, tmp_path / "new", users_per_file=0)
+
+
+def test_a_mistake_reaches_the_caller_and_leaves_no_file(client, path, tmp_path):
+    with pytest.raises(Exception, match="no such item"):
+        recommend_all_on(client, path, tmp_path, 3, exclude=["no such item"])
+    assert [p.name for p in tmp_path.iterdir()] == ["batch.json"]
+
+
+def test_a_model_that_changed_under_the_workers_is_refused(path, tmp_path):
+    with pytest.raises(SourceError, match="has changed"):
+        write_part(str(path), "0" * 64, str(tmp_path / "part"), 0, 10, 3, {})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_worker_killed_in_the_middle(path, tmp_path):
+    """Its tasks go to the other one, or to the one that the nanny starts in its place."""
+    killed = []
+
+    def kill_once(done, total):
+        if done == 5 and not killed:
+            killed.append(client.run(os.getpid))
+            os.kill(next(iter(killed[0].values())), signal.SIGKILL)
+
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        batch = recommend_all_on(client, path, tmp_path, 3, users_per_file=10, progress=kill_once)
+    assert len(killed) == 1
+    assert whole(batch.files) == expected(path, 3)
+
+
+BATCH = """
+import sys
+from distributed import Client, LocalCluster
+from coldhash.scale.batch import recommend_all_on
+if __name__ == "__main__":
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        with Client(cluster) as client:
+            recommend_all_on(client, sys.argv[1], sys.argv[2], 3, users_per_file=1)
+"""
+
+
+def test_killed_and_started_again(client, path, tmp_path):
+    script, out = tmp_path / "batch.py", tmp_path / "out"
+    script.write_text(BATCH, encoding="utf-8")
+    run = subprocess.Popen(
+        [sys.executable, str(script), str(path), str(out)], start_new_session=True
+    )
+    try:
+        while len(list(out.glob("part-*"))) < 20 and run.poll() is None:
+            time.sleep(0.01)
+    finally:
+        os.killpg(run.pid, signal.SIGKILL)  # with its workers: the session is its own
+        run.wait()
+    present = len(list(out.glob("part-*")))
+    assert 20 <= present < 500
+    batch = recommend_all_on(client, path, out, 3, users_per_file=1)
+    assert batch.n_present == present
+    assert whole(batch.files) == expected(path, 3)
+
+
+def test_the_command(path, tmp_path):
+    def command(*arguments):
+        return coldhash_command("recommend", path, *arguments)
+
+    run = command("--all", "--dask", "local", "--out", str(tmp_path / "out"), "-k", "3")
+    assert (run.returncode, run.stdout) == (0, f"{tmp_path / 'out'}\n"), run.stderr
+    assert whole(sorted((tmp_path / "out").glob("part-*"))) == expected(path, 3)
+    wrong = command("--user-id", "1", "--dask", "local")
+    assert wrong.returncode == 2
+    assert "--all --dask local --out FOLDER" in wrong.stderr
+    assert wrong.stderr.startswith("error:")

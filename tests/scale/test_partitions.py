@@ -1,0 +1,265 @@
+"""One fit, three places: in memory, from disk and on Dask give the same bits."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pyarrow.csv
+import pytest
+
+from coldhash import MFDCF, FeaturePlan, load, read
+from coldhash.data.plan import Category, MultiLabel, Number, Preference, Vector
+from coldhash.errors import SettingError, WorkerError
+from coldhash.features.fitting import learn_features
+from coldhash.partitions import InMemory, Step, added, raw_parts
+from coldhash.scale.dask import OnDask
+from coldhash.scale.disk import Disk
+from coldhash.scale.prepare import prepare
+from coldhash.scale.training import Memory, opened
+
+SETTINGS = MFDCF(n_bits=16, n_rounds=4, tolerance=0.0, new_items=True)
+pytestmark = [
+    pytest.mark.slow,  # a cluster, and fits on it
+    pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse"),
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),  # sockets of killed workers
+]
+
+
+@pytest.fixture(scope="module")
+def world():
+    return read("sample", n_users=450, n_items=120)
+
+
+@pytest.fixture(scope="module")
+def parts(world, tmp_path_factory):
+    """The sample in five partitions, with two groups of users beside the preference."""
+    folder = tmp_path_factory.mktemp("prepared")
+    ratings = world.ratings
+    owners = np.repeat(np.arange(450), ratings.per_user)
+    table = {
+        "user_id": ratings.users.values.take(owners),
+        "item_id": ratings.items.values.take(ratings.matrix.indices),
+        "rating": ratings.matrix.data,
+    }
+    pyarrow.csv.write_csv(pyarrow.table(table), folder / "r.csv")
+    plan = FeaturePlan(
+        users={
+            "who": {"age": Number(), "gender": Category()},
+            "where": {"occupation": Category(), "city": Category()},
+        },
+        items={"content": {"genres": MultiLabel(), "year": Number()}},
+        preference=Preference(max_width=12),
+    )
+    return prepare(
+        folder / "r.csv",
+        folder / "parts",
+        world.users.append_column("user_id", ratings.users.values),
+        world.items.append_column("item_id", ratings.items.values),
+        plan=plan,
+        scale=(1.0, 5.0),
+        part_users=100,
+    )
+
+
+@pytest.fixture(scope="module")
+def in_memory(parts):
+    return SETTINGS.fit(parts, seed=1, on=Memory())
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as made:
+        yield made
+
+
+@pytest.fixture
+def client(cluster):
+    from distributed import Client
+
+    with Client(cluster) as made:
+        yield made
+
+
+def assert_same(one, two):
+    np.testing.assert_array_equal(one.items.packed, two.items.packed)
+    np.testing.assert_array_equal(one.user_vectors, two.user_vectors)
+    np.testing.assert_array_equal(one.popularity, two.popularity)
+    np.testing.assert_array_equal(one.seen.indices, two.seen.indices)
+    assert one.report["objective"] == two.report["objective"]
+    assert one.report["ridges"] == two.report["ridges"]
+    assert list(one.user_ids) == list(two.user_ids)
+    assert one.item_map.state()[0] == two.item_map.state()[0]
+    arrays, others = (model.encoder.state()[1] | model.item_map.state()[1] for model in (one, two))
+    assert set(arrays) == set(others)
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(array, others[name], err_msg=name)
+
+
+def test_the_data_are_in_several_partitions(parts):
+    assert parts.ends == (0, 100, 200, 300, 400, 450)
+
+
+def test_from_disk_it_is_the_same(parts, in_memory, tmp_path):
+    streamed = SETTINGS.fit(parts, seed=1, on=Disk(tmp_path / "work", memory="2GB"))
+    assert_same(streamed, in_memory)
+    assert not (tmp_path / "work").exists()
+    streamed.save(tmp_path / "m.coldhash")
+    assert_same(load(tmp_path / "m.coldhash"), in_memory)
+
+
+def test_on_dask_it_is_the_same(parts, in_memory, client):
+    assert_same(SETTINGS.fit(parts, seed=1, on=client), in_memory)
+
+
+def test_data_in_memory_may_go_to_disk_and_to_dask(world, client, tmp_path):
+    here = SETTINGS.fit(world)
+    assert_same(SETTINGS.fit(world, on=Disk(tmp_path / "work")), here)
+    assert_same(SETTINGS.fit(world, on=client), here)
+
+
+@pytest.mark.parametrize("settings", [{"rotation": "mm"}, {"stranger_weight": 0.0}], ids=str)
+def test_every_step_is_made_of_sums(parts, settings, tmp_path):
+    """Five partitions and one differ by rounding alone, which few rounds do not blow up."""
+    chosen = MFDCF(n_bits=16, n_rounds=2, **settings)
+    several = chosen.fit(parts, on=Memory())
+    with opened(parts, Memory()) as crowd:
+        columns = list(crowd.users.each(Step(lambda part: ({}, part["columns"]), ())))
+        ratings = list(crowd.users.each(Step(lambda part: ({}, part["ratings"]), ())))
+    whole = read("sample", n_users=450, n_items=120).with_plan(parts.plan)
+    assert sum(table.num_rows for table in columns) == 450
+    assert sum(matrix.nnz for matrix in ratings) == len(whole.ratings)
+    one = chosen.fit(whole)
+    np.testing.assert_allclose(several.report["objective"], one.report["objective"], rtol=1e-4)
+    assert (several.items.rows() == one.items.rows()).mean() > 0.99
+
+
+def test_features_learned_by_partition_are_the_features_of_all(world):
+    vectors = np.random.default_rng(0).normal(size=(450, 3)).tolist()
+    data = world.with_plan(world.plan)
+    users = data.users.append_column("v", pyarrow.array(vectors))
+    labels = [["a"] * (n % 2) + ["b"] for n in range(450)]
+    users = users.append_column("labels", pyarrow.array(labels))
+    plan = FeaturePlan(
+        users={"all": {"age": Number(), "city": Category(), "labels": MultiLabel(), "v": Vector()}}
+    )
+    states = []
+    for part_users in (450, 100):
+        cut = [
+            part | {"columns": users.slice(part["first"], part_users)}
+            for part in raw_parts(data, part_users)
+        ]
+        states.append(learn_features(InMemory(cut), plan, data.items, 5.0, 0).state())
+    assert states[0][0] == states[1][0]
+    for name, array in states[0][1].items():
+        np.testing.assert_allclose(states[1][1][name], array, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+KILLED = """
+import os, signal, sys, warnings
+warnings.simplefilter("ignore")
+from coldhash import MFDCF
+from coldhash.scale.disk import Disk
+from coldhash.scale.prepared import Prepared
+
+def kill(n, objective):
+    if n == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+settings = MFDCF(n_bits=16, n_rounds=4, tolerance=0.0, new_items=True)
+settings.fit(Prepared.open(sys.argv[1]), seed=1, on=Disk(sys.argv[2]), callback=kill)
+"""
+
+
+def test_killed_and_started_again_it_goes_on(parts, in_memory, tmp_path):
+    work = tmp_path / "work"
+    run = subprocess.run([sys.executable, "-c", KILLED, str(parts.folder), str(work)], check=False)
+    assert run.returncode == -signal.SIGKILL
+    other = MFDCF(n_bits=16, n_rounds=5, tolerance=0.0)
+    with pytest.raises(SettingError, match="other settings"):
+        other.fit(parts, seed=1, on=Disk(work))
+    rounds = []
+    again = SETTINGS.fit(parts, seed=1, on=Disk(work), callback=lambda n, _: rounds.append(n))
+    assert rounds == [2, 3]
+    assert_same(again, in_memory)
+
+
+def test_a_folder_is_for_one_fit(parts, tmp_path):
+    with (
+        opened(parts, Disk(tmp_path / "work")),
+        pytest.raises(SettingError, match="another fit works in"),
+        opened(parts, Disk(tmp_path / "work")),
+    ):
+        pass
+
+
+def test_a_partition_that_cannot_fit_is_an_error_at_once(parts, tmp_path):
+    with pytest.raises(SettingError, match=r"memory='100MB'.*--part-users"):
+        SETTINGS.fit(parts, on=Disk(tmp_path / "work", memory="100MB"))
+
+
+def test_a_killed_worker_changes_nothing(parts, in_memory, client):
+    """SIGKILL to a worker process in the middle of a round: the fit ends with the same codes."""
+    before = client.run(os.getpid)
+
+    def kill_soon(n, objective):
+        if n == 1:
+            victim = next(iter(before.values()))
+            threading.Timer(0.1, os.kill, (victim, signal.SIGKILL)).start()
+
+    model = SETTINGS.fit(parts, seed=1, on=client, callback=kill_soon)
+    assert_same(model, in_memory)
+    assert set(client.run(os.getpid).values()) != set(before.values())
+
+
+def gluttony(part):
+    """Take more memory than a worker has, and hold it."""
+    hoard = [np.ones(10**7) for _ in range(20)]
+    time.sleep(20)
+    return {}, float(sum(one[0] for one in hoard))
+
+
+def test_a_worker_without_memory_is_an_error(tmp_path):
+    import dask
+    from distributed import Client, LocalCluster
+
+    limits = {"distributed.scheduler.allowed-failures": 1}
+    with (
+        dask.config.set(limits),
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, memory_limit="700MB", dashboard_address=":0"
+        ) as small,
+        Client(small) as client,
+        pytest.raises(WorkerError, match=r"died again and again.*hint: .*memory"),
+    ):
+        list(OnDask(client, [{"first": 0}]).each(Step(gluttony, ())))
+
+
+def test_nobody_to_work_is_an_error_in_time():
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(n_workers=0, dashboard_address=":0") as empty,
+        Client(empty) as client,
+        pytest.raises(WorkerError, match="no worker has done anything"),
+    ):
+        list(OnDask(client, [{"first": 0}], patience=1.0).each(Step(gluttony, ())))
+
+
+def test_a_wrong_place_is_named(world):
+    with pytest.raises(SettingError, match="is no place for a fit"):
+        SETTINGS.fit(world, on="the moon")
+
+
+def test_sums_are_in_double_precision_and_in_order():
+    small, large = np.float32(1.0), np.float32(2**24)
+    total = added({"a": np.array([one], np.float32), "n": 1} for one in (large, small, small))
+    assert total["a"].dtype == np.float32
+    assert total == {"a": np.float32(2**24 + 2), "n": 3}

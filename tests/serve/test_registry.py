@@ -1,0 +1,205 @@
+"""One model takes the place of another."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+from coldhash.errors import ColdhashError, ModelFileError, SourceError
+from coldhash.recommender import model_file
+from coldhash.serve import create_app
+from coldhash.serve.registry import Shelf
+
+SOON = 0.01  # seconds between two looks at the file
+
+
+@pytest.fixture
+def served(model_files, tmp_path):
+    return shutil.copy(model_files["a"], tmp_path / "served.coldhash")
+
+
+def test_the_version_is_the_checksum_of_the_file(served, version_of):
+    assert Shelf.of(served).current.version == version_of(served)
+
+
+def test_a_model_in_memory_has_a_version_too(model):
+    version = Shelf.of(model).current.version
+    assert version == Shelf.of(model).current.version
+    changed = replace(model, encoder=replace(model.encoder, average=model.encoder.average + 1))
+    assert version != Shelf.of(changed).current.version
+
+
+def test_a_new_file_is_served_and_the_old_model_still_works(
+    served, model_files, put_file, version_of
+):
+    shelf = Shelf.of(served)
+    old = shelf.current
+    shelf.refresh()
+    assert shelf.current is old
+    put_file(model_files["b"], served)
+    shelf.refresh()
+    assert shelf.current.version == version_of(model_files["b"])
+    assert shelf.current.model.item_ids[0] == "b0"
+    assert old.model.recommend({}, k=1).item_ids[0][0].startswith("a")
+
+
+def broken_files(content):
+    middle = len(content) // 2
+    yield "empty", b""
+    yield "foreign", b"PK\x03\x04" + bytes(200)
+    yield "cut off", content[:middle]
+    yield "one bit", content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+
+
+def test_broken_files_are_refused_once_each(served, model_files, put_file, version_of):
+    shelf = Shelf.of(served)
+    refused = []
+    shelf.on_refusal = refused.append
+    for n, (_, content) in enumerate(broken_files(model_files["b"].read_bytes()), 1):
+        put_file(content, served)
+        shelf.refresh()
+        shelf.refresh()
+        assert len(refused) == n
+        assert isinstance(refused[-1], ColdhashError)
+        assert shelf.current.model.item_ids[0] == "a0"
+    shelf.refresh(force=True)
+    assert len(refused) == 5
+    put_file(model_files["b"], served)
+    shelf.refresh()
+    assert shelf.current.version == version_of(model_files["b"])
+
+
+def test_a_file_that_is_gone_changes_nothing(served, model_files, put_file):
+    shelf = Shelf.of(served)
+    served.unlink()
+    shelf.refresh(force=True)
+    assert shelf.current.model.item_ids[0] == "a0"
+    put_file(model_files["b"], served)
+    shelf.refresh()
+    assert shelf.current.model.item_ids[0] == "b0"
+
+
+def overwrite(path, content):
+    """Write over a file in place, and set its times back."""
+    before = path.stat()
+    with path.open("r+b") as file:
+        file.write(content)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    after = path.stat()
+    same = ("st_ino", "st_size", "st_mtime_ns")
+    assert [getattr(before, name) for name in same] == [getattr(after, name) for name in same]
+
+
+def test_a_change_in_place_of_the_same_size_and_time_is_another_model(
+    served, model_files, version_of
+):
+    shelf = Shelf.of(served)
+    old = shelf.current
+    overwrite(served, model_files["b"].read_bytes())
+    assert {items[0][0] for items in old.model.recommend([{}], k=1).item_ids} == {"a"}
+    shelf.refresh()
+    assert shelf.current.version == version_of(model_files["b"])
+    assert shelf.current.model.item_ids[0] == "b0"
+
+
+def test_a_mapped_file_that_is_damaged_in_place_is_told(served, monkeypatch):
+    monkeypatch.setattr("coldhash.serve.registry.COPIED", 0)
+    shelf, refused = Shelf.of(served), []
+    shelf.on_refusal = refused.append
+    content = bytearray(served.read_bytes())
+    content[len(content) // 2] ^= 1
+    overwrite(served, bytes(content))
+    shelf.refresh()
+    assert len(refused) == 1
+    assert "changed in place" in str(refused[0])
+
+
+TRUNCATED = """
+import os, sys
+from coldhash.serve.registry import Shelf
+shelf, refused = Shelf.of(sys.argv[1]), []
+shelf.on_refusal = refused.append
+os.truncate(sys.argv[1], 1)
+shelf.refresh()
+model = shelf.current.model
+assert all(item[0] == "a" for item in model.recommend({}, k=3).item_ids[0])
+assert model.similar_users(user_id=model.user_ids[0])
+print(len(refused))
+"""
+
+
+def test_a_file_cut_off_in_place_does_not_end_the_process(served):
+    run = subprocess.run(
+        [sys.executable, "-c", TRUNCATED, str(served)], capture_output=True, text=True
+    )
+    assert (run.returncode, run.stdout.strip()) == (0, "1"), run.stderr
+
+
+def test_a_pipe_or_folder_in_the_place_is_refused(served, model_files, put_file):
+    shelf, refused = Shelf.of(served), []
+    shelf.on_refusal = refused.append
+    served.unlink()
+    for n, make in enumerate((os.mkfifo, os.mkdir), 1):
+        make(served)
+        shelf.refresh()
+        assert len(refused) == n
+        assert isinstance(refused[-1], SourceError)
+        assert shelf.current.model.item_ids[0] == "a0"
+        served.unlink() if make is os.mkfifo else served.rmdir()
+    put_file(model_files["b"], served)
+    shelf.refresh()
+    assert shelf.current.model.item_ids[0] == "b0"
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_file_with_nan_in_a_map_is_refused(value, served, model_files, put_file, tmp_path):
+    shelf, refused = Shelf.of(served), []
+    shelf.on_refusal = refused.append
+    facts, tensors = model_file.read(model_files["b"])
+    tensors = {name: np.array(array) for name, array in tensors.items()}
+    tensors["encoder/map/demographics"][0, 0] = value
+    model_file.write(tmp_path / "odd", facts, tensors)
+    put_file(tmp_path / "odd", served)
+    shelf.refresh()
+    assert len(refused) == 1
+    assert isinstance(refused[0], ModelFileError)
+    assert shelf.current.model.item_ids[0] == "a0"
+
+
+def test_the_first_file_must_be_good(tmp_path):
+    with pytest.raises(SourceError, match="cannot read"):
+        create_app(tmp_path / "missing")
+    (tmp_path / "odd").write_bytes(b"odd")
+    with pytest.raises(ModelFileError, match="not a model file"):
+        create_app(tmp_path / "odd")
+
+
+def test_a_running_app_picks_files_up_and_counts_them(
+    served, model_files, put_file, version_of, log
+):
+    app = create_app(served, log=log.append, watch_seconds=SOON)
+
+    def until(event):
+        while not any(entry.get("event") == event for entry in log):
+            client.get("/healthz")
+
+    with TestClient(app) as client:
+        put_file(b"broken", served)
+        until("model refused")
+        assert client.get("/v1/model").json()["model"] == version_of(model_files["a"])
+        put_file(model_files["b"], served)
+        until("model swapped")
+        assert client.get("/v1/model").json()["model"] == version_of(model_files["b"])
+        lines = client.get("/metrics").text.splitlines()
+    for result in ("ok", "refused"):
+        assert f'coldhash_model_swaps_total{{result="{result}"}} 1.0' in lines
+    for letter, workers in (("a", "0.0"), ("b", "1.0")):
+        labels = f'method="mfdcf",version="{version_of(model_files[letter])}"'
+        assert f"coldhash_model_workers{{{labels}}} {workers}" in lines
