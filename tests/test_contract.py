@@ -11,6 +11,7 @@ import contract
 import worlds
 from coldhash import read
 from coldhash.baselines.popularity import Popularity
+from coldhash.lab.printed import PrintedMFDCF
 from coldhash.mfdcf.model import MFDCF
 from coldhash.registry import MODELS
 
@@ -18,19 +19,18 @@ from coldhash.registry import MODELS
 def has_own_test(name: str) -> bool:
     """Whether a test file of its own puts a method to the contract, with settings that suit it."""
     own = {"biased-mf": "biased_mf", "sign-lsh": "lsh"}.get(name, name)
-    file = Path(__file__).with_name(f"test_{own}.py")
+    file = Path(__file__).parent / "baselines" / f"test_{own}.py"
     return file.exists() and "contract.CHECKS" in file.read_text(encoding="utf-8")
 
 
 SETTINGS = {name: MODELS[name]() for name in MODELS if not has_own_test(name)} | {
     "mfdcf, 16 bits": MFDCF(n_bits=16),
-    "mfdcf, as printed": MFDCF(
+    "mfdcf, as printed": PrintedMFDCF(
         n_bits=16,
         target="share",
         popularity_power=0,
         stranger_weight=0,
-        rotation="alm",
-        item_step="pinv-sign",
+        cold_rotation=True,
         svd_rank=20,
         ridge=1e-2,
     ),

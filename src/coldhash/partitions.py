@@ -1,159 +1,231 @@
-"""Users in partitions: one function applied to each, with results in order.
+"""Partitions: functions applied to blocks of users, wherever the blocks are kept.
 
-A fit knows its users only through `Partitions`. What one partition holds are named values: its
-ratings, its features, its vectors. A `Step` says which it reads and which it writes, and returns
-what the fit adds up over all partitions. Partitions and the order of the sums are fixed by the
-data, so where they are (memory, files, a cluster) changes no bit of the result.
+A fit reaches its users only through `Partitions`. Everything it knows of single users (their
+records, features, vectors, codes) is a `PerPartition`: one value for each partition, kept in
+memory, in files or on the workers of a cluster. `map` and `update` apply a function to the values
+of every partition. Where partitions begin is fixed by the data, and sums are formed in the order of
+the partitions, so the place changes no bit of the result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import DTypeLike
 from scipy.sparse import csr_array
 
-from coldhash.data.dataset import Dataset
+from coldhash.data.dataset import UserRecords
+from coldhash.data.ids import Ids
+from coldhash.data.plan import FeaturePlan
 
-PART_USERS = 65_536  # users of one partition: where one ends changes how sums are rounded
-
-Part = Mapping[str, Any]  # values: arrays, CSR matrices, dicts of these, None
-Changes = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Step:
-    """A function of one partition: `work(part, *shared)` gives what it writes, and a result."""
-
-    work: Callable[..., tuple[Changes, Any]]
-    reads: tuple[str, ...]
-    writes: tuple[str, ...] = ()
+T = TypeVar("T")
+Allocate = Callable[[str, tuple[int, ...], DTypeLike], np.ndarray]
 
 
-class Partitions(Protocol):
-    """Where the partitions are, and how a step reaches them.
+@runtime_checkable
+class Stored(Protocol):
+    """A value that is read when it is needed."""
 
-    Raw values that are there from the start: `first` (the row of the first user), `ratings` and
-    `columns` (the user table).
-    """
-
-    def __len__(self) -> int: ...
-
-    def each(self, step: Step, *shared: Any) -> Iterator[Any]:
-        """Apply a step to every partition; the results come in order."""
-        ...
-
-    def put(self, name: str, values: Sequence[Any]) -> None:
-        """Give every partition a value."""
-        ...
-
-    def drop(self, *names: str) -> None:
-        """Forget values."""
-        ...
-
-    def room(self, name: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        """Make an array for something about all users."""
-        ...
-
-    def close(self) -> None:
-        """Give everything back."""
+    def load(self) -> Any:
+        """Read the value."""
         ...
 
 
-class Listed:
-    """A list of partitions: values, or what stands for them."""
+class TrainingData(Protocol):
+    """What `Dataset` and `Prepared` have in common: all that a fit needs to know."""
 
-    _parts: list[dict[str, Any]]
+    @property
+    def plan(self) -> FeaturePlan:
+        """How columns become features."""
+        ...
+
+    @property
+    def items(self) -> pa.Table:
+        """The item table, in row order."""
+        ...
+
+    @property
+    def item_ids(self) -> Ids:
+        """The ids of items, in row order."""
+        ...
+
+    @property
+    def user_ids(self) -> Ids:
+        """The ids of users, in row order."""
+        ...
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        """The lowest and the highest rating there may be."""
+        ...
+
+    @property
+    def n_users(self) -> int:
+        """The number of users."""
+        ...
+
+    @property
+    def n_ratings(self) -> int:
+        """The number of ratings."""
+        ...
+
+    def records(self) -> Sequence[UserRecords | Stored]:
+        """Return the records of every partition, loaded or not."""
+        ...
+
+    def seen(self, allocate: Allocate) -> csr_array:
+        """Return what users rated (users x items)."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class PerPartition(Generic[T]):
+    """One value for each partition; only `Partitions` knows where they are."""
+
+    parts: list[Any]
+
+
+class Partitions(ABC):
+    """Users in partitions; a place to keep them implements `run` and `scatter`."""
+
+    records: PerPartition[UserRecords]
+    folder: Path | None = None  # where a fit may keep its rounds
 
     def __len__(self) -> int:
-        return len(self._parts)
+        return len(self.records.parts)
 
-    def drop(self, *names: str) -> None:
-        """Forget values."""
-        for part in self._parts:
-            for name in names:
-                part.pop(name, None)
+    @abstractmethod
+    def run(
+        self, function: Callable[..., Any], *values: PerPartition[Any], n_kept: int
+    ) -> tuple[tuple[PerPartition[Any], ...], Iterator[Any]]:
+        """Apply a function to the values of every partition.
 
-    def room(self, name: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        """Make an array for something about all users."""
+        Parameters
+        ----------
+        function
+            Takes one value of each of `values`; returns `n_kept` values that stay in the partition
+            and one that is returned, or only the latter if `n_kept` is 0.
+
+        Returns
+        -------
+        kept
+            The values that stay, complete once `results` is exhausted.
+        results
+            The other values, in the order of the partitions.
+        """
+
+    @abstractmethod
+    def scatter(self, values: Sequence[T]) -> PerPartition[T]:
+        """Give every partition one of some values."""
+
+    def map(self, function: Callable[..., T], *values: PerPartition[Any]) -> Iterator[T]:
+        """Apply a function to every partition and return the results in order."""
+        return self.run(function, *values, n_kept=0)[1]
+
+    def sum(self, function: Callable[..., T], *values: PerPartition[Any]) -> T:
+        """Add up what a function returns for every partition."""
+        return add_up(self.map(function, *values))
+
+    def update(
+        self, function: Callable[..., tuple[Any, ...]], *values: PerPartition[Any], n_kept: int = 1
+    ) -> tuple[Any, ...]:
+        """Keep the first values that a function returns, and add up the last one."""
+        kept, results = self.run(function, *values, n_kept=n_kept)
+        return (*kept, add_up(results))
+
+    def gather(self, rows: PerPartition[np.ndarray], n_rows: int, n_columns: int) -> np.ndarray:
+        """Stack the rows of all partitions in one float32 array."""
+        gathered = self.allocate("gathered", (n_rows, n_columns), np.float32)
+        end = 0
+        for part in self.map(_itself, rows):
+            begin, end = end, end + len(part)
+            gathered[begin:end] = part
+        return gathered
+
+    def allocate(self, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
+        """Return an uninitialised array for something about all users."""
         del name
         return np.empty(shape, dtype=dtype)
 
     def close(self) -> None:
-        """Forget everything."""
-        self._parts = []
+        """Release the records; other values go with what refers to them."""
+        self.records = PerPartition([])
 
 
-class InMemory(Listed):
+class MemoryPartitions(Partitions):
     """Partitions in the memory of this process."""
 
-    def __init__(self, parts: list[dict[str, Any]]) -> None:
-        self._parts = parts
+    def __init__(self, records: Sequence[UserRecords | Stored]) -> None:
+        self.records = PerPartition([loaded(each) for each in records])
 
-    def each(self, step: Step, *shared: Any) -> Iterator[Any]:
-        """Apply a step to every partition; the results come in order."""
-        for part in self._parts:
-            changes, result = step.work(part, *shared)
-            part.update(changes)
-            yield result
+    def run(
+        self, function: Callable[..., Any], *values: PerPartition[Any], n_kept: int
+    ) -> tuple[tuple[PerPartition[Any], ...], Iterator[Any]]:
+        """Apply a function to the values of every partition."""
+        kept: tuple[PerPartition[Any], ...] = tuple(PerPartition([]) for _ in range(n_kept))
 
-    def put(self, name: str, values: Sequence[Any]) -> None:
-        """Give every partition a value."""
-        for part, value in zip(self._parts, values, strict=True):
-            part[name] = value
+        def results() -> Iterator[Any]:
+            for arguments in zip(*(value.parts for value in values), strict=True):
+                *made, result = function(*arguments) if n_kept else (function(*arguments),)
+                for each, value in zip(kept, made, strict=True):
+                    each.parts.append(value)
+                yield result
 
+        return kept, results()
 
-def cuts(n_users: int, part_users: int = PART_USERS) -> list[int]:
-    """Say where partitions begin, and where the last one ends."""
-    return [*range(0, max(n_users, 1), part_users), n_users]
-
-
-def raw_parts(data: Dataset, part_users: int = PART_USERS) -> list[dict[str, Any]]:
-    """Cut a data set into the raw values of its partitions."""
-    matrix, ends = data.ratings.matrix, cuts(len(data.ratings.users), part_users)
-    return [
-        {
-            "first": first,
-            "ratings": matrix if len(ends) == 2 else _rows(matrix, first, last),
-            "columns": data.users.slice(first, last - first) if data.users.num_columns else None,
-        }
-        for first, last in pairwise(ends)
-    ]
+    def scatter(self, values: Sequence[T]) -> PerPartition[T]:
+        """Give every partition one of some values."""
+        return PerPartition(list(values))
 
 
-def columns_of(part: Part) -> pa.Table:
-    """Give the user table of a partition; without columns where there is none."""
-    return pa.table({}) if part["columns"] is None else part["columns"]
+def loaded(value: Any) -> Any:
+    """Return a value itself, read if it is stored."""
+    return value.load() if isinstance(value, Stored) else value
 
 
-def added(results: Iterable[Any]) -> Any:
-    """Add up results of one shape (numbers, arrays, dicts of them) in order.
+def _itself(value: T) -> T:
+    return value
 
-    The sum is formed in double precision and given in the type of the first.
+
+def add_up(results: Iterable[T]) -> T:
+    """Add up results of one form (numbers, arrays, dicts and tuples of them) in order.
+
+    Sums are formed in double precision and returned in the type of the first result; None stays.
     """
     total: Any = None
     first: Any = None
     for result in results:
-        if total is None:
-            first, total = result, _doubled(result)
+        if first is None:
+            first, total = result, _map(_doubled, result)
         else:
-            total = _plus(total, result)
-    return _typed(total, first)
+            total = _map(_plus, total, result)
+    return _map(_typed, total, first)  # type: ignore[no-any-return]
+
+
+def _map(function: Callable[..., Any], one: Any, *others: Any) -> Any:
+    """Apply a function to the leaves of results."""
+    if isinstance(one, dict):
+        return {
+            key: _map(function, value, *(each[key] for each in others))
+            for key, value in one.items()
+        }
+    if isinstance(one, tuple):
+        found = (_map(function, *values) for values in zip(one, *others, strict=True))
+        return type(one)(*found) if hasattr(one, "_fields") else tuple(found)
+    return None if one is None else function(one, *others)
 
 
 def _doubled(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _doubled(one) for key, one in value.items()}
     return value.astype(np.float64) if isinstance(value, np.ndarray) else value
 
 
 def _plus(total: Any, value: Any) -> Any:
-    if isinstance(total, dict):
-        return {key: _plus(one, value[key]) for key, one in total.items()}
     if isinstance(total, np.ndarray):
         total += value
         return total
@@ -161,16 +233,4 @@ def _plus(total: Any, value: Any) -> Any:
 
 
 def _typed(total: Any, first: Any) -> Any:
-    if isinstance(total, dict):
-        return {key: _typed(one, first[key]) for key, one in total.items()}
     return total.astype(first.dtype) if isinstance(total, np.ndarray) else total
-
-
-def _rows(matrix: csr_array, first: int, last: int) -> csr_array:
-    begin, end = matrix.indptr[first], matrix.indptr[last]
-    entries = (
-        matrix.data[begin:end],
-        matrix.indices[begin:end],
-        matrix.indptr[first : last + 1] - begin,
-    )
-    return csr_array(entries, shape=(last - first, matrix.shape[1]))

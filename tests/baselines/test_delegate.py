@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coldhash.arrays.codes import signs
-from coldhash.baselines.delegate import balance, delegate
+from coldhash.baselines.shared import balance, delegate
 from coldhash.errors import SettingError
 
 

@@ -9,8 +9,8 @@ import contract
 from coldhash import read
 from coldhash.arrays.codes import signs
 from coldhash.baselines.itq import ITQ, rotation
+from coldhash.baselines.shared import random_rotation
 from coldhash.errors import SettingError
-from coldhash.lab.printed import random_rotation
 
 
 @pytest.fixture(scope="module")

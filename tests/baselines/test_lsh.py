@@ -9,8 +9,8 @@ from scipy.sparse import csr_array
 import contract
 import worlds
 from coldhash import read
-from coldhash.baselines.favourites import favourite_matrix
 from coldhash.baselines.lsh import LSH, SignLSH
+from coldhash.baselines.shared import favourite_matrix
 from coldhash.errors import SettingError
 from coldhash.features.fitting import fit_features
 from coldhash.recommender.encoders.buckets import BucketEncoder, Tokens, bucket_keys

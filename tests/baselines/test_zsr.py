@@ -10,9 +10,9 @@ from scipy.sparse import csr_array, random_array
 import contract
 import worlds
 from coldhash import read
-from coldhash.baselines.favourites import favourite_matrix
 from coldhash.baselines.popularity import Popularity
 from coldhash.baselines.ridge import solve_ridge
+from coldhash.baselines.shared import favourite_matrix
 from coldhash.baselines.zsr import ZSR, principal, sylvester
 from coldhash.data.splits import split_cold_users
 from coldhash.errors import SettingError

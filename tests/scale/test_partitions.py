@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pyarrow.csv
@@ -17,11 +18,12 @@ from coldhash import MFDCF, FeaturePlan, load, read
 from coldhash.data.plan import Category, MultiLabel, Number, Preference, Vector
 from coldhash.errors import SettingError, WorkerError
 from coldhash.features.fitting import learn_features
-from coldhash.partitions import InMemory, Step, added, raw_parts
-from coldhash.scale.dask import OnDask
+from coldhash.lab.printed import PrintedMFDCF
+from coldhash.partitions import MemoryPartitions, add_up
+from coldhash.scale.dask import DaskPartitions
 from coldhash.scale.disk import Disk
 from coldhash.scale.prepare import prepare
-from coldhash.scale.training import Memory, opened
+from coldhash.scale.training import Memory, open_partitions
 
 SETTINGS = MFDCF(n_bits=16, n_rounds=4, tolerance=0.0, new_items=True)
 pytestmark = [
@@ -125,14 +127,20 @@ def test_data_in_memory_may_go_to_disk_and_to_dask(world, client, tmp_path):
     assert_same(SETTINGS.fit(world, on=client), here)
 
 
-@pytest.mark.parametrize("settings", [{"rotation": "mm"}, {"stranger_weight": 0.0}], ids=str)
-def test_every_step_is_made_of_sums(parts, settings, tmp_path):
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        MFDCF(n_bits=16, n_rounds=2, stranger_weight=0.0),
+        PrintedMFDCF(n_bits=16, n_rounds=2, rotation="mm", item_step="descent"),
+    ],
+    ids=["mfdcf", "printed"],
+)
+def test_every_step_is_made_of_sums(parts, chosen, tmp_path):
     """Five partitions and one differ by rounding alone, which few rounds do not blow up."""
-    chosen = MFDCF(n_bits=16, n_rounds=2, **settings)
     several = chosen.fit(parts, on=Memory())
-    with opened(parts, Memory()) as crowd:
-        columns = list(crowd.users.each(Step(lambda part: ({}, part["columns"]), ())))
-        ratings = list(crowd.users.each(Step(lambda part: ({}, part["ratings"]), ())))
+    with open_partitions(parts, Memory()) as users:
+        columns = list(users.map(lambda records: records.table, users.records))
+        ratings = list(users.map(lambda records: records.ratings, users.records))
     whole = read("sample", n_users=450, n_items=120).with_plan(parts.plan)
     assert sum(table.num_rows for table in columns) == 450
     assert sum(matrix.nnz for matrix in ratings) == len(whole.ratings)
@@ -153,10 +161,10 @@ def test_features_learned_by_partition_are_the_features_of_all(world):
     states = []
     for part_users in (450, 100):
         cut = [
-            part | {"columns": users.slice(part["first"], part_users)}
-            for part in raw_parts(data, part_users)
+            replace(records, table=users.slice(records.first, part_users))
+            for records in data.records(part_users)
         ]
-        states.append(learn_features(InMemory(cut), plan, data.items, 5.0, 0).state())
+        states.append(learn_features(MemoryPartitions(cut), plan, data.items, 5.0, 0).state())
     assert states[0][0] == states[1][0]
     for name, array in states[0][1].items():
         np.testing.assert_allclose(states[1][1][name], array, rtol=1e-5, atol=1e-6, err_msg=name)
@@ -193,9 +201,9 @@ def test_killed_and_started_again_it_goes_on(parts, in_memory, tmp_path):
 
 def test_a_folder_is_for_one_fit(parts, tmp_path):
     with (
-        opened(parts, Disk(tmp_path / "work")),
+        open_partitions(parts, Disk(tmp_path / "work")),
         pytest.raises(SettingError, match="another fit works in"),
-        opened(parts, Disk(tmp_path / "work")),
+        open_partitions(parts, Disk(tmp_path / "work")),
     ):
         pass
 
@@ -219,11 +227,15 @@ def test_a_killed_worker_changes_nothing(parts, in_memory, client):
     assert set(client.run(os.getpid).values()) != set(before.values())
 
 
-def gluttony(part):
+def gluttony(records):
     """Take more memory than a worker has, and hold it."""
     hoard = [np.ones(10**7) for _ in range(20)]
     time.sleep(20)
-    return {}, float(sum(one[0] for one in hoard))
+    return float(sum(one[0] for one in hoard))
+
+
+def run_on(users):
+    list(users.map(gluttony, users.records))
 
 
 def test_a_worker_without_memory_is_an_error(tmp_path):
@@ -239,7 +251,7 @@ def test_a_worker_without_memory_is_an_error(tmp_path):
         Client(small) as client,
         pytest.raises(WorkerError, match=r"died again and again.*hint: .*memory"),
     ):
-        list(OnDask(client, [{"first": 0}]).each(Step(gluttony, ())))
+        run_on(DaskPartitions(client, [None]))
 
 
 def test_nobody_to_work_is_an_error_in_time():
@@ -250,7 +262,7 @@ def test_nobody_to_work_is_an_error_in_time():
         Client(empty) as client,
         pytest.raises(WorkerError, match="no worker has done anything"),
     ):
-        list(OnDask(client, [{"first": 0}], patience=1.0).each(Step(gluttony, ())))
+        run_on(DaskPartitions(client, [None], patience=1.0))
 
 
 def test_a_wrong_place_is_named(world):
@@ -260,6 +272,6 @@ def test_a_wrong_place_is_named(world):
 
 def test_sums_are_in_double_precision_and_in_order():
     small, large = np.float32(1.0), np.float32(2**24)
-    total = added({"a": np.array([one], np.float32), "n": 1} for one in (large, small, small))
+    total = add_up({"a": np.array([one], np.float32), "n": 1} for one in (large, small, small))
     assert total["a"].dtype == np.float32
     assert total == {"a": np.float32(2**24 + 2), "n": 3}

@@ -38,7 +38,7 @@ def write(path, n=500, seed=0):
 
 
 def matrix_of(prepared: Prepared):
-    parts = [part["ratings"].load() for part in prepared.raw_parts()]
+    parts = [part.load().ratings for part in prepared.records()]
     return np.vstack([part.toarray() for part in parts]), parts
 
 
@@ -49,7 +49,7 @@ def test_it_is_what_reading_into_memory_gives(tmp_path, ending, with_tables):
     tables = (USERS, ITEMS) if with_tables else (None, None)
     expected = Dataset.from_tables(path, *tables)
     prepared = prepare(path, tmp_path / "parts", *tables, part_users=7)
-    assert list(prepared.user_ids()) == list(expected.ratings.users)
+    assert list(prepared.user_ids) == list(expected.ratings.users)
     assert list(prepared.item_ids) == list(expected.ratings.items)
     matrix, parts = matrix_of(prepared)
     np.testing.assert_array_equal(matrix, expected.ratings.matrix.toarray())
@@ -57,7 +57,7 @@ def test_it_is_what_reading_into_memory_gives(tmp_path, ending, with_tables):
     assert prepared.scale == expected.ratings.scale
     assert prepared.plan == expected.plan
     assert prepared.items.equals(expected.items)
-    columns = [part["columns"].load() for part in prepared.raw_parts()]
+    columns = [part.load().table for part in prepared.records()]
     if with_tables:
         assert pa.concat_tables(columns).equals(expected.users)
     else:

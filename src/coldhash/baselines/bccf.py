@@ -28,10 +28,10 @@ from threadpoolctl import threadpool_limits
 from coldhash.arrays.codes import signs
 from coldhash.arrays.compiled import compiled
 from coldhash.baselines.itq import check_bits, mapped
+from coldhash.baselines.shared import polar, random_rotation
 from coldhash.data.dataset import Dataset
 from coldhash.errors import SettingError
 from coldhash.features.fitting import fit_features
-from coldhash.lab.printed import polar, random_rotation
 from coldhash.recommender.callbacks import Callback
 from coldhash.recommender.recommender import Recommender
 from coldhash.recommender.settings import check_types

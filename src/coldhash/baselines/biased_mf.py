@@ -23,8 +23,8 @@ from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
 from coldhash.arrays.products import times
-from coldhash.baselines.favourites import facts_of
 from coldhash.baselines.ridge import ridge_map, stranger_groups
+from coldhash.baselines.shared import facts_of
 from coldhash.data.dataset import Dataset
 from coldhash.errors import SettingError
 from coldhash.features.fitting import fit_features

@@ -25,10 +25,9 @@ from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
 from coldhash.arrays.codes import signs
-from coldhash.baselines.delegate import balance
-from coldhash.baselines.favourites import facts_of
 from coldhash.baselines.observed import code_targets, improve, loss, relaxed
 from coldhash.baselines.ridge import ridge_map, stranger_groups
+from coldhash.baselines.shared import balance, facts_of
 from coldhash.data.dataset import Dataset
 from coldhash.features.fitting import fit_features
 from coldhash.mfdcf.report import code_report, warn_of_collapse

@@ -26,10 +26,9 @@ from threadpoolctl import threadpool_limits
 
 from coldhash.arrays.codes import signs
 from coldhash.baselines.dcf import reports
-from coldhash.baselines.delegate import balance
-from coldhash.baselines.favourites import facts_of
 from coldhash.baselines.observed import code_targets, improve, loss, relaxed
 from coldhash.baselines.ridge import solve_ridge, stranger_groups
+from coldhash.baselines.shared import balance, facts_of
 from coldhash.data.dataset import Dataset
 from coldhash.features.fitting import fit_features
 from coldhash.recommender.callbacks import Callback

@@ -27,11 +27,10 @@ from threadpoolctl import threadpool_limits
 
 from coldhash.arrays.codes import signs
 from coldhash.baselines.dcf import reports
-from coldhash.baselines.delegate import balance
-from coldhash.baselines.favourites import facts_of
 from coldhash.baselines.observed import code_targets, improve, loss, relaxed, with_negatives
 from coldhash.baselines.rbm import Tuner, fit_stack, output_layer
 from coldhash.baselines.ridge import stranger_groups
+from coldhash.baselines.shared import balance, facts_of
 from coldhash.data.dataset import Dataset
 from coldhash.features.fitting import fit_features
 from coldhash.recommender.callbacks import Callback

@@ -29,8 +29,6 @@ from threadpoolctl import threadpool_limits
 from coldhash.arrays.codes import signs
 from coldhash.arrays.compiled import compiled
 from coldhash.arrays.products import times
-from coldhash.baselines.delegate import balance
-from coldhash.baselines.favourites import facts_of
 from coldhash.baselines.observed import (
     code_targets,
     fitted_entries,
@@ -41,6 +39,7 @@ from coldhash.baselines.observed import (
     with_negatives,
 )
 from coldhash.baselines.ridge import solve_ridge, stranger_groups
+from coldhash.baselines.shared import balance, facts_of
 from coldhash.data.dataset import Dataset
 from coldhash.features.fitting import fit_features
 from coldhash.recommender.callbacks import Callback

@@ -23,14 +23,13 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from coldhash.arrays.codes import signs
-from coldhash.baselines.favourites import facts_of
 from coldhash.baselines.mf import MF
 from coldhash.baselines.ridge import ridge_map, stranger_groups
+from coldhash.baselines.shared import facts_of, polar, random_rotation
 from coldhash.data.dataset import Dataset
 from coldhash.data.targets import TargetKind
 from coldhash.errors import SettingError
 from coldhash.features.groups import FeatureEncoder
-from coldhash.lab.printed import polar, random_rotation
 from coldhash.mfdcf.report import code_report, warn_of_collapse
 from coldhash.recommender.callbacks import Callback
 from coldhash.recommender.encoders.stack import StackEncoder

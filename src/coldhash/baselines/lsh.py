@@ -24,8 +24,8 @@ from scipy.sparse import csr_array, hstack
 from threadpoolctl import threadpool_limits
 
 from coldhash.baselines.cbfknn import check_size, votes
-from coldhash.baselines.favourites import facts_of, favourite_matrix
 from coldhash.baselines.ridge import stranger_groups
+from coldhash.baselines.shared import facts_of, favourite_matrix
 from coldhash.data.dataset import Dataset
 from coldhash.data.targets import TargetKind
 from coldhash.errors import SettingError

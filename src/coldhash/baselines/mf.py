@@ -20,8 +20,8 @@ from threadpoolctl import threadpool_limits
 
 from coldhash.arrays.compiled import compiled
 from coldhash.arrays.products import even_order
-from coldhash.baselines.favourites import facts_of
 from coldhash.baselines.ridge import ridge_map, stranger_groups
+from coldhash.baselines.shared import facts_of
 from coldhash.data.dataset import Dataset
 from coldhash.data.targets import RatingTarget, TargetKind
 from coldhash.errors import SettingError

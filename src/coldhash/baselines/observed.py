@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 from coldhash.arrays.codes import signs
 from coldhash.arrays.compiled import compiled
 from coldhash.arrays.products import even_order
-from coldhash.baselines.delegate import balance
+from coldhash.baselines.shared import balance
 from coldhash.data.ratings import Ratings
 from coldhash.errors import DataError
 

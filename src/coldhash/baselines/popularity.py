@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 from scipy.sparse import csr_array
 
-from coldhash.baselines.favourites import facts_of, favourite_matrix
+from coldhash.baselines.shared import facts_of, favourite_matrix
 from coldhash.data.dataset import Dataset
 from coldhash.errors import SettingError
 from coldhash.features.fitting import fit_features

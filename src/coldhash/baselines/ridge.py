@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from coldhash.baselines.favourites import facts_of, favourite_matrix
+from coldhash.baselines.shared import facts_of, favourite_matrix
 from coldhash.data.dataset import Dataset
 from coldhash.errors import DataError, SettingError
 from coldhash.features.fitting import fit_features

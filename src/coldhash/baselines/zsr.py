@@ -28,8 +28,8 @@ import numpy as np
 from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
-from coldhash.baselines.favourites import facts_of
 from coldhash.baselines.ridge import stranger_groups
+from coldhash.baselines.shared import facts_of
 from coldhash.data.dataset import Dataset
 from coldhash.data.targets import RatingTarget, TargetKind
 from coldhash.features.fitting import fit_features

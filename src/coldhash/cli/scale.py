@@ -50,8 +50,8 @@ def prepare(
     from rich.console import Console
     from rich.progress import Progress
 
+    from coldhash.data.dataset import PART_USERS
     from coldhash.data.plan import FeaturePlan
-    from coldhash.partitions import PART_USERS
     from coldhash.scale.prepare import prepare as make
 
     with Progress(console=Console(stderr=True)) as bars:

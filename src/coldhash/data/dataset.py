@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from scipy.sparse import csr_array
 
 from coldhash.data.column_roles import ALIASES, find_column, need_column
 from coldhash.data.duplicates import Duplicates
@@ -18,6 +20,22 @@ from coldhash.data.plan import FeaturePlan, guess_plan
 from coldhash.data.ratings import Ratings
 from coldhash.data.tables import ID_TYPE, as_table, infer_types, title_of
 from coldhash.errors import ColumnError, DataError, SettingError
+
+PART_USERS = 65_536  # users of one partition: where one ends changes how sums are rounded
+
+
+def partition_ends(n_users: int, part_users: int = PART_USERS) -> list[int]:
+    """Return where partitions of users begin, and where the last one ends."""
+    return [*range(0, max(n_users, 1), part_users), n_users]
+
+
+@dataclass(frozen=True, eq=False)
+class UserRecords:
+    """What the data say of some consecutive users."""
+
+    first: int  # the row of the first of them
+    ratings: csr_array  # users x items
+    table: pa.Table  # their columns; without columns where nothing is known
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +133,48 @@ class Dataset:
         plan = guess_plan(user_table, item_table) if plan is None else plan
         return cls(rated, user_table, item_table, plan, name)
 
+    @property
+    def user_ids(self) -> Ids:
+        """The ids of users, in row order."""
+        return self.ratings.users
+
+    @property
+    def item_ids(self) -> Ids:
+        """The ids of items, in row order."""
+        return self.ratings.items
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        """The lowest and the highest rating there may be."""
+        return self.ratings.scale
+
+    @property
+    def n_users(self) -> int:
+        """The number of users."""
+        return len(self.ratings.users)
+
+    @property
+    def n_ratings(self) -> int:
+        """The number of ratings."""
+        return len(self.ratings)
+
+    def records(self, part_users: int = PART_USERS) -> list[UserRecords]:
+        """Return the users in partitions of at most `part_users`."""
+        matrix, ends = self.ratings.matrix, partition_ends(self.n_users, part_users)
+        return [
+            UserRecords(
+                first,
+                matrix if len(ends) == 2 else _rows(matrix, first, last),
+                self.users.slice(first, last - first) if self.users.num_columns else self.users,
+            )
+            for first, last in pairwise(ends)
+        ]
+
+    def seen(self, allocate: Callable[..., np.ndarray] | None = None) -> csr_array:
+        """Return what users rated (users x items); nothing has to be allocated for it."""
+        del allocate
+        return self.ratings.matrix
+
     def of_users(self, rows: np.ndarray) -> Dataset:
         """Only these users, with the whole catalogue."""
         return replace(self, ratings=self.ratings.of_users(rows), users=_take(self.users, rows))
@@ -130,6 +190,16 @@ class Dataset:
     def with_plan(self, plan: FeaturePlan) -> Dataset:
         """Use another plan for the same data."""
         return replace(self, plan=plan)
+
+
+def _rows(matrix: csr_array, first: int, last: int) -> csr_array:
+    begin, end = matrix.indptr[first], matrix.indptr[last]
+    entries = (
+        matrix.data[begin:end],
+        matrix.indices[begin:end],
+        matrix.indptr[first : last + 1] - begin,
+    )
+    return csr_array(entries, shape=(last - first, matrix.shape[1]))
 
 
 def described(table: pa.Table, n_rows: int) -> np.ndarray:

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 from scipy.sparse import csr_array, hstack
 
-from coldhash.data.dataset import Dataset
+from coldhash.data.dataset import Dataset, UserRecords
 from coldhash.data.plan import FeaturePlan
 from coldhash.features.content import ContentEncoder
 from coldhash.features.forms import FittedColumn
 from coldhash.features.groups import FeatureEncoder, GroupEncoder
 from coldhash.features.learning import Tally, count_values, fit_block, fit_tallies
 from coldhash.features.preference import fit_preference
-from coldhash.partitions import (
-    Changes,
-    InMemory,
-    Part,
-    Partitions,
-    Step,
-    columns_of,
-    raw_parts,
-)
+from coldhash.partitions import MemoryPartitions, Partitions
 
 
 def fit_features(data: Dataset, seed: int = 0) -> FeatureEncoder:
@@ -38,7 +27,7 @@ def fit_features(data: Dataset, seed: int = 0) -> FeatureEncoder:
     >>> bool(one.has["demographics"][0]), bool(one.has["preference"][0])
     (True, False)
     """
-    users = InMemory(raw_parts(data))
+    users = MemoryPartitions(data.records())
     return learn_features(users, data.plan, data.items, data.ratings.scale[1], seed)
 
 
@@ -57,7 +46,16 @@ def learn_features(
 
 def _fit_groups(users: Partitions, plan: FeaturePlan) -> dict[str, GroupEncoder]:
     """Learn the columns of each group of users."""
-    tallies = list(users.each(TALLIES, plan.users, len(users) == 1)) if plan.users else []
+    groups, alone = plan.users, len(users) == 1
+
+    def count(records: UserRecords) -> dict[tuple[str, str], Tally]:
+        return {
+            (group, name): count_values(spec, records.table.column(name), name, alone)
+            for group, columns in groups.items()
+            for name, spec in columns.items()
+        }
+
+    tallies = list(users.map(count, users.records)) if groups else []
     return {
         group: GroupEncoder.of(
             {
@@ -65,23 +63,8 @@ def _fit_groups(users: Partitions, plan: FeaturePlan) -> dict[str, GroupEncoder]
                 for name, spec in columns.items()
             }
         )
-        for group, columns in plan.users.items()
-    }
-
-
-def _tallies(
-    part: Part, groups: Mapping[str, Mapping[str, Any]], alone: bool
-) -> tuple[Changes, dict[tuple[str, str], Tally]]:
-    """Count the values of every column."""
-    table = columns_of(part)
-    return {}, {
-        (group, name): count_values(spec, table.column(name), name, alone)
         for group, columns in groups.items()
-        for name, spec in columns.items()
     }
-
-
-TALLIES = Step(_tallies, reads=("columns",))
 
 
 def fit_content(

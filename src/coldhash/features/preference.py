@@ -10,7 +10,6 @@ users' averages differ (PCA, by a seeded randomised range finder).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -19,7 +18,8 @@ from threadpoolctl import threadpool_limits
 from coldhash.arrays.checks import Forms
 from coldhash.arrays.memory import check_memory
 from coldhash.arrays.products import times
-from coldhash.partitions import Changes, Part, Partitions, Step, added
+from coldhash.data.dataset import UserRecords
+from coldhash.partitions import Partitions, add_up
 
 PREFERENCE = "preference"  # the name of the group
 PREFERENCE_FORMS: Forms = {  # of its arrays
@@ -98,22 +98,38 @@ def fit_preference(
 ) -> PreferenceMap:
     """Learn the projection from the training users."""
     has_content = np.diff(content.indptr) > 0
-    width, alone = content.shape[1], len(users) == 1
-    shared = (content, has_content, highest)
-    sums = list(users.each(AVERAGES, *shared, alone and width > max_width))
-    counts = [int(one["count"]) for one in sums]
-    total = added(one["sum"] for one in sums)
-    centre = total / max(sum(counts), 1)
+    width, keep = content.shape[1], len(users) == 1 and content.shape[1] > max_width
+
+    def average_content(records: UserRecords) -> tuple[csr_array | None, tuple[np.ndarray, int]]:
+        """Average the content of what each user rated; kept if there is one partition."""
+        weights = _weights(records.ratings, has_content, highest)
+        averages = (weights @ content)[np.diff(weights.indptr) > 0]
+        total = np.asarray(averages.sum(axis=0)).ravel()
+        return averages if keep else None, (total, averages.shape[0])
+
+    (kept,), results = users.run(average_content, users.records, n_kept=1)
+    totals, counts = zip(*results, strict=True)
+    n_users = sum(counts)
+    centre = add_up(totals) / max(n_users, 1)
     if width <= max_width:
         check_memory(
             16 * content.shape[0] * width, f"content of {content.shape[0]:,} items x {width:,}"
         )
         centred = (content.toarray() - centre).astype(np.float32)
         return PreferenceMap(centred, has_content, highest, reduced=False, centre=centre)
-    some = chosen_rows(sum(counts), max(ENOUGH // width, max_width), rng)
-    users.put("chosen", dealt(some, counts))
-    rows = np.concatenate(list(users.each(AVERAGES_OF_SOME, *shared)))
-    users.drop("averages", "chosen")
+
+    def averages_of(
+        records: UserRecords, averages: csr_array | None, some: np.ndarray
+    ) -> np.ndarray:
+        if averages is None:
+            weights = _weights(records.ratings, has_content, highest)
+            rows = np.flatnonzero(np.diff(weights.indptr) > 0)[some]
+            return (weights[rows] @ content).toarray().astype(np.float32)  # type: ignore[no-any-return]
+        return averages[some].toarray().astype(np.float32)  # type: ignore[no-any-return]
+
+    chosen = choose_rows(n_users, max(ENOUGH // width, max_width), rng)
+    some = users.scatter(split_rows(chosen, list(counts)))
+    rows = np.concatenate(list(users.map(averages_of, users.records, kept, some)))
     directions = main_directions(rows - rows.mean(axis=0), max_width, rng)
     centre = centre @ directions
     vectors = (content @ directions - centre).astype(np.float32)
@@ -122,42 +138,15 @@ def fit_preference(
     )
 
 
-def _averages(
-    part: Part, content: csr_array, has_content: np.ndarray, highest: float, keep: bool
-) -> tuple[Changes, Any]:
-    """Add up the average content of what users rated; they are kept if nobody else is there."""
-    weights = _weights(part["ratings"], has_content, highest)
-    averages = (weights @ content)[np.diff(weights.indptr) > 0]
-    total = np.asarray(averages.sum(axis=0)).ravel()
-    kept = averages if keep else None
-    return {"averages": kept}, {"sum": total, "count": averages.shape[0]}
-
-
-def _averages_of_some(
-    part: Part, content: csr_array, has_content: np.ndarray, highest: float
-) -> tuple[Changes, np.ndarray]:
-    """Give the averages of some of the users who have one."""
-    some, averages = part["chosen"], part["averages"]
-    if averages is None:
-        weights = _weights(part["ratings"], has_content, highest)
-        rows = np.flatnonzero(np.diff(weights.indptr) > 0)[some]
-        return {}, (weights[rows] @ content).toarray().astype(np.float32)
-    return {}, averages[some].toarray().astype(np.float32)
-
-
-AVERAGES = Step(_averages, reads=("ratings",), writes=("averages",))
-AVERAGES_OF_SOME = Step(_averages_of_some, reads=("ratings", "averages", "chosen"))
-
-
-def chosen_rows(n_rows: int, limit: int, rng: np.random.Generator) -> np.ndarray:
+def choose_rows(n_rows: int, limit: int, rng: np.random.Generator) -> np.ndarray:
     """Choose up to `limit` of n rows, in ascending order."""
     if n_rows <= MANY:
         return np.sort(rng.permutation(n_rows)[:limit])
     return np.sort(rng.choice(n_rows, min(limit, n_rows), replace=False, shuffle=False))
 
 
-def dealt(rows: np.ndarray, counts: list[int]) -> list[np.ndarray]:
-    """Deal ascending rows out to partitions of so many rows each, each counting its own from 0."""
+def split_rows(rows: np.ndarray, counts: list[int]) -> list[np.ndarray]:
+    """Split ascending rows by partition; each partition counts its own rows from 0."""
     ends = np.cumsum([0, *counts])
     places = np.searchsorted(rows, ends)
     return [

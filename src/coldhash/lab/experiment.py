@@ -38,8 +38,8 @@ from coldhash.data.sources import SOURCES
 from coldhash.data.toml_forms import mistake, read_toml
 from coldhash.errors import SettingError
 from coldhash.evaluate.protocol import PROTOCOLS
+from coldhash.lab.printed import METHODS
 from coldhash.recommender.settings import settings_from
-from coldhash.registry import MODELS
 
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -135,9 +135,9 @@ class Experiment(_Questions):
         return sorted(dict.fromkeys(runs), key=lambda run: (run.dataset, run.split))
 
     def _runs_of(self, plan: ModelPlan) -> Iterator[Run]:
-        if plan.model not in MODELS:
+        if plan.model not in METHODS:
             raise SettingError(
-                f"{self.name}: no method is called {plan.model!r}", hint=", ".join(MODELS)
+                f"{self.name}: no method is called {plan.model!r}", hint=", ".join(METHODS)
             )
         asked = {
             name: getattr(plan, name) or getattr(self, name) or value for name, value in DEFAULTS
@@ -159,7 +159,7 @@ class Experiment(_Questions):
             points, asked["datasets"], asked["train_shares"]
         ):
             settings = plan.settings | dict(zip(plan.grid, point, strict=True))
-            settings_from(MODELS[plan.model], settings)  # a wrong one is told before the first run
+            settings_from(METHODS[plan.model], settings)  # a wrong one is told before the first run
             for split in range(asked["splits"]):
                 yield Run(
                     dataset=dataset,

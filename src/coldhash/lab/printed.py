@@ -1,7 +1,8 @@
-"""The steps of the paper that the corrected solver does not need, as printed: to see their cost.
+"""MFDCF with the steps of the paper that do not work, as printed: to measure what they cost.
 
-`rotation`: R is a gauge, so `identity` loses nothing. `alm` is the printed augmented Lagrangian;
-`mm` is a step for R that, unlike it, never raises the objective.
+`rotation`: (9) with a rotation R is the same for (H, W, V, R) and (H R', W R', V R', I), so R is a
+gauge and costs nothing to leave out. Here H, W and V are always those of the gauge I; a step for R
+turns them. `alm` is the printed augmented Lagrangian; `mm` is a step that never raises (9).
 
 `item_step`: `pinv-sign` rounds the least-squares solution, as printed; `guarded` keeps a rounded
 code only where it lowers the objective.
@@ -10,68 +11,222 @@ code only where it lowers the objective.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 import numpy as np
+from scipy.sparse.linalg import svds
 
 from coldhash.arrays.codes import signs
+from coldhash.baselines.shared import polar, random_rotation
+from coldhash.data.targets import RatingTarget
+from coldhash.errors import SettingError
+from coldhash.features.groups import FeatureEncoder
+from coldhash.mfdcf.checkpoint import Checkpoint
+from coldhash.mfdcf.equations import (
+    State,
+    item_problem,
+    objective,
+    set_items,
+    start,
+    unpack_codes,
+    update_maps,
+    update_users,
+)
 from coldhash.mfdcf.items import descend
-from coldhash.mfdcf.local import ROTATION
-from coldhash.mfdcf.problem import Problem
-from coldhash.mfdcf.steps import State
-from coldhash.partitions import Partitions, added
+from coldhash.mfdcf.model import MFDCF, SETTLED
+from coldhash.mfdcf.problem import ItemSums, Problem, UserBlock, choose_ridges
+from coldhash.mfdcf.report import Clock
+from coldhash.partitions import Partitions, PerPartition, TrainingData
+from coldhash.recommender.callbacks import Callback
+from coldhash.recommender.settings import check_settings
+from coldhash.registry import MODELS, Model
 
-Rotate = Callable[[Problem, Partitions, State, float], None]
+RotationKind = Literal["alm", "mm", "identity"]
+ItemStepKind = Literal["pinv-sign", "guarded", "descent"]
 ItemStep = Callable[[np.ndarray, np.ndarray, np.ndarray, int, np.random.Generator], np.ndarray]
 
 
-def keep(problem: Problem, users: Partitions, state: State, weight: float) -> None:
-    """Leave R = I: the gauge."""
-    del problem, users, state, weight
+@dataclass(frozen=True, kw_only=True)
+class PrintedMFDCF(MFDCF):
+    """Settings of MFDCF with its printed steps; the other settings are those of `MFDCF`.
+
+    The paper has also `target="share"`, `popularity_power=0`, `stranger_weight=0` and no ridge.
+
+    Parameters
+    ----------
+    rotation
+        The step for R: "alm" (printed), "mm", or "identity" (none).
+    rotation_weight
+        λ of the printed steps (17), (24) and (25).
+    item_step
+        The step for item codes: "pinv-sign" (printed), "guarded", or "descent" (that of `MFDCF`).
+    cold_rotation
+        Whether maps for strangers are rotated with H; False as printed in (28).
+    svd_rank
+        Replace S by its truncated SVD of this rank (o); None: S as it is.
+
+    Examples
+    --------
+    >>> from coldhash import read
+    >>> model = PrintedMFDCF(n_bits=32, n_rounds=3).fit(read("sample", n_users=300, n_items=100))
+    >>> model.name, model.bytes_per_item
+    ('mfdcf', 4)
+    """
+
+    rotation: RotationKind = "alm"
+    rotation_weight: float = 1.0
+    item_step: ItemStepKind = "pinv-sign"
+    cold_rotation: bool = False
+    svd_rank: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        kinds, steps = get_args(RotationKind), get_args(ItemStepKind)
+        check_settings(
+            self,
+            rotation=(self.rotation in kinds, f"one of {', '.join(kinds)}"),
+            item_step=(self.item_step in steps, f"one of {', '.join(steps)}"),
+            svd_rank=(self.svd_rank is None or self.svd_rank >= 1, "1 or more, or None"),
+        )
+
+    def _prepare(
+        self,
+        users: Partitions,
+        data: TrainingData,
+        encoder: FeatureEncoder,
+        target: RatingTarget,
+        rng: np.random.Generator,
+    ) -> tuple[Problem, ItemSums]:
+        problem, sums = super()._prepare(users, data, encoder, target, rng)
+        if self.svd_rank is not None:
+            blocks, norms = truncate(users, problem.blocks, self.svd_rank, rng)
+            known = float(problem.item_weights[:, 0] @ norms)
+            problem = replace(problem, blocks=blocks, known=known)
+        return problem, sums
+
+    def _alternate(
+        self,
+        users: Partitions,
+        problem: Problem,
+        checkpoint: Checkpoint,
+        clock: Clock,
+        rng: np.random.Generator,
+        callback: Callback | None,
+    ) -> tuple[Problem, State, list[float]]:
+        """Go round the steps as `MFDCF` does, with the printed ones between them."""
+        del checkpoint, clock
+        state = start(users, problem, self._first_codes(problem, rng, None))
+        losses: list[float] = []
+        rotation = Rotation(self.rotation, self.rotation_weight, self.n_bits, rng)
+        improve = ITEM_STEPS[self.item_step]
+        while not self._settled(losses):
+            update_users(users, problem, state)
+            if self.ridge is None and len(losses) == min(SETTLED, self._max_rounds - 1):
+                problem = choose_ridges(users, problem, state.H, state.DtD, rng)
+            update_maps(users, problem, state)
+            rotation.update(users, problem, state)  # (17), (24), (25)
+            L, G = item_problem(users, problem, state)
+            set_items(users, problem, state, improve(state.D, L, G, self.n_sweeps, rng))  # (21)
+            losses.append(objective(users, problem, state))
+            if callback is not None:
+                callback(len(losses) - 1, losses[-1])
+        update_users(users, problem, state)
+        update_maps(users, problem, state)
+        if not self.cold_rotation:  # (28) as printed: maps to H before it is rotated
+            state.W = {name: W @ rotation.R.astype(np.float32) for name, W in state.W.items()}
+        return problem, state, losses
 
 
-def majorise(problem: Problem, users: Partitions, state: State, weight: float) -> None:
-    """Lower the objective over R by a majorised step; R stays a rotation."""
-    del weight
-    M, N, K = _quadratic(problem, users, state)
-    alpha = problem.fit_weight
-    bound = alpha * np.linalg.eigvalsh(M)[-1] * np.linalg.eigvalsh(N)[-1]
+class Rotation:
+    """R and the variables of its steps.
 
-    def value(R: np.ndarray) -> float:
-        return float(alpha * np.sum((M @ R) * (R @ N)) - 2 * np.sum(R * K))
+    Over R, (9) is α tr(R'M R N) - 2 tr(R'K) with M = D'D, N = H'H and K = α D'S'H + β B'H, where H
+    is the one before rotation.
+    """
 
-    R = min((state.R.astype(np.float64), polar(K)), key=value)
-    state.R = polar(K - alpha * M @ R @ N + bound * R).astype(np.float32)
+    def __init__(
+        self, kind: RotationKind, weight: float, n_bits: int, rng: np.random.Generator
+    ) -> None:
+        self._kind, self._weight = kind, weight
+        self.R = np.eye(n_bits)
+        if kind != "identity":
+            self.R = random_rotation(n_bits, rng).astype(np.float64)
+        self._Z, self._multiplier = self.R, np.zeros((n_bits, n_bits))
+
+    def update(self, users: Partitions, problem: Problem, state: State) -> None:
+        """Take a step for R, and turn everything that is in its gauge."""
+        if self._kind == "identity":
+            return
+        before = self.R
+        HtH, K = _quadratic(users, problem, state)
+        step = self._majorise if self._kind == "mm" else self._lagrange
+        step(problem.fit_weight, state.DtD, before.T @ HtH @ before, K @ before)
+        turn(users, state, before @ self.R.T)
+
+    def _majorise(self, alpha: float, M: np.ndarray, N: np.ndarray, K: np.ndarray) -> None:
+        """Lower the objective over R by a majorised step; R stays a rotation."""
+        bound = alpha * np.linalg.eigvalsh(M)[-1] * np.linalg.eigvalsh(N)[-1]
+
+        def value(R: np.ndarray) -> float:
+            return float(alpha * np.sum((M @ R) * (R @ N)) - 2 * np.sum(R * K))
+
+        R = min((self.R, polar(K)), key=value)
+        self.R = polar(K - alpha * M @ R @ N + bound * R)
+
+    def _lagrange(self, alpha: float, M: np.ndarray, N: np.ndarray, K: np.ndarray) -> None:
+        """Update R, Z_R and G_R as printed: (17), (24), (25)."""
+        weight, Z = self._weight, self._Z
+        self.R = polar(2 * K - alpha * M @ Z @ N + weight * Z - self._multiplier)
+        self._Z = polar(-alpha * M @ self.R @ N + weight * self.R + self._multiplier)
+        self._multiplier = self._multiplier + weight * (self.R - self._Z)
 
 
-def lagrange(problem: Problem, users: Partitions, state: State, weight: float) -> None:
-    """Update R, Z_R and G_R as printed: (17), (24), (25)."""
-    M, N, K = _quadratic(problem, users, state)
-    alpha = problem.fit_weight
-    Z = state.R.astype(np.float64) if state.Z is None else state.Z
-    multiplier = np.zeros_like(Z) if state.multiplier is None else state.multiplier
-    R = polar(2 * K - alpha * M @ Z @ N + weight * Z - multiplier)
-    Z = polar(-alpha * M @ R @ N + weight * R + multiplier)
-    state.R, state.Z = R.astype(np.float32), Z
-    state.multiplier = multiplier + weight * (R - Z)
+def turn(users: Partitions, state: State, T: np.ndarray) -> None:
+    """Multiply H and everything that follows its gauge by a rotation."""
+    T32 = T.astype(np.float32)
+    state.H, _ = users.update(lambda H: (H @ T32, None), state.H)
+    state.W = {name: W @ T32 for name, W in state.W.items()}
+    state.V = {name: None if V is None else T.T @ V for name, V in state.V.items()}
+    state.XtH = {name: XtH @ T for name, XtH in state.XtH.items()}
+    state.average = state.average @ T32
 
 
-def _quadratic(
-    problem: Problem, users: Partitions, state: State
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Give D'D, H'H and α D'S'H + β B'H: over R, (9) is α tr(R'D'D R H'H) - 2 tr(R'K)."""
-    sums = added(users.each(ROTATION, problem.fit_weight, problem.code_weight))
-    return state.DtD, sums["HtH"], sums["K"]
+def _quadratic(users: Partitions, problem: Problem, state: State) -> tuple[np.ndarray, np.ndarray]:
+    """Return H'H and α D'S'H + β B'H."""
+    alpha, beta = problem.fit_weight, problem.code_weight
+
+    def products(
+        H: np.ndarray, SD: np.ndarray, B: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        H = H.astype(np.float64)
+        K = alpha * SD.T @ H
+        if B is not None:
+            K += beta * unpack_codes(B, H.shape[1]).T @ H
+        return H.T @ H, K
+
+    return users.sum(products, state.H, state.SD, state.B)
 
 
-def polar(matrix: np.ndarray) -> np.ndarray:
-    """Find the rotation nearest to a matrix."""
-    P, _, Qt = np.linalg.svd(matrix)
-    return P @ Qt  # type: ignore[no-any-return]
+def truncate(
+    users: Partitions, blocks: PerPartition[UserBlock], rank: int, rng: np.random.Generator
+) -> tuple[PerPartition[UserBlock], np.ndarray]:
+    """Replace S by its truncated SVD; return also the squared lengths of its columns."""
+    if len(users) > 1:
+        raise SettingError(
+            f"svd_rank={rank} needs all users in one partition, here are {len(users):,}",
+            hint="svd_rank=None, which is also more accurate",
+        )
 
+    def replace_targets(block: UserBlock) -> tuple[UserBlock, np.ndarray]:
+        S = block.S.astype(np.float64)
+        P, sigma, Qt = svds(S, k=min(rank, min(S.shape) - 1), rng=rng)
+        low = ((P * sigma) @ Qt).astype(np.float32)
+        norms = np.sum(low.astype(np.float64) ** 2, axis=0)
+        return replace(block, S=low, St=np.ascontiguousarray(low.T)), norms
 
-def random_rotation(n_bits: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw where R starts."""
-    return polar(rng.standard_normal((n_bits, n_bits))).astype(np.float32)
+    kept, norms = users.update(replace_targets, blocks)
+    return kept, norms
 
 
 def pinv_sign(
@@ -93,13 +248,15 @@ def guarded(
 
 
 def energy(D: np.ndarray, L: np.ndarray, G: np.ndarray) -> np.ndarray:
-    """Give d G d' - 2 d l' of each row."""
+    """Return d G d' - 2 d l' of each row."""
     D = D.astype(np.float64)
     return np.einsum("ik,ik->i", D, D @ G - 2 * L)  # type: ignore[no-any-return]
 
 
-ROTATIONS: dict[str, Rotate] = {"identity": keep, "mm": majorise, "alm": lagrange}
-ITEM_STEPS: dict[str, ItemStep] = {
+# what experiments may name: the methods of the registry, and this one
+METHODS: dict[str, type[Model]] = {**MODELS, "printed-mfdcf": PrintedMFDCF}
+
+ITEM_STEPS: dict[ItemStepKind, ItemStep] = {
     "descent": descend,
     "pinv-sign": pinv_sign,
     "guarded": guarded,

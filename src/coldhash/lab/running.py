@@ -34,10 +34,10 @@ from coldhash.errors import ColdhashError, SettingError
 from coldhash.evaluate.lists import KS, judge
 from coldhash.evaluate.protocol import Trial, make_trial, scorer
 from coldhash.lab.experiment import Experiment, Question, Run
+from coldhash.lab.printed import METHODS
 from coldhash.lab.results_log import Journal
 from coldhash.recommender.recommender import Recommender
 from coldhash.recommender.settings import settings_from
-from coldhash.registry import MODELS
 
 USER_KS = (5, 10, 20, 50)  # for which hits are kept user by user
 Progress = Callable[[int, int, str], None]  # runs done, of how many, what was last
@@ -184,7 +184,7 @@ def _ask(
 
 
 def _fit(run: Run, train: Dataset) -> tuple[Recommender, float]:
-    settings = settings_from(MODELS[run.model], json.loads(run.settings))
+    settings = settings_from(METHODS[run.model], json.loads(run.settings))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of codes that collapse: the results show it
         with _one_thread() if run.timed else nullcontext():
@@ -209,7 +209,7 @@ def _one_thread() -> Iterator[None]:
 def _compile(model: str) -> None:
     """Fit on next to nothing, so that no time goes to the compiler."""
     train, _ = split_cold_users(read("sample", n_users=300, n_items=120), seed=0)
-    MODELS[model]().fit(train)
+    METHODS[model]().fit(train)
 
 
 def _user_table(

@@ -41,8 +41,9 @@ from pydantic import (
 )
 
 from coldhash.data.toml_forms import mistake, read_toml
+from coldhash.lab.printed import METHODS
 from coldhash.recommender.settings import settings_from
-from coldhash.registry import MODELS, Model
+from coldhash.registry import Model
 
 Number = StrictInt | StrictFloat
 Value = StrictBool | StrictInt | StrictFloat | StrictStr
@@ -150,7 +151,7 @@ class Study(_Part):
 
     def model_with(self, tuned: dict[str, Any]) -> Model:
         """Make the model; what is neither tuned nor fixed is as the model has it."""
-        return settings_from(MODELS[self.model], self.settings | tuned)
+        return settings_from(METHODS[self.model], self.settings | tuned)
 
     @property
     def start(self) -> dict[str, Any]:
@@ -163,8 +164,8 @@ class Study(_Part):
 
     @model_validator(mode="after")
     def _check(self) -> Study:
-        _known(self.model, MODELS, "no method is called")
-        names = {each.name for each in fields(MODELS[self.model])}  # type: ignore[arg-type]
+        _known(self.model, METHODS, "no method is called")
+        names = {each.name for each in fields(METHODS[self.model])}  # type: ignore[arg-type]
         for name in (*self.settings, *self.space):
             _known(name, names, f"{self.model} has no setting")
         if both := sorted(set(self.settings) & set(self.space)):

@@ -8,18 +8,17 @@ with the products of common columns: genre and year say more together than one b
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy.sparse import csr_array
 
 from coldhash.arrays.products import times
+from coldhash.data.dataset import UserRecords
 from coldhash.data.targets import RatingTarget
-from coldhash.features.preference import chosen_rows
+from coldhash.features.preference import choose_rows
+from coldhash.mfdcf.equations import State, item_problem
 from coldhash.mfdcf.history import diagonalise, moment
 from coldhash.mfdcf.problem import ENOUGH, Problem, best_ridge
-from coldhash.mfdcf.steps import State, item_side
-from coldhash.partitions import Changes, Part, Partitions, Step, added
+from coldhash.partitions import Partitions
 from coldhash.recommender.item_map import ItemMap, prepared
 
 WIDEST = 512  # columns of content that may count: the commonest
@@ -28,17 +27,23 @@ TOGETHER = 5  # items in which a pair must occur
 
 
 def fit_item_map(
-    problem: Problem,
     users: Partitions,
+    problem: Problem,
     state: State,
     content: csr_array,
     target: RatingTarget,
     rng: np.random.Generator,
 ) -> ItemMap:
     """Learn the map from the training items; the ridge is chosen by leave-one-out error."""
-    _, pulls, G = item_side(problem, users, state)
-    shown = added(users.each(SHOWN, target))
-    counts, sums = shown["counts"].astype(np.float64), shown["sums"]
+    pulls, G = item_problem(users, problem, state)
+
+    def show(records: UserRecords, H: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Add up, and count, what the ratings of each item show."""
+        S = _targets(records, target)
+        return times(S.T.tocsr(), H), np.bincount(S.indices, minlength=S.shape[1])
+
+    sums, n_ratings = users.sum(show, users.records, state.H)
+    counts = n_ratings.astype(np.float64)
     L, M = sums * np.float32(len(G)), sums / np.maximum(counts, 1)[:, None].astype(np.float32)
     to_pulls = _least_squares(L, pulls)
     # in L C distances are distances between the scores that all users would give
@@ -47,7 +52,7 @@ def fit_item_map(
     pairs = _pairs(content[:, columns])
     Y = prepared(content, columns, pairs)
     weights, expected = _left_out(Y, np.hstack([L, M]), _main_part(L @ C), rng)
-    left, shared, right = _evidence(users, target, counts, L, M, expected)
+    left, shared, right = _evidence(users, state, target, counts, L, M, expected)
     return ItemMap(
         columns=columns,
         pairs=pairs,
@@ -64,28 +69,8 @@ def fit_item_map(
     )
 
 
-def _shown(part: Part, target: RatingTarget) -> tuple[Changes, dict[str, np.ndarray]]:
-    """Add up, and count, what the ratings of each item show."""
-    S = _targets(part, target)
-    counts = np.bincount(S.indices, minlength=S.shape[1])
-    return {}, {"sums": times(S.T.tocsr(), part["H"]), "counts": counts}
-
-
-def _squares(
-    part: Part, target: RatingTarget, by_item: dict[str, np.ndarray]
-) -> tuple[Changes, dict[str, np.ndarray]]:
-    """Add up squares of what single ratings show, which count by their items."""
-    S, H = _targets(part, target), part["H"]
-    squares = csr_array((S.data**2, S.indices, S.indptr), shape=S.shape)
-    return {}, {name: moment(H, H, squares @ share) for name, share in by_item.items()}
-
-
-SHOWN = Step(_shown, reads=("ratings", "H"))
-SQUARES = Step(_squares, reads=("ratings", "H"))
-
-
-def _targets(part: Part, target: RatingTarget) -> csr_array:
-    ratings = part["ratings"]
+def _targets(records: UserRecords, target: RatingTarget) -> csr_array:
+    ratings = records.ratings
     return csr_array((target(ratings.data), ratings.indices, ratings.indptr), shape=ratings.shape)
 
 
@@ -132,7 +117,7 @@ def _left_out(
     eigenvalues, vectors = np.linalg.eigh((Y.T @ Y).astype(np.float64))
     U = vectors.astype(np.float32)
     turned = Y @ U
-    some = chosen_rows(len(Y), ENOUGH, rng)
+    some = choose_rows(len(Y), ENOUGH, rng)
     ridge = best_ridge(turned[some], main[some])
     shrink = (1 / (np.maximum(eigenvalues, 0.0) + ridge)).astype(np.float32)
     inner = shrink[:, None] * (turned.T @ Z)
@@ -150,6 +135,7 @@ def _stretch(actual: np.ndarray, expected: np.ndarray) -> float:
 
 def _evidence(
     users: Partitions,
+    state: State,
     target: RatingTarget,
     counts: np.ndarray,
     L: np.ndarray,
@@ -164,10 +150,17 @@ def _evidence(
     share = np.sqrt(counts) * (counts > 1)
     share /= max(share.sum(), 1.0)
     says_L, says_M = expected[:, :n_bits], expected[:, n_bits:]
-    by_item: dict[str, Any] = {"single": share / n, "repeat": share / (n * others)}
-    squares = added(users.each(SQUARES, target, by_item))
+    by_item = (share / n, share / (n * others))
+
+    def square_moments(records: UserRecords, H: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Add up squares of what single ratings show, which count by their items."""
+        S = _targets(records, target)
+        squares = csr_array((S.data**2, S.indices, S.indptr), shape=S.shape)
+        return tuple(moment(H, H, squares @ each) for each in by_item)
+
+    single, repeat = users.sum(square_moments, users.records, state.H)
     cross = moment(M, says_M, share)
     centre = moment(says_M, says_M, share) - cross - cross.T
-    pairs = moment(M, M, share * counts / others) - squares["repeat"]
-    left, shared = diagonalise(squares["single"] + centre, pairs + centre)
+    pairs = moment(M, M, share * counts / others) - repeat
+    left, shared = diagonalise(single + centre, pairs + centre)
     return left, shared, left.T @ moment(M - says_M, L - says_L, share)

@@ -1,52 +1,49 @@
-"""What MFDCF's steps work on: the target matrix and the feature groups, prepared once."""
+"""What the equations of MFDCF work on: targets, feature groups and settings, prepared once."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
-from scipy.sparse.linalg import svds
 
-from coldhash.arrays.products import times
+from coldhash.data.dataset import UserRecords
 from coldhash.data.targets import RatingTarget, is_favourite
-from coldhash.errors import DataError, SettingError
-from coldhash.features.groups import FeatureEncoder
-from coldhash.features.preference import PREFERENCE, chosen_rows, dealt
-from coldhash.partitions import Changes, Part, Partitions, Step, added, columns_of
+from coldhash.errors import DataError
+from coldhash.features.groups import FeatureEncoder, Matrix
+from coldhash.features.preference import PREFERENCE, choose_rows, split_rows
+from coldhash.partitions import Partitions, PerPartition, add_up
 
+FIRST_RIDGE = 30.0  # until it is chosen
 RIDGES = (1.0, 3.0, 10.0, 30.0, 50.0, 100.0, 200.0, 300.0, 1000.0, 3000.0)
 AS_GOOD = 1 + 5e-4  # an error up to this times the lowest is as good as it
 ENOUGH = 20_000  # users that a ridge is chosen on
+STRANGER_HAS = 0.7  # the share of a stranger's groups that are known, if there are several
 
 
 @dataclass(frozen=True, eq=False)
-class LowRank:
-    """A matrix P Q: S replaced by its truncated SVD, as printed before (18)."""
+class UserBlock:
+    """The users of one partition as the equations see them; nothing here changes in a fit."""
 
-    P: np.ndarray
-    Q: np.ndarray
+    first: int  # the row of the first user
+    S: csr_array | np.ndarray  # targets, users x items
+    St: csr_array | np.ndarray  # its transpose
+    X: dict[str, Matrix]  # features by group; rows of zeros for users without the group
+    has: dict[str, np.ndarray]  # users x 1: 1 for the users who have the group
 
 
-Target: TypeAlias = Any  # csr_array | LowRank
-
-
-def multiply(S: Target, D: np.ndarray) -> np.ndarray:
-    """S D."""
-    if isinstance(S, LowRank):
-        return S.P @ (S.Q @ D)  # type: ignore[no-any-return]
-    return times(S, D)
+Drawn = dict[str, np.ndarray]  # users x 1 by group: what each user brings as a stranger
 
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """What all users together know of one group: the eigen-decomposition of X'X."""
+    """What all users together say of one feature group: the eigendecomposition of X'X."""
 
     eigenvalues: np.ndarray
     U: np.ndarray
     ridge: float
-    counts: list[int]  # of users who have the group, by partition
+    counts: list[int]  # users who have the group, by partition
 
     def map(self, XtH: np.ndarray, extra: float = 0.0, V: np.ndarray | None = None) -> np.ndarray:
         """Solve (14): ridge regression of H on X, stiffer by `extra` along the directions V."""
@@ -60,120 +57,77 @@ class Group:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Everything that stays fixed while the steps alternate and is not about single users."""
+    """Everything that stays fixed while the steps alternate."""
 
     n_users: int
+    blocks: PerPartition[UserBlock]
+    drawn: PerPartition[Drawn]
     known: float  # ‖S V½‖², which no step changes
-    item_weights: np.ndarray  # items x 1, mean 1
+    item_weights: np.ndarray  # V: items x 1, mean 1
     groups: dict[str, Group]
-    strangers: tuple[str, ...]  # the groups that somebody without ratings may have
-    fit_weight: float
-    code_weight: float
-    rank_weight: float
-    retained_rank: int
+    stranger_groups: tuple[str, ...]  # the groups that somebody without ratings may have
+    fit_weight: float  # α
+    code_weight: float  # β
+    rank_weight: float  # γ
+    retained_rank: int  # k
     stranger_weight: float
     stranger_code_share: float
 
     def with_ridges(self, ridges: dict[str, float]) -> Problem:
-        """Give each group its ridge."""
+        """Return the problem with these ridges, by group."""
         groups = {name: replace(group, ridge=ridges[name]) for name, group in self.groups.items()}
         return replace(self, groups=groups)
 
 
-def _prepare(
-    part: Part, encoder: FeatureEncoder, target: RatingTarget, n_bits: int
-) -> tuple[Changes, dict[str, Any]]:
-    """Turn ratings into targets and tables into features; add up what groups and items need."""
-    ratings = part["ratings"]
-    values = target(ratings.data)
-    n_items, indices = ratings.shape[1], ratings.indices
-    S = csr_array((values * np.float32(n_bits), indices, ratings.indptr), shape=ratings.shape)
-    features = encoder.apply(columns_of(part), ratings)
-    counts = np.diff(ratings.indptr)
-    liked = indices[is_favourite(ratings.data, target.highest)]
-    sums = {
-        "popularity": np.bincount(indices, values, minlength=n_items),
-        "favourites": np.bincount(liked, minlength=n_items),
-        "norms": np.bincount(indices, S.data.astype(np.float64) ** 2, minlength=n_items),
-        "root_counts": float(np.sum(np.sqrt(counts.astype(np.float64)))),
-        "grams": {name: _gram(X) for name, X in features.matrices.items()},
-        "has": {name: int(has.sum()) for name, has in features.has.items()},
-    }
-    has = {name: has.astype(np.float32)[:, None] for name, has in features.has.items()}
-    return {"S": S, "St": csr_array(S.T.tocsr()), "X": features.matrices, "has": has}, sums
+class ItemSums(NamedTuple):
+    """What is added up over users while their blocks are prepared."""
+
+    popularity: np.ndarray  # sums of targets
+    favourites: np.ndarray  # counts
+    norms: np.ndarray  # sums of squared entries of S
+    root_counts: float  # Σ_u √(number of ratings)
 
 
-def _gram(X: Any) -> np.ndarray:
-    XtX = X.T @ X
-    return np.asarray(XtX.toarray() if hasattr(XtX, "toarray") else XtX, dtype=np.float64)
+def make_blocks(
+    users: Partitions, encoder: FeatureEncoder, target: RatingTarget, n_bits: int, ridge: float
+) -> tuple[PerPartition[UserBlock], ItemSums, dict[str, Group]]:
+    """Turn ratings into targets and tables into features; decompose the groups."""
 
-
-def _truncate(
-    part: Part, rank: int, rng: np.random.Generator
-) -> tuple[Changes, tuple[np.ndarray, np.random.Generator]]:
-    """Replace S by its truncated SVD; gives the squared lengths of its columns."""
-    S = part["S"]
-    P, sigma, Q = svds(S.astype(np.float64), k=min(rank, min(S.shape) - 1), rng=rng)
-    low = LowRank((P * sigma).astype(np.float32), Q.astype(np.float32))
-    Q, PtP = low.Q.astype(np.float64), low.P.T.astype(np.float64) @ low.P
-    norms = np.einsum("oi,op,pi->i", Q, PtP, Q)
-    return {"S": low, "St": LowRank(low.Q.T, low.P.T)}, (norms, rng)
-
-
-def _draw_strangers(
-    part: Part, names: tuple[str, ...], rng_state: dict[str, Any]
-) -> tuple[Changes, None]:
-    """Say what each training user would bring as a stranger: no ratings, so no preference.
-
-    Of several groups a random part is left out, so that every subset a stranger may have occurs.
-    """
-    has = np.hstack([part["has"][name] for name in names])
-    if len(names) > 1:
-        source = np.random.PCG64()
-        source.state = rng_state  # type: ignore[assignment]
-        source.advance(part["first"] * len(names))  # to this partition's stretch of one sequence
-        kept = has * (np.random.Generator(source).random(has.shape) < 0.7)
-        has = np.where(kept.any(axis=1, keepdims=True), kept, has)
-    drawn = {name: has[:, at : at + 1].astype(np.float32) for at, name in enumerate(names)}
-    return {"strangers": drawn}, None
-
-
-def _sampled(
-    part: Part, name: str, U: np.ndarray, root: np.ndarray
-) -> tuple[Changes, tuple[np.ndarray, np.ndarray]]:
-    """Give features and vectors of the chosen users of a group."""
-    rows = np.flatnonzero(part["has"][name][:, 0])[part["chosen"]]
-    return {}, (part["X"][name][rows] @ U, (part["H"] @ root)[rows])
-
-
-PREPARE = Step(_prepare, reads=("ratings", "columns"), writes=("S", "St", "X", "has"))
-TRUNCATE = Step(_truncate, reads=("S",), writes=("S", "St"))
-DRAW_STRANGERS = Step(_draw_strangers, reads=("first", "has"), writes=("strangers",))
-SAMPLED = Step(_sampled, reads=("has", "X", "H", "chosen"))
-
-
-def truncate(
-    users: Partitions, rank: int, rng: np.random.Generator
-) -> tuple[np.ndarray, np.random.Generator]:
-    """Replace S by its truncated SVD, which is not a sum over users."""
-    if len(users) > 1:
-        raise SettingError(
-            f"svd_rank={rank} needs all users in one partition, here are {len(users):,}",
-            hint="svd_rank=None, which is also more accurate",
+    def prepare(
+        records: UserRecords,
+    ) -> tuple[UserBlock, tuple[ItemSums, dict[str, np.ndarray], dict[str, int]]]:
+        ratings, n_items = records.ratings, records.ratings.shape[1]
+        values, indices = target(ratings.data), ratings.indices
+        S = csr_array((values * np.float32(n_bits), indices, ratings.indptr), shape=ratings.shape)
+        features = encoder.apply(records.table, ratings)
+        has = {name: has.astype(np.float32)[:, None] for name, has in features.has.items()}
+        block = UserBlock(records.first, S, csr_array(S.T.tocsr()), features.matrices, has)
+        sums = ItemSums(
+            popularity=np.bincount(indices, values, minlength=n_items),
+            favourites=np.bincount(
+                indices[is_favourite(ratings.data, target.highest)], minlength=n_items
+            ),
+            norms=np.bincount(indices, S.data.astype(np.float64) ** 2, minlength=n_items),
+            root_counts=float(np.sum(np.sqrt(np.diff(ratings.indptr).astype(np.float64)))),
         )
-    [made] = users.each(TRUNCATE, rank, rng)
-    return made  # type: ignore[no-any-return]
+        grams = {name: _gram(X) for name, X in features.matrices.items()}
+        return block, (sums, grams, {name: int(has.sum()) for name, has in features.has.items()})
+
+    (blocks,), results = users.run(prepare, users.records, n_kept=1)
+    sums, grams, counts = zip(*results, strict=True)
+    return blocks, add_up(sums), make_groups(add_up(grams), list(counts), ridge)
 
 
-def make_groups(sums: list[dict[str, Any]], ridge: float) -> dict[str, Group]:
+def make_groups(
+    grams: dict[str, np.ndarray], counts: list[dict[str, int]], ridge: float
+) -> dict[str, Group]:
     """Decompose X'X of the groups that at least one training user has; maps are then products."""
-    grams = added(one["grams"] for one in sums)
     groups = {}
     for name, gram in grams.items():
-        counts = [one["has"][name] for one in sums]
-        if any(counts):
+        n_users = [each[name] for each in counts]
+        if any(n_users):
             eigenvalues, U = np.linalg.eigh(gram)
-            groups[name] = Group(np.maximum(eigenvalues, 0.0), U, ridge, counts)
+            groups[name] = Group(np.maximum(eigenvalues, 0.0), U, ridge, n_users)
     if not groups:
         raise DataError(
             "no training user has any feature",
@@ -183,40 +137,75 @@ def make_groups(sums: list[dict[str, Any]], ridge: float) -> dict[str, Group]:
 
 
 def draw_strangers(
-    users: Partitions, groups: dict[str, Group], n_users: int, rng: np.random.Generator
-) -> tuple[str, ...]:
-    """Choose what training users bring as strangers; gives the groups that strangers may have."""
-    names = tuple(name for name in groups if name != PREFERENCE) or tuple(groups)
+    users: Partitions,
+    blocks: PerPartition[UserBlock],
+    names: tuple[str, ...],
+    n_users: int,
+    rng: np.random.Generator,
+) -> PerPartition[Drawn]:
+    """Draw what each training user would bring as a stranger: no ratings, so no preference.
+
+    Of several groups a random part is left out, so that every subset a stranger may have occurs.
+    """
     state = rng.bit_generator.state
-    list(users.each(DRAW_STRANGERS, names, state))
+
+    def draw(block: UserBlock) -> tuple[Drawn, None]:
+        has = np.hstack([block.has[name] for name in names])
+        if len(names) > 1:
+            source = np.random.PCG64()
+            source.state = state  # type: ignore[assignment]
+            source.advance(block.first * len(names))  # to this partition's part of one sequence
+            kept = has * (np.random.Generator(source).random(has.shape) < STRANGER_HAS)
+            has = np.where(kept.any(axis=1, keepdims=True), kept, has)
+        return {name: has[:, at : at + 1].astype(np.float32) for at, name in enumerate(names)}, None
+
+    drawn, _ = users.update(draw, blocks)
     if len(names) > 1:
         rng.bit_generator.advance(n_users * len(names))  # type: ignore[attr-defined]
-    return names
+    return drawn  # type: ignore[no-any-return]
+
+
+def stranger_groups(groups: dict[str, Group]) -> tuple[str, ...]:
+    """Return the groups that somebody without ratings may have."""
+    return tuple(name for name in groups if name != PREFERENCE) or tuple(groups)
 
 
 def item_weights(popularity: np.ndarray, power: float) -> np.ndarray:
-    """Weigh items by popularity ** power, 1 on average (items x 1)."""
+    """Return popularity ** power, scaled to mean 1 (items x 1)."""
     weights = np.maximum(popularity.astype(np.float64), 1e-9) ** power
     return (weights / weights.mean()).astype(np.float32)[:, None]  # type: ignore[no-any-return]
 
 
-def best_ridges(
-    users: Partitions, groups: dict[str, Group], root: np.ndarray, rng: np.random.Generator
-) -> dict[str, float]:
-    """Choose for each group the ridge with which it predicts the ratings that H root stands for."""
+def choose_ridges(
+    users: Partitions,
+    problem: Problem,
+    H: PerPartition[np.ndarray],
+    DtD: np.ndarray,
+    rng: np.random.Generator,
+) -> Problem:
+    """Choose for each group the ridge with which it predicts the ratings that H stands for."""
+    root = _root(DtD)
     ridges = {}
-    for name, group in groups.items():
-        some = chosen_rows(sum(group.counts), ENOUGH, rng)
-        users.put("chosen", dealt(some, group.counts))
-        found = list(users.each(SAMPLED, name, group.U.astype(np.float32), root))
-        Z, Y = (np.concatenate([one[at] for one in found]) for at in (0, 1))
+    for name, group in problem.groups.items():
+        rows = choose_rows(sum(group.counts), ENOUGH, rng)
+        chosen = users.scatter(split_rows(rows, group.counts))
+        U = group.U.astype(np.float32)
+
+        def select(
+            block: UserBlock, H: np.ndarray, chosen: np.ndarray, name: str = name, U: np.ndarray = U
+        ) -> tuple[np.ndarray, np.ndarray]:
+            """Return features and vectors of the chosen users who have the group."""
+            rows = np.flatnonzero(block.has[name][:, 0])[chosen]
+            return block.X[name][rows] @ U, (H @ root)[rows]
+
+        found = list(users.map(select, problem.blocks, H, chosen))
+        Z, Y = (np.concatenate([pair[at] for pair in found]) for at in (0, 1))
         ridges[name] = best_ridge(Z, Y)
-    users.drop("chosen")
-    return ridges
+    return problem.with_ridges(ridges)
 
 
 def best_ridge(Z: np.ndarray, Y: np.ndarray) -> float:
-    """Choose the least ridge whose leave-one-out error (PRESS) of Z -> Y is as good as the best.
+    """Return the least ridge whose leave-one-out error (PRESS) of Z -> Y is as good as the best.
 
     Z are features along the eigenvectors of X'X.
     """
@@ -232,3 +221,14 @@ def best_ridge(Z: np.ndarray, Y: np.ndarray) -> float:
     if not np.isfinite(errors).all():
         raise DataError("features or settings are too large to fit", hint="scale them to about 1")
     return next(r for r, e in zip(RIDGES, errors, strict=True) if e <= min(errors) * AS_GOOD)
+
+
+def _gram(X: Matrix) -> np.ndarray:
+    XtX = X.T @ X
+    return np.asarray(XtX.toarray() if hasattr(XtX, "toarray") else XtX, dtype=np.float64)
+
+
+def _root(G: np.ndarray) -> np.ndarray:
+    """Return C with C C' = G: distances in H C are distances between predicted ratings."""
+    lift = 1e-6 * np.trace(G) / len(G) * np.eye(len(G))
+    return np.linalg.cholesky(G + lift).astype(np.float32)

@@ -1,1 +1,9 @@
-"""The same fit in memory, from disk and on a Dask cluster: users in partitions."""
+"""Data larger than memory: partitions in files or on Dask, preparation, batches."""
+
+from coldhash.scale.batch import Batch, recommend_all_on
+from coldhash.scale.disk import Disk
+from coldhash.scale.prepare import prepare
+from coldhash.scale.prepared import Prepared
+from coldhash.scale.training import Memory, open_partitions
+
+__all__ = ["Batch", "Disk", "Memory", "Prepared", "open_partitions", "prepare", "recommend_all_on"]

@@ -11,7 +11,7 @@ import hashlib
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,12 +21,13 @@ from typing import Any
 from uuid import uuid4
 
 import numba
+import numpy as np
 from threadpoolctl import threadpool_limits
 
 import coldhash
+from coldhash.data.dataset import UserRecords
 from coldhash.errors import SettingError, SourceError, WorkerError
-from coldhash.partitions import Changes, Listed, Step
-from coldhash.scale.stored import loaded
+from coldhash.partitions import Partitions, PerPartition, Stored, T, loaded
 
 try:
     import dask
@@ -45,17 +46,20 @@ MORE_MEMORY = "give workers more memory, or prepare the data with fewer users in
 
 
 @dataclass(frozen=True, eq=False)
-class _Parcel:
+class _Payload:
     """What is sent along with tasks, once; Dask must not look for futures in it."""
 
     content: Any
 
 
-class OnDask(Listed):
-    """Partitions as futures."""
+class DaskPartitions(Partitions):
+    """Partitions whose values are futures."""
 
     def __init__(
-        self, client: Any, parts: list[dict[str, Any]], patience: float = PATIENCE
+        self,
+        client: Client,
+        records: Sequence[UserRecords | Stored],
+        patience: float = PATIENCE,
     ) -> None:
         if not isinstance(client, Client) or client.asynchronous:
             raise SettingError(
@@ -64,39 +68,38 @@ class OnDask(Listed):
         check_workers(client)
         self._client, self._patience = client, patience
         self._name, self._numbers = f"coldhash-{uuid4().hex[:12]}", count()
-        # dealt out evenly to begin with: later values are made where those they need are
+        # spread evenly to begin with: later values are made where those they need are
         workers = sorted(client.scheduler_info(n_workers=-1)["workers"]) or [None]
-        self._parts = [
-            {
-                name: self._submit(_opened, _Parcel(value), home=workers[at % len(workers)])
-                for name, value in part.items()
-            }
-            for at, part in enumerate(parts)
-        ]
+        self.records = PerPartition(
+            [
+                self._submit(_open, _Payload(each), worker=workers[at % len(workers)])
+                for at, each in enumerate(records)
+            ]
+        )
 
-    def each(self, step: Step, *shared: Any) -> Iterator[Any]:
-        """Apply a step to every partition; the results come in order."""
-        sent = self._submit(_opened, _Parcel(shared))
+    def run(
+        self, function: Callable[..., Any], *values: PerPartition[Any], n_kept: int
+    ) -> tuple[tuple[PerPartition[Any], ...], Iterator[Any]]:
+        """Apply a function to the values of every partition."""
+        sent = self._submit(_open, _Payload(function))
+        kept: tuple[PerPartition[Any], ...] = tuple(PerPartition([]) for _ in range(n_kept))
         results = []
-        for part in self._parts:
-            reads = [part[name] for name in step.reads]
-            job = self._submit(_work, _Parcel(step), reads, sent)
-            for name in step.writes:
-                part[name] = self._submit(_written, job, name)
-            results.append(self._submit(_result, job))
-        del sent, job
-        return self._in_order(results)
+        for futures in zip(*(value.parts for value in values), strict=True):
+            job = self._submit(_work, sent, *futures)
+            for at, each in enumerate(kept):
+                each.parts.append(self._submit(_pick, job, at))
+            results.append(self._submit(_pick, job, n_kept) if n_kept else job)
+        return kept, self._in_order(results)
 
-    def put(self, name: str, values: Sequence[Any]) -> None:
-        """Give every partition a value."""
-        for part, value in zip(self._parts, values, strict=True):
-            part[name] = self._submit(_opened, _Parcel(value))
+    def scatter(self, values: Sequence[T]) -> PerPartition[T]:
+        """Give every partition one of some values."""
+        return PerPartition([self._submit(_open, _Payload(value)) for value in values])
 
-    def _submit(self, function: Any, *arguments: Any, home: str | None = None) -> Future[Any]:
+    def _submit(self, function: Any, *arguments: Any, worker: str | None = None) -> Future[Any]:
         key = f"{self._name}{function.__name__}-{next(self._numbers)}"
-        wish = {} if home is None else {"workers": [home], "allow_other_workers": True}
+        where = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
         with dask.config.set(SILENT), told_of_loss():
-            return self._client.submit(function, *arguments, key=key, pure=False, **wish)
+            return self._client.submit(function, *arguments, key=key, pure=False, **where)
 
     def _in_order(self, futures: list[Future[Any]]) -> Iterator[Any]:
         futures.reverse()
@@ -204,22 +207,22 @@ def client_at(address: str) -> Iterator[Any]:
         yield client
 
 
-def _opened(parcel: _Parcel) -> Any:
-    return loaded(parcel.content)
+def _open(payload: _Payload) -> Any:
+    return loaded(payload.content)
 
 
-def _work(parcel: _Parcel, values: list[Any], shared: tuple[Any, ...]) -> tuple[Changes, Any]:
-    """Run a step in a worker, with the threads that the worker has."""
-    step: Step = parcel.content
+def _work(function: Callable[..., Any], *values: Any) -> Any:
+    """Apply a function in a worker, with the threads that the worker has."""
     threads = min(get_worker().state.nthreads, numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
     with ONE_AT_A_TIME, threadpool_limits(1, "blas"):
         numba.set_num_threads(max(threads, 1))
-        return step.work(dict(zip(step.reads, values, strict=True)), *shared)
+        return function(*(_align(value) for value in values))
 
 
-def _written(made: tuple[Changes, Any], name: str) -> Any:
-    return made[0][name]
+def _align(value: Any) -> Any:
+    """Copy an array that came in a message at an odd address: products of it round differently."""
+    return np.require(value, requirements="A") if isinstance(value, np.ndarray) else value
 
 
-def _result(made: tuple[Changes, Any]) -> Any:
-    return made[1]
+def _pick(made: tuple[Any, ...], at: int) -> Any:
+    return made[at]

@@ -1,23 +1,24 @@
-"""Partitions streamed from files: memory for one of them at a time."""
+"""Partitions in files: memory is needed for one of them at a time."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from coldhash.arrays.memory import n_bytes_of
-from coldhash.data.dataset import Dataset
+from coldhash.data.dataset import Dataset, UserRecords
 from coldhash.errors import SettingError
 from coldhash.files import lock_file
-from coldhash.mfdcf.checkpoint import Checkpoint
-from coldhash.partitions import Step, raw_parts
+from coldhash.partitions import Partitions, PerPartition, Stored, T, loaded
 from coldhash.scale.prepared import Prepared
-from coldhash.scale.stored import Lazy, mapped_room, remove, saved
+from coldhash.scale.stored import remove, store
 
 RATING = 64  # bytes that a step needs for each rating of its partition, at most
 BASE = 500_000_000  # bytes of the interpreter, the libraries and what the fit knows of items
@@ -44,17 +45,11 @@ class Disk:
     folder: Path | str
     memory: int | str | None = None
 
-    @property
-    def checkpoint(self) -> Checkpoint:
-        """Where rounds are kept."""
-        return Checkpoint(Path(self.folder) / "checkpoint")
-
-    def partitions(self, data: Dataset | Prepared) -> OnDisk:
-        """Lay the partitions out."""
-        parts = data.raw_parts() if isinstance(data, Prepared) else raw_parts(data)
+    def partitions(self, data: Dataset | Prepared) -> DiskPartitions:
+        """Write the partitions to files."""
         if self.memory is not None and isinstance(data, Prepared):
             self._check_memory(data)
-        return OnDisk(Path(self.folder), parts)
+        return DiskPartitions(Path(self.folder), data.records())
 
     def _check_memory(self, data: Prepared) -> None:
         limit = n_bytes_of(self.memory)
@@ -67,53 +62,53 @@ class Disk:
             )
 
 
-class OnDisk:
-    """Partitions in files of one folder."""
+class DiskPartitions(Partitions):
+    """Partitions in files of one folder; the functions see mapped arrays."""
 
-    def __init__(self, folder: Path, parts: list[dict[str, Any]]) -> None:
-        self._folder, self._values = folder, folder / "values"
+    def __init__(self, folder: Path, records: Sequence[UserRecords | Stored]) -> None:
+        self.folder = self._folder = folder
+        self._values = folder / "values"
         self._lock = lock_file(folder / "lock", f"another fit works in {folder}")
         remove(self._values)  # of a fit that was killed
         self._values.mkdir()
-        self._parts: list[dict[str, Any]] = [{} for _ in parts]
-        for at, part in enumerate(parts):
-            self._write(at, part)
+        self._numbers = count()
+        self.records = PerPartition(
+            [each if isinstance(each, Stored) else self._store(each) for each in records]
+        )
 
-    def __len__(self) -> int:
-        return len(self._parts)
+    def run(
+        self, function: Callable[..., Any], *values: PerPartition[Any], n_kept: int
+    ) -> tuple[tuple[PerPartition[Any], ...], Iterator[Any]]:
+        """Apply a function to the values of every partition."""
+        kept: tuple[PerPartition[Any], ...] = tuple(PerPartition([]) for _ in range(n_kept))
 
-    def each(self, step: Step, *shared: Any) -> Iterator[Any]:
-        """Apply a step to every partition; the results come in order."""
-        for at, part in enumerate(self._parts):
-            changes, result = step.work(Lazy(part), *shared)
-            self._write(at, changes)
-            yield result
+        def results() -> Iterator[Any]:
+            for stored in zip(*(value.parts for value in values), strict=True):
+                arguments = [loaded(each) for each in stored]
+                *made, result = function(*arguments) if n_kept else (function(*arguments),)
+                for each, value in zip(kept, made, strict=True):
+                    each.parts.append(self._store(value))
+                yield result
 
-    def put(self, name: str, values: Sequence[Any]) -> None:
-        """Give every partition a value."""
-        for at, value in enumerate(values):
-            self._write(at, {name: value})
+        return kept, results()
 
-    def drop(self, *names: str) -> None:
-        """Forget values."""
-        for at, part in enumerate(self._parts):
-            for name in names:
-                part.pop(name, None)
-                for file in self._values.glob(f"{at:08}.{name}.*"):
-                    file.unlink()
+    def scatter(self, values: Sequence[T]) -> PerPartition[T]:
+        """Give every partition one of some values."""
+        return PerPartition([self._store(value) for value in values])
 
-    def room(self, name: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        """Make an array for something about all users."""
-        return mapped_room(self._values, name, shape, dtype)
+    def allocate(self, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
+        """Return an array in a file; it stays when the name of the file is removed."""
+        if 0 in shape:
+            return np.empty(shape, dtype=dtype)
+        return np.lib.format.open_memmap(self._values / f"{name}.npy", "w+", dtype, shape)
 
     def close(self) -> None:
-        """Remove the values; what was kept of rounds stays."""
+        """Remove the values; the checkpoint stays."""
         remove(self._values)
         self._lock.close()
         with contextlib.suppress(OSError):
             if not any(file.name != "lock" for file in self._folder.iterdir()):
                 remove(self._folder)
 
-    def _write(self, at: int, values: dict[str, Any]) -> None:
-        for name, value in values.items():
-            self._parts[at][name] = saved(value, self._values / f"{at:08}.{name}")
+    def _store(self, value: Any) -> Any:
+        return store(value, self._values / f"{next(self._numbers):08}")

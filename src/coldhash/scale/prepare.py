@@ -19,13 +19,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from coldhash.arrays.memory import n_bytes_of
-from coldhash.data.dataset import padded, side_table
+from coldhash.data.dataset import PART_USERS, padded, partition_ends, side_table
 from coldhash.data.duplicates import Duplicates, merged, rated_twice
 from coldhash.data.ids import Ids
 from coldhash.data.plan import FeaturePlan, guess_plan
 from coldhash.errors import DataError, SettingError
 from coldhash.files import replace_file, replace_text, writing
-from coldhash.partitions import PART_USERS, cuts
 from coldhash.scale.prepared import FORMAT, ITEM_ID, MANIFEST, USER_ID, Prepared
 from coldhash.scale.sorting import Sorting, forget_sorting
 
@@ -92,7 +91,7 @@ def prepare(
         chosen = guess_plan(user_table, item_table) if plan is None else plan
         all_items = sorting.ids("item", 0, sizes.n_items)
         _write_table(folder / "items.parquet", _with_ids(item_table, all_items, ITEM_ID))
-        ends = cuts(sizes.n_users, part_users)
+        ends = partition_ends(sizes.n_users, part_users)
         maker = _Maker(folder, sorting, user_table, Ids(all_items, "item"), duplicates, path)
         counts = []
         for at, (first, last) in enumerate(pairwise(ends)):

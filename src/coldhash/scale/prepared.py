@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from scipy.sparse import csr_array
 
+from coldhash.data.dataset import UserRecords
 from coldhash.data.ids import Ids
 from coldhash.data.plan import FeaturePlan
 from coldhash.errors import ColdhashError, DataError, SourceError
-from coldhash.scale.stored import Room
+from coldhash.partitions import Allocate
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -31,31 +31,28 @@ USER_ID, ITEM_ID = "user_id", "item_id"
 
 
 @dataclass(frozen=True)
-class RatingsFile:
-    """The ratings of one partition."""
+class StoredRecords:
+    """The files of one partition."""
 
-    path: Path
+    first: int
     shape: tuple[int, int]
+    ratings: Path
+    users: Path
 
-    def load(self) -> csr_array:
-        """Read them as users x items."""
-        table = pq.read_table(self.path)
+    def load(self) -> UserRecords:
+        """Read the partition."""
+        table = pq.read_table(self.users).drop_columns([USER_ID])
+        return UserRecords(
+            self.first, self.load_ratings(), table if table.num_columns else pa.table({})
+        )
+
+    def load_ratings(self) -> csr_array:
+        """Read the ratings as users x items."""
+        table = pq.read_table(self.ratings)
         users, items, values = (table.column(at).to_numpy() for at in range(3))
         indptr = np.zeros(self.shape[0] + 1, dtype=np.int32)
         np.cumsum(np.bincount(users, minlength=self.shape[0]), out=indptr[1:])
         return csr_array((values, items, indptr), shape=self.shape)
-
-
-@dataclass(frozen=True)
-class UsersFile:
-    """The user table of one partition."""
-
-    path: Path
-
-    def load(self) -> pa.Table | None:
-        """Read it, without the ids; None where there are no columns."""
-        table = pq.read_table(self.path).drop_columns([USER_ID])
-        return table if table.num_columns else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,8 +121,9 @@ class Prepared:
         """The ids of items, in row order."""
         return Ids(_texts(self._items.column(ITEM_ID)), "item")
 
+    @property
     def user_ids(self) -> Ids:
-        """Read the ids of all users, in row order."""
+        """The ids of all users, in row order."""
         columns = [
             pq.read_table(self._file("users", at), columns=[USER_ID]).column(0)
             for at in range(len(self.ends) - 1)
@@ -133,14 +131,14 @@ class Prepared:
         chunks = [chunk for column in columns for chunk in column.chunks]
         return Ids(_texts(pa.chunked_array(chunks, pa.string())), "user")
 
-    def seen(self, room: Room) -> csr_array:
-        """Give what users rated as users x items, without the ratings."""
+    def seen(self, allocate: Allocate) -> csr_array:
+        """Return what users rated as users x items, without the ratings."""
         kind = np.int32 if self.n_ratings < 2**31 else np.int64
         indptr = np.zeros(self.n_users + 1, dtype=kind)
-        indices = room("seen", (self.n_ratings,), kind)
+        indices = allocate("seen", (self.n_ratings,), kind)
         end = 0
-        for at, part in enumerate(self.raw_parts()):
-            ratings = part["ratings"].load()
+        for at, part in enumerate(self.records()):
+            ratings = part.load_ratings()
             begin, end = end, end + ratings.nnz
             indices[begin:end] = ratings.indices
             indptr[self.ends[at] + 1 : self.ends[at + 1] + 1] = ratings.indptr[1:] + begin
@@ -150,15 +148,16 @@ class Prepared:
         shape = (self.n_users, len(self.item_ids))
         return csr_array((ones, indices, indptr), shape=shape, copy=False)
 
-    def raw_parts(self) -> list[dict[str, Any]]:
-        """Give the raw values of every partition, not yet loaded."""
+    def records(self) -> list[StoredRecords]:
+        """Return the records of every partition, not yet read."""
         n_items = self._items.num_rows
         return [
-            {
-                "first": first,
-                "ratings": RatingsFile(self._file("ratings", at), (last - first, n_items)),
-                "columns": UsersFile(self._file("users", at)),
-            }
+            StoredRecords(
+                first,
+                (last - first, n_items),
+                self._file("ratings", at),
+                self._file("users", at),
+            )
             for at, (first, last) in enumerate(pairwise(self.ends))
         ]
 

@@ -1,119 +1,93 @@
-"""Values of partitions in files: whatever has `load` stands for what it loads."""
+"""Values of partitions in files, read as mapped arrays: only what is touched is read."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from scipy.sparse import csr_array
 
-
-@runtime_checkable
-class Stored(Protocol):
-    """A value that is somewhere else."""
-
-    def load(self) -> Any:
-        """Bring it into memory."""
-        ...
+from coldhash.partitions import Stored, loaded
 
 
-def loaded(value: Any) -> Any:
-    """Give a value itself, from wherever it is."""
-    return value.load() if isinstance(value, Stored) else value
+class StoredArray:
+    """An array in a file of its own, which is removed when nothing refers to it any more."""
 
-
-class Lazy(Mapping[str, Any]):
-    """A partition whose values are loaded when they are asked for, and kept while it lives."""
-
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        self._values = values
-        self._loaded: dict[str, Any] = {}
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._loaded:
-            self._loaded[name] = loaded(self._values[name])
-        return self._loaded[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-
-@dataclass(frozen=True)
-class _Array:
-    path: Path
+    def __init__(self, path: Path, array: np.ndarray) -> None:
+        np.save(path, array)
+        self._path = path
+        weakref.finalize(self, path.unlink, missing_ok=True)
 
     def load(self) -> np.ndarray:
-        return np.load(self.path)  # type: ignore[no-any-return]
+        """Map the file; writing to the array does not change it."""
+        return np.asarray(np.load(self._path, mmap_mode="c"))
 
 
-@dataclass(frozen=True)
-class _Matrix:
-    entries: tuple[_Array, _Array, _Array]
-    shape: tuple[int, int]
+class StoredTable:
+    """An Arrow table in a file."""
 
-    def load(self) -> csr_array:
-        return csr_array(tuple(array.load() for array in self.entries), shape=self.shape)
-
-
-@dataclass(frozen=True)
-class _Dict:
-    values: dict[str, Any]
-
-    def load(self) -> Mapping[str, Any]:
-        return Lazy(self.values)
-
-
-@dataclass(frozen=True)
-class _Table:
-    path: Path
+    def __init__(self, path: Path, table: pa.Table) -> None:
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table)
+        self._path = path
 
     def load(self) -> pa.Table:
-        with pa.OSFile(str(self.path)) as file:
+        """Read the table."""
+        with pa.OSFile(str(self._path)) as file:
             return pa.ipc.open_file(file).read_all()
 
 
-def saved(value: Any, place: Path) -> Any:
-    """Write a value to files that begin with `place`; anything small stays as it is."""
+@dataclass(frozen=True, eq=False)
+class Assembled:
+    """A value made of stored parts."""
+
+    make: Callable[..., Any]
+    parts: Mapping[str, Any]
+
+    def load(self) -> Any:
+        """Load the parts and put them together."""
+        return self.make(**{name: loaded(part) for name, part in self.parts.items()})
+
+
+def store(value: Any, path: Path) -> Any:
+    """Write a value to files whose names begin with `path`; anything small stays as it is."""
     if isinstance(value, np.ndarray):
-        np.save(place, value)
-        return _Array(place.with_name(place.name + ".npy"))
+        return StoredArray(path.with_name(f"{path.name}.npy"), value)
     if isinstance(value, csr_array):
+        shape = tuple(value.shape)
         arrays = {"data": value.data, "indices": value.indices, "indptr": value.indptr}
-        entries = [saved(array, _beside(place, name)) for name, array in arrays.items()]
-        return _Matrix(tuple(entries), value.shape)
+
+        def matrix(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray) -> csr_array:
+            return csr_array((data, indices, indptr), shape=shape)
+
+        return Assembled(matrix, _store_all(arrays, path))
     if isinstance(value, dict):
+        names = list(value)
+
+        def restore(**parts: Any) -> dict[str, Any]:
+            return dict(zip(names, parts.values(), strict=True))
+
         # numbered, not named: a group may be called anything
-        return _Dict(
-            {k: saved(v, _beside(place, str(n))) for n, (k, v) in enumerate(value.items())}
-        )
+        numbered = {f"_{n}": each for n, each in enumerate(value.values())}
+        return Assembled(restore, _store_all(numbered, path))
     if isinstance(value, pa.Table):
-        path = _beside(place, "arrow")
-        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, value.schema) as writer:
-            writer.write_table(value)
-        return _Table(path)
+        return StoredTable(path.with_name(f"{path.name}.arrow"), value)
+    if is_dataclass(value) and not isinstance(value, type) and not isinstance(value, Stored):
+        own = {field.name: getattr(value, field.name) for field in fields(value)}
+        return Assembled(type(value), _store_all(own, path))
     return value
 
 
-def _beside(place: Path, name: str) -> Path:
-    return place.with_name(f"{place.name}.{name}")
-
-
-Room = Callable[[str, tuple[int, ...], Any], np.ndarray]
-
-
-def mapped_room(folder: Path, name: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Make an array in a file; it stays when the file's name is removed."""
-    if 0 in shape:
-        return np.empty(shape, dtype=dtype)
-    return np.lib.format.open_memmap(folder / f"{name}.npy", "w+", dtype, shape)
+def _store_all(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    return {
+        name: store(each, path.with_name(f"{path.name}.{name}")) for name, each in values.items()
+    }
 
 
 def remove(folder: Path) -> None:

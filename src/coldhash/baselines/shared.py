@@ -1,4 +1,6 @@
-"""Delegates: the real-valued stand-ins that keep codes balanced and bits apart.
+"""What several baselines share: favourites, delegates of balanced codes, rotations.
+
+Delegates are the real-valued stand-ins that keep codes balanced and bits apart:
 
     max  tr(B'X)   over   X'1 = 0,  X'X = n I
 
@@ -11,11 +13,41 @@ Zhang, Shen, Liu, He, Luan and Chua, "Discrete collaborative filtering", SIGIR 2
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
+import numpy as np
+from scipy.sparse import csr_array
+
+from coldhash.data.dataset import Dataset
+from coldhash.data.targets import is_favourite
 from coldhash.errors import SettingError
 
 FLAT = 1e-8  # of the greatest eigenvalue: below it codes do not vary in a direction
+
+
+def favourite_matrix(data: Dataset) -> csr_array:
+    """Give users x items with a 1 for each favourite."""
+    ratings = data.ratings
+    liked = ratings.where(is_favourite(ratings.matrix.data, ratings.scale[1])).matrix
+    ones = np.ones(liked.nnz, dtype=np.float32)
+    return csr_array((ones, liked.indices, liked.indptr), shape=liked.shape)
+
+
+def favourites_per_item(data: Dataset) -> np.ndarray:
+    """Count the favourites of each item."""
+    return np.asarray(favourite_matrix(data).sum(axis=0), dtype=np.float32)
+
+
+def facts_of(data: Dataset) -> dict[str, Any]:
+    """Give the parts of a `Recommender` that do not depend on the method."""
+    return {
+        "item_ids": data.ratings.items,
+        "user_ids": data.ratings.users,
+        "popularity": favourites_per_item(data),
+        "scale": data.ratings.scale,
+        "seen": data.ratings.matrix,
+        "item_table": data.items,
+    }
 
 
 def delegate(B: np.ndarray) -> np.ndarray:
@@ -49,3 +81,14 @@ def _complement(U: np.ndarray, width: int) -> np.ndarray:
     for _ in range(2):  # once leaves traces
         free -= basis @ (basis.T @ free)
     return np.linalg.qr(free)[0]
+
+
+def polar(matrix: np.ndarray) -> np.ndarray:
+    """Return the rotation nearest to a matrix."""
+    P, _, Qt = np.linalg.svd(matrix)
+    return P @ Qt  # type: ignore[no-any-return]
+
+
+def random_rotation(n_bits: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw a rotation (bits x bits)."""
+    return polar(rng.standard_normal((n_bits, n_bits))).astype(np.float32)
