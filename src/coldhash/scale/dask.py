@@ -68,14 +68,7 @@ class DaskPartitions(Partitions):
         check_workers(client)
         self._client, self._patience = client, patience
         self._name, self._numbers = f"coldhash-{uuid4().hex[:12]}", count()
-        # spread evenly to begin with: later values are made where those they need are
-        workers = sorted(client.scheduler_info(n_workers=-1)["workers"]) or [None]
-        self.records = PerPartition(
-            [
-                self._submit(_open, _Payload(each), worker=workers[at % len(workers)])
-                for at, each in enumerate(records)
-            ]
-        )
+        self.records = self.scatter(records)
 
     def run(
         self, function: Callable[..., Any], *values: PerPartition[Any], n_kept: int
@@ -95,11 +88,11 @@ class DaskPartitions(Partitions):
         """Give every partition one of some values."""
         return PerPartition([self._submit(_open, _Payload(value)) for value in values])
 
-    def _submit(self, function: Any, *arguments: Any, worker: str | None = None) -> Future[Any]:
+    def _submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        # no task names a worker: Dask does not run it again if that worker was the only one
         key = f"{self._name}{function.__name__}-{next(self._numbers)}"
-        where = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
         with dask.config.set(SILENT), told_of_loss():
-            return self._client.submit(function, *arguments, key=key, pure=False, **where)
+            return self._client.submit(function, *arguments, key=key, pure=False)
 
     def _in_order(self, futures: list[Future[Any]]) -> Iterator[Any]:
         futures.reverse()
