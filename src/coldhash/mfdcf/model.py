@@ -153,7 +153,6 @@ class MFDCF:
                 "from 0 to below 1, or None",
             ),
             stranger_code_share=(0 <= (self.stranger_code_share or 0) <= 1, "from 0 to 1, or None"),
-            new_items=(isinstance(self.new_items, bool), "True or False"),
         )
 
     def fit(

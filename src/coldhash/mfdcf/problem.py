@@ -220,6 +220,8 @@ def best_ridge(Z: np.ndarray, Y: np.ndarray) -> float:
         errors.append(float(np.sum(square / (1 - leverage) ** 2)))
     if not np.isfinite(errors).all():
         raise DataError("features or settings are too large to fit", hint="scale them to about 1")
+    if not np.isfinite(errors).all():
+        raise DataError("features or settings are too large to fit", hint="scale them to about 1")
     return next(r for r, e in zip(RIDGES, errors, strict=True) if e <= min(errors) * AS_GOOD)
 
 

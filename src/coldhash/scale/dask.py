@@ -68,7 +68,7 @@ class DaskPartitions(Partitions):
         check_workers(client)
         self._client, self._patience = client, patience
         self._name, self._numbers = f"coldhash-{uuid4().hex[:12]}", count()
-        self.records = self.scatter(records)
+        self.records = PerPartition(self.scatter(records).parts)
 
     def run(
         self, function: Callable[..., Any], *values: PerPartition[Any], n_kept: int
