@@ -74,6 +74,7 @@ def test_forked_processes_fit_and_answer_the_same(script, layer, tmp_path):
         [sys.executable, "-c", script, str(tmp_path / "m.coldhash")],
         capture_output=True,
         text=True,
+        encoding="utf-8",
         env=os.environ | {"NUMBA_THREADING_LAYER": layer, "NUMBA_NUM_THREADS": "2"},
         timeout=400,
     )

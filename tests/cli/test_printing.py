@@ -62,7 +62,7 @@ def test_ids_and_titles_are_escaped_and_cut(nasty_file, command, as_json):
 
 def test_errors_are_escaped(nasty_file, tmp_path):
     unknown = coldhash_command("similar", nasty_file, "--item", "\x1b[31mnobody\n")
-    (tmp_path / "r.csv").write_text("user_id,item_id,rating\n1,2,\x1b[31mfive\n")
+    (tmp_path / "r.csv").write_text("user_id,item_id,rating\n1,2,\x1b[31mfive\n", encoding="utf-8")
     table = coldhash_command("describe", "--ratings", tmp_path / "r.csv")
     for run in (unknown, table):
         assert run.returncode == 2
@@ -71,8 +71,10 @@ def test_errors_are_escaped(nasty_file, tmp_path):
 
 
 def test_names_of_columns_are_escaped(tmp_path):
-    (tmp_path / "r.csv").write_text("user_id,item_id,rating\n1,a,5\n2,a,3\n2,b,4\n")
-    (tmp_path / "u.csv").write_text("user_id,to\x1b[31mwn\n1,Oslo\n2,Rome\n")
+    (tmp_path / "r.csv").write_text(
+        "user_id,item_id,rating\n1,a,5\n2,a,3\n2,b,4\n", encoding="utf-8"
+    )
+    (tmp_path / "u.csv").write_text("user_id,to\x1b[31mwn\n1,Oslo\n2,Rome\n", encoding="utf-8")
     command = ["describe", "--ratings", tmp_path / "r.csv", "--users", tmp_path / "u.csv"]
     for options in ([], ["--json"]):
         run = coldhash_command(*command, *options)

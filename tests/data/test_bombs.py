@@ -49,7 +49,9 @@ def test_a_packed_table_that_repeats_itself_is_read(tmp_path):
 def test_json_that_is_nested_too_deeply_is_refused(tmp_path, depth, marks):
     path = tmp_path / "u.jsonl"
     deep = marks[0] * depth + "1" + marks[1] * depth
-    path.write_text('{"user_id": 1, "x": [1]}\n' * 3 + f'{{"user_id": 2, "x": {deep}}}\n')
+    path.write_text(
+        '{"user_id": 1, "x": [1]}\n' * 3 + f'{{"user_id": 2, "x": {deep}}}\n', encoding="utf-8"
+    )
     with pytest.raises(TableError, match="line 4: nested more than"):
         read(path)
 
@@ -58,5 +60,5 @@ def test_brackets_in_texts_and_in_long_lists_are_not_nested(tmp_path):
     path = tmp_path / "u.jsonl"
     text = r"[" * 500 + r"\"{\\"
     pairs = ", ".join(["[1, 2]"] * 300)
-    path.write_text(f'{{"user_id": 1, "x": "{text}", "y": [{pairs}]}}\n')
+    path.write_text(f'{{"user_id": 1, "x": "{text}", "y": [{pairs}]}}\n', encoding="utf-8")
     assert read(path).num_rows == 1

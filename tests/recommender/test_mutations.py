@@ -193,6 +193,6 @@ def test_flipped_bits_in_tables_and_ids_do_not_end_the_process(data, tmp_path):
     path = tmp_path / "model"
     Popularity().fit(data).save(path)
     command = [sys.executable, "-c", FLIPS, str(path), str(Path(__file__).parent), "0", "300"]
-    run = subprocess.run(command, capture_output=True, text=True)
+    run = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
     assert run.returncode == 0, run.stdout[-100:] + run.stderr
     assert 50 < int(run.stdout.split()[-1]) < 300

@@ -33,7 +33,7 @@ def start(tmp_path):
 
     def run(*arguments, **environment):
         command = [sys.executable, "-m", *map(str, arguments)]
-        with (tmp_path / f"log{len(started)}").open("w") as log:
+        with (tmp_path / f"log{len(started)}").open("wb") as log:
             process = subprocess.Popen(command, stderr=log, env=os.environ | environment)
         started.append(process)
         return process
@@ -49,10 +49,10 @@ def scheduler(start, tmp_path):
     """A scheduler in a process of its own, and its address."""
     file = tmp_path / "scheduler.json"
     process = start(*SCHEDULER, "--host", "127.0.0.1", "--scheduler-file", file)
-    while not file.exists() or not file.read_text():
+    while not file.exists() or not file.read_text(encoding="utf-8"):
         assert process.poll() is None
         time.sleep(0.05)
-    return process, json.loads(file.read_text())["address"]
+    return process, json.loads(file.read_text(encoding="utf-8"))["address"]
 
 
 def test_a_worker_with_another_version_is_refused(scheduler, start, tmp_path):
@@ -103,6 +103,7 @@ def test_a_scheduler_killed_at_work_is_told_in_one_line(what, scheduler, start, 
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        encoding="utf-8",
     )
     with distributed.Client(address) as client:
         while client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)) < 1:

@@ -30,11 +30,11 @@ def main() -> int:
         log, env = Path(folder, "log"), os.environ | {"COLDHASH_TOKEN": TOKEN}
         serve = [sys.executable, "-m", "coldhash", "serve", str(file), "--port", "0"]
         with (
-            log.open("w") as stderr,
+            log.open("wb") as stderr,
             subprocess.Popen(serve, stderr=stderr, env=env) as server,
         ):
             try:
-                while not (found := re.search(r"(http://\S+)\n", log.read_text("utf-8"))):
+                while not (found := re.search(r"(http://\S+)\n", log.read_text(encoding="utf-8"))):
                     assert server.poll() is None, "the server ended"
                     time.sleep(0.1)
                 command = [

@@ -137,7 +137,10 @@ print(len(refused))
 
 def test_a_file_cut_off_in_place_does_not_end_the_process(served):
     run = subprocess.run(
-        [sys.executable, "-c", TRUNCATED, str(served)], capture_output=True, text=True
+        [sys.executable, "-c", TRUNCATED, str(served)],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
     )
     assert (run.returncode, run.stdout.strip()) == (0, "1"), run.stderr
 

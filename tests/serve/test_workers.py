@@ -95,7 +95,7 @@ def test_workers_end_with_their_parent(server):
 
 def test_restarts_are_delayed_more_and_more(model_files, tmp_path):
     script = tmp_path / "dying.py"
-    script.write_text(DYING)
+    script.write_text(DYING, encoding="utf-8")
     with subprocess.Popen(
         [sys.executable, script, model_files["a"]],
         stderr=subprocess.PIPE,
