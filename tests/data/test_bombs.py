@@ -29,7 +29,7 @@ def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path):
     path = tmp_path / "r.zip"
     with (
         zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
-        archive.open("r.csv", "w") as file,
+        archive.open("r.csv", mode="w") as file,
     ):
         for _ in range(2 * HARMLESS >> 24):
             file.write(bytes(1 << 24))
