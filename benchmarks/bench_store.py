@@ -24,6 +24,7 @@ from table import Row, best_times, finish, options
 
 from coldhash import MFDCF, Ids, Recommender, load, read
 from coldhash.recommender.items import CodeItems
+from coldhash.search.index import CodeIndex
 
 CHILD = """
 import json, sys, time
@@ -55,13 +56,15 @@ def catalogue(small: Recommender, n_items: int, n_users: int) -> Recommender:
     rated = np.sort(rng.integers(n_items, size=(n_users, 100), dtype=np.int32), axis=1).ravel()
     starts = np.arange(0, len(rated) + 1, 100, dtype=np.int32)
     ones = np.ones(len(rated), dtype=np.float32)
+    packed = rng.integers(2**64, size=(n_items, 1), dtype=np.uint64)
+    popularity = rng.integers(10_000, size=n_items).astype(np.float32)
     return replace(
         small,
         features=replace(small.features, preference=None),
         encoder=replace(small.encoder, history=None),
-        items=CodeItems(rng.integers(2**64, size=(n_items, 1), dtype=np.uint64), 64),
+        items=CodeItems(CodeIndex.of(packed, 64, popularity)),
         item_ids=counted(n_items, "item"),
-        popularity=rng.integers(10_000, size=n_items).astype(np.float32),
+        popularity=popularity,
         user_ids=counted(n_users, "user"),
         user_vectors=rng.standard_normal((n_users, 64), dtype=np.float32),
         seen=csr_array((ones, rated, starts), shape=(n_users, n_items)),

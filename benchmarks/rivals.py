@@ -23,7 +23,7 @@ from coldhash.baselines.ridge import solve_ridge, stranger_groups
 from coldhash.data.targets import RatingTarget
 from coldhash.evaluate.protocol import BLOCK, Score
 from coldhash.features.fitting import fit_features
-from coldhash.recommender.encoders.stack import stacked
+from coldhash.recommender.encoders.linear import stack_features
 
 Pick = Callable[[Any, float], csr_matrix]  # which ratings a rival learns from, and their weights
 
@@ -84,7 +84,7 @@ class People:
 
     def of(self, people: Any) -> np.ndarray:
         """Give people's features side by side."""
-        return stacked(self.encoder.apply(people), self.groups)
+        return stack_features(self.encoder.apply(people), self.groups)
 
     def to_factors(self, model: AlternatingLeastSquares) -> np.ndarray:
         """Learn to predict user factors from features, by ridge regression."""

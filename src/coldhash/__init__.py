@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from coldhash.features.fitting import fit_features
     from coldhash.features.groups import FeatureEncoder, Features
     from coldhash.mfdcf.model import MFDCF
-    from coldhash.recommender.loading import load
+    from coldhash.recommender.persistence import load
     from coldhash.recommender.recommender import Recommender
     from coldhash.recommender.results import Recommendations
 
@@ -44,7 +44,7 @@ _HOME = {
     "TableFile": "coldhash.data.tables",
     "cold_user_splits": "coldhash.data.splits",
     "fit_features": "coldhash.features.fitting",
-    "load": "coldhash.recommender.loading",
+    "load": "coldhash.recommender.persistence",
     "read": "coldhash.data.sources",
     "split_cold_items": "coldhash.data.splits",
     "split_cold_users": "coldhash.data.splits",

@@ -17,6 +17,9 @@ An error names the thing and, after `hint:`, the way out. One warning stands bes
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class ColdhashError(Exception):
     """The root: catch this to catch everything the library raises on purpose.
@@ -33,6 +36,8 @@ class ColdhashError(Exception):
     one of ml-1m, ml-100k, book-crossing, sample; your own tables: Dataset.from_tables(...)
     """
 
+    argument: str | None = None  # the argument that is wrong, where the caller may want to know
+
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
         self.message = message
@@ -40,6 +45,16 @@ class ColdhashError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}; hint: {self.hint}" if self.hint else self.message
+
+
+@contextmanager
+def blame(argument: str) -> Iterator[None]:
+    """Name the argument that an error raised in the block is about."""
+    try:
+        yield
+    except ColdhashError as error:
+        error.argument = error.argument or argument
+        raise
 
 
 class SettingError(ColdhashError, ValueError):

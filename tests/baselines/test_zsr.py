@@ -18,7 +18,7 @@ from coldhash.data.splits import split_cold_users
 from coldhash.errors import SettingError
 from coldhash.evaluate.metrics import accuracy_at
 from coldhash.evaluate.protocol import make_trial, rank
-from coldhash.recommender.encoders.stack import stacked
+from coldhash.recommender.encoders.linear import stack_features
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def test_the_objective_never_rises_and_is_what_it_says(encode_weight, retained_r
 
 def test_without_its_extras_it_is_a_ridge_regression(small):
     model = ZSR(encode_weight=0, rank_weight=0, ridge=3.0, n_rounds=1).fit(small)
-    X = stacked(model.features.apply(small.users), model.encoder.groups)
+    X = stack_features(model.features.apply(small.users), model.encoder.groups)
     Y = favourite_matrix(small).toarray()
     Y[small.ratings.matrix.toarray() > 0] += 0.3 * (1 - Y[small.ratings.matrix.toarray() > 0])
     expected = solve_ridge(X, X.T @ Y, 3.0)

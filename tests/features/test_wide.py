@@ -20,7 +20,7 @@ from coldhash.features.columns import encode_values
 from coldhash.features.folding import WIDEST, places_of
 from coldhash.features.forms import Knots, Standard
 from coldhash.features.groups import Features
-from coldhash.recommender.encoders.stack import stacked
+from coldhash.recommender.encoders.linear import stack_features
 
 TASTES, N_ITEMS, N_USERS = 4, 40, 1500
 TASTE = np.arange(N_USERS) % TASTES
@@ -190,4 +190,4 @@ def test_features_that_no_memory_holds_are_refused_before_they_are_made():
     X = csr_array((1_000_000, WIDEST), dtype=np.float32)
     names = tuple(map(str, range(1000)))
     with pytest.raises(DataError, match=r"1,000,000 people x 2,048,000 would take 8,192.0 GB"):
-        stacked(Features(dict.fromkeys(names, X), {}, 1_000_000), names)
+        stack_features(Features(dict.fromkeys(names, X), {}, 1_000_000), names)

@@ -65,11 +65,12 @@ def with_random_codes(model, n_bits):
     codes = rng.choice(np.array([-1, 1], dtype=np.int8), (n_items, n_bits))
     codes[: n_items // 2] = codes[n_items // 2 : 2 * (n_items // 2)]  # each code twice
     codes[0] = np.where(users[0] >= 0, -1, 1)
+    popularity = rng.integers(0, 3, n_items).astype(np.float32)
     return replace(
         model,
         item_ids=Ids.of(HOSTILE + list(model.item_ids)[len(HOSTILE) :], "item"),
-        items=CodeItems.of(codes),
-        popularity=rng.integers(0, 3, n_items).astype(np.float32),
+        items=CodeItems.of(codes, popularity),
+        popularity=popularity,
         user_vectors=users,
     )
 
@@ -88,7 +89,7 @@ def true_distances(model, users=slice(N_QUERIES)):
 
 def expected_top(model):
     names = [model.user_ids[row] for row in range(N_QUERIES)]
-    found = model.recommend(user_ids=names, k=K, score="hamming", filter_seen=False)
+    found = model.recommend(user_ids=names, k=K, score="hamming", exclude_seen=False)
     return found.item_ids
 
 

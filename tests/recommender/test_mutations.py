@@ -66,7 +66,7 @@ def ask(model):
     people = [{}, person, {"history": person["history"]}, model.features.example()]
     for score in ("real", "hamming") if model.has_codes else ("real",):
         for who in ({"users": people}, {"user_ids": [users[0], users[-1]]}):
-            answer = model.recommend(**who, k=3, score=score, filter_seen=False)
+            answer = model.recommend(**who, k=3, score=score, exclude_seen=False)
             assert np.isfinite(answer.scores).all()
     for item in items:
         model.similar_items(item, k=2)

@@ -46,7 +46,7 @@ def in_order(model, scores, allowed):
 def test_lists_follow_the_scores_and_the_tie_rule(model):
     encoded = model.encode(PEOPLE)
     scores = model.score(encoded)
-    found = model.recommend(PEOPLE, k=150, filter_seen=False)
+    found = model.recommend(PEOPLE, k=150, exclude_seen=False)
     for user in range(len(PEOPLE)):
         rows = model.item_ids.rows(found.item_ids[user])
         assert len(set(rows)) == 150
@@ -62,7 +62,7 @@ def test_lists_follow_the_scores_and_the_tie_rule(model):
 
 def test_hamming_lists_follow_the_tie_rule_exactly(coded):
     scores = coded.score(coded.encode(PEOPLE[:2]), "hamming")
-    found = coded.recommend(PEOPLE[:2], k=150, score="hamming", filter_seen=False)
+    found = coded.recommend(PEOPLE[:2], k=150, score="hamming", exclude_seen=False)
     for user in range(2):
         expected = in_order(coded, scores[user], np.ones(150, dtype=bool))
         np.testing.assert_array_equal(coded.item_ids.rows(found.item_ids[user]), expected)
@@ -115,14 +115,14 @@ def test_training_users_do_not_get_what_they_have_rated(model, data):
     for user, items in enumerate(found.item_ids):
         assert not dense[user, model.item_ids.rows(items)].any()
     assert found.user_ids == user_ids
-    again = model.recommend(user_ids=user_ids, k=150, filter_seen=False)
+    again = model.recommend(user_ids=user_ids, k=150, exclude_seen=False)
     assert all(len(items) == 150 for items in again.item_ids)
 
 
 def test_a_history_is_not_recommended_back(coded):
     person = {"age": 30, "history": {str(item): 5 for item in range(1, 100)}}
     assert not set(coded.recommend(person, k=50).item_ids[0]) & set(person["history"])
-    assert set(coded.recommend(person, k=150, filter_seen=False).item_ids[0]) >= {"1", "2"}
+    assert set(coded.recommend(person, k=150, exclude_seen=False).item_ids[0]) >= {"1", "2"}
 
 
 def test_threads_do_not_matter(model):
@@ -150,7 +150,7 @@ def test_the_answer_turns_into_any_table(coded):
 
 
 def test_everybody_block_by_block(coded, data, monkeypatch):
-    monkeypatch.setattr("coldhash.recommender.recommender.BLOCK", 100)
+    monkeypatch.setattr("coldhash.recommender.recommender.PEOPLE_AT_A_TIME", 100)
     told = []
     tables = list(coded.recommend_all(4, progress=lambda done, total: told.append((done, total))))
     assert told == [(100, 320), (200, 320), (300, 320), (320, 320)]
@@ -165,16 +165,16 @@ def test_similar_items_are_the_nearest_codes(coded):
     near = coded.similar_items("5", k=149)
     codes = coded.items.rows().astype(int)
     distances = (32 - codes @ codes[4]) // 2
-    assert "5" not in near.item_ids[0]
-    np.testing.assert_array_equal(near.distances[0], np.sort(np.delete(distances, 4)))
+    assert "5" not in near.ids
+    np.testing.assert_array_equal(near.distances, np.sort(np.delete(distances, 4)))
     with pytest.raises(UnknownId, match="no such item"):
         coded.similar_items("no such item")
 
 
 def test_similar_users(model):
-    assert len(model.similar_users({"age": 30}, k=5).item_ids[0]) == 5
+    assert len(model.similar_users({"age": 30}, k=5).ids) == 5
     own = model.user_ids[3]
-    assert own not in model.similar_users(user_id=own, k=20).item_ids[0]
+    assert own not in model.similar_users(user_id=own, k=20).ids
 
 
 @pytest.mark.parametrize("person", PEOPLE, ids=["features", "both", "nothing", "one"])
@@ -216,7 +216,7 @@ def test_the_rounding_of_the_search_leaves_accuracy_alone():
     trial = make_trial(train, cold)
 
     def by_place(people, _):
-        found = model.recommend(people, k=1000, filter_seen=False)
+        found = model.recommend(people, k=1000, exclude_seen=False)
         scores = np.empty((people.num_rows, 1000))
         for user, items in enumerate(found.item_ids):
             scores[user, model.item_ids.rows(items)] = -np.arange(1000)

@@ -159,7 +159,7 @@ def test_single_precision_costs_nothing():
     maps = {name: slow.W[name] for name in single.encoder.maps}
     double = replace(
         single,
-        items=CodeItems.of(slow.D.astype(np.int8)),
+        items=CodeItems.of(slow.D.astype(np.int8), single.popularity),
         encoder=replace(single.encoder, maps=maps, average=slow.H.mean(axis=0)),
     )
     trial = make_trial(train, cold, protocol="sampled-1000", n_given=0, seed=0)

@@ -61,7 +61,7 @@ def test_new_items_are_found_and_old_ones_stay(model, parts, tmp_path):
     found = more.recommend(user_ids=[model.user_ids[0]], k=5, candidates=new)
     assert set(found.item_ids[0]) <= set(new)
     assert len(found.item_ids[0]) == 5
-    assert len(more.similar_items(new[0], k=160).item_ids[0]) == 149
+    assert len(more.similar_items(new[0], k=160)) == 149
     assert not more.popularity[-len(new) :].any()
     assert more.item_table.num_rows == len(more.item_ids) == 150
     rated_new = more.encode({"age": 30, "history": {new[0]: 5}})
@@ -269,5 +269,5 @@ def test_refresh_drops_what_is_no_longer_there(model, parts):
     assert list(fresh.user_ids) == [model.user_ids[row] for row in range(10, 380)]
     assert change.items_removed == list(model.item_ids)[100:]
     assert len(change.users_removed) == 30
-    with pytest.raises(SettingError, match="fit it again"):
+    with pytest.raises(SettingError, match="fit again"):
         refresh(MODELS["ridge"]().fit(parts[0]), data)

@@ -16,7 +16,7 @@ the ridge by the number of ratings: Zhou, Wilkinson, Schreiber and Pan, AAIM 200
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -24,13 +24,12 @@ from threadpoolctl import threadpool_limits
 
 from coldhash.arrays.products import times
 from coldhash.baselines.ridge import ridge_map, stranger_groups
-from coldhash.baselines.shared import facts_of
+from coldhash.baselines.shared import make_recommender
 from coldhash.data.dataset import Dataset
 from coldhash.errors import SettingError
 from coldhash.features.fitting import fit_features
 from coldhash.recommender.callbacks import Callback
-from coldhash.recommender.encoders.stack import StackEncoder
-from coldhash.recommender.items import RealItems
+from coldhash.recommender.encoders.linear import StackEncoder
 from coldhash.recommender.recommender import Recommender
 from coldhash.recommender.settings import check_types
 
@@ -80,13 +79,13 @@ class BiasedMF:
                     ridge_map(features, groups, ones, EXACT),
                 ]
             )
-        return Recommender(
-            **facts_of(data),
+        return make_recommender(
+            data,
             name="biased-mf",
-            settings=asdict(self),
+            settings=self,
             features=encoder,
             encoder=StackEncoder(groups, W),
-            items=RealItems(Q.astype(np.float32)),
+            vectors=Q.astype(np.float32),
             user_vectors=np.hstack([factors, ones]),
             report={"objective": objective},
         )

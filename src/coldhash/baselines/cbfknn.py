@@ -27,16 +27,15 @@ from threadpoolctl import threadpool_limits
 
 from coldhash.baselines.mf import MF
 from coldhash.baselines.ridge import stranger_groups
-from coldhash.baselines.shared import facts_of
+from coldhash.baselines.shared import make_recommender
 from coldhash.data.dataset import Dataset
 from coldhash.data.targets import RatingTarget, TargetKind
 from coldhash.errors import DataError, SettingError
 from coldhash.features.fitting import fit_features
 from coldhash.features.groups import FeatureEncoder, Features
 from coldhash.recommender.callbacks import Callback
+from coldhash.recommender.encoders.linear import stack_features
 from coldhash.recommender.encoders.neighbours import NeighbourEncoder, average
-from coldhash.recommender.encoders.stack import stacked
-from coldhash.recommender.items import RealItems
 from coldhash.recommender.recommender import Recommender
 from coldhash.recommender.settings import check_types
 
@@ -102,20 +101,20 @@ class CBFKNN:
             people = features.apply(data.users)
             encoder = NeighbourEncoder.of(people, self._maps(features, people), self.n_neighbours)
             vectors = encoder.encode(people, None).vectors
-        return Recommender(
-            **facts_of(data),
+        return make_recommender(
+            data,
             name="cbfknn",
-            settings=asdict(self),
+            settings=self,
             features=features,
             encoder=encoder,
-            items=RealItems(votes(data, self.target)),
+            vectors=votes(data, self.target),
             user_vectors=vectors,
         )
 
     def _maps(self, encoder: FeatureEncoder, people: Features) -> dict[str, np.ndarray]:
         """Give the rows of the projection that belong to each group."""
         groups = stranger_groups(encoder)
-        X = stacked(people, groups).astype(np.float64)
+        X = stack_features(people, groups).astype(np.float64)
         start, maps = 0, {}
         for name in groups:
             end = start + encoder.widths[name]

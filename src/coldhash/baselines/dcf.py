@@ -17,7 +17,7 @@ Zhang, Shen, Liu, He, Luan and Chua, "Discrete collaborative filtering", SIGIR 2
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -27,13 +27,12 @@ from threadpoolctl import threadpool_limits
 from coldhash.arrays.codes import signs
 from coldhash.baselines.observed import code_targets, improve, loss, relaxed
 from coldhash.baselines.ridge import ridge_map, stranger_groups
-from coldhash.baselines.shared import balance, facts_of
+from coldhash.baselines.shared import balance, make_recommender
 from coldhash.data.dataset import Dataset
 from coldhash.features.fitting import fit_features
 from coldhash.mfdcf.report import code_report, warn_of_collapse
 from coldhash.recommender.callbacks import Callback
-from coldhash.recommender.encoders.stack import StackEncoder, stacked
-from coldhash.recommender.items import CodeItems
+from coldhash.recommender.encoders.linear import StackEncoder, stack_features
 from coldhash.recommender.recommender import Recommender
 from coldhash.recommender.settings import check_settings, check_types
 
@@ -97,14 +96,14 @@ class DCF:
             features = encoder.apply(data.users)
             known = B if self.map_to == "codes" else factors
             W = ridge_map(features, groups, known, self.map_ridge)
-            report = reports(B, D, stacked(features, groups) @ W)
-        return Recommender(
-            **facts_of(data),
+            report = reports(B, D, stack_features(features, groups) @ W)
+        return make_recommender(
+            data,
             name="dcf+map",
-            settings=asdict(self),
+            settings=self,
             features=encoder,
             encoder=StackEncoder(groups, W),
-            items=CodeItems.of(signs(D)),
+            codes=signs(D),
             user_vectors=B.astype(np.float32),
             report={"objective": objective} | report,
         )

@@ -18,7 +18,7 @@ Lian, Liu, Ge, Zheng, Xie and Cao, "Discrete content-aware matrix factorization"
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -28,12 +28,11 @@ from coldhash.arrays.codes import signs
 from coldhash.baselines.dcf import reports
 from coldhash.baselines.observed import code_targets, improve, loss, relaxed
 from coldhash.baselines.ridge import solve_ridge, stranger_groups
-from coldhash.baselines.shared import balance, facts_of
+from coldhash.baselines.shared import balance, make_recommender
 from coldhash.data.dataset import Dataset
 from coldhash.features.fitting import fit_features
 from coldhash.recommender.callbacks import Callback
-from coldhash.recommender.encoders.stack import StackEncoder, stacked
-from coldhash.recommender.items import CodeItems
+from coldhash.recommender.encoders.linear import StackEncoder, stack_features
 from coldhash.recommender.recommender import Recommender
 from coldhash.recommender.settings import check_settings, check_types
 
@@ -84,7 +83,7 @@ class DCMF:
         with threadpool_limits(1, "blas"):
             encoder = fit_features(data, seed)
             groups = stranger_groups(encoder)
-            X = stacked(encoder.apply(data.users), groups).astype(np.float64)
+            X = stack_features(encoder.apply(data.users), groups).astype(np.float64)
             B, D = self._start(S, rng)
             W = solve_ridge(X, X.T @ B, self.map_ridge)
             P, Q = balance(B, alpha), balance(D, alpha)  # times α and β
@@ -103,13 +102,13 @@ class DCMF:
                 if np.array_equal(B, old[0]) and np.array_equal(D, old[1]):
                     break
             report = reports(B, D, X @ W)
-        return Recommender(
-            **facts_of(data),
+        return make_recommender(
+            data,
             name="dcmf",
-            settings=asdict(self),
+            settings=self,
             features=encoder,
             encoder=StackEncoder(groups, W.astype(np.float32)),
-            items=CodeItems.of(signs(D)),
+            codes=signs(D),
             user_vectors=B.astype(np.float32),
             report={"objective": objective} | report,
         )

@@ -6,7 +6,7 @@
     here   paper    note
     s      R        2 n_bits (rating / highest) - n_bits: a 1 of 5 is -0.6 n_bits, as in the paper
     B, D   D, B     the paper's items have content; our users have
-    f      DBN      machines (RBM) stacked by pre-training, a tanh layer on top
+    f      DBN      machines (RBM) stack_features by pre-training, a tanh layer on top
     λ      λ        in the units of codes: 4 n_bits² times the paper's
     P, Q   Y, X     delegates: balanced, uncorrelated stand-ins
 
@@ -19,7 +19,7 @@ recommendation", WSDM 2018.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -30,12 +30,11 @@ from coldhash.baselines.dcf import reports
 from coldhash.baselines.observed import code_targets, improve, loss, relaxed, with_negatives
 from coldhash.baselines.rbm import Tuner, fit_stack, output_layer
 from coldhash.baselines.ridge import stranger_groups
-from coldhash.baselines.shared import balance, facts_of
+from coldhash.baselines.shared import balance, make_recommender
 from coldhash.data.dataset import Dataset
 from coldhash.features.fitting import fit_features
 from coldhash.recommender.callbacks import Callback
 from coldhash.recommender.encoders.network import NetworkEncoder, UnitScale
-from coldhash.recommender.items import CodeItems
 from coldhash.recommender.recommender import Recommender
 from coldhash.recommender.settings import check_settings, check_types
 
@@ -118,13 +117,13 @@ class DDL:
                     callback(n, objective[-1])
             report = reports(B, D, F)
         layers = tuple((W.astype(np.float32), c.astype(np.float32)) for W, c in network.layers)
-        return Recommender(
-            **facts_of(data),
+        return make_recommender(
+            data,
             name="ddl",
-            settings=asdict(self),
+            settings=self,
             features=encoder,
             encoder=NetworkEncoder(scale, layers),
-            items=CodeItems.of(signs(D)),
+            codes=signs(D),
             user_vectors=B.astype(np.float32),
             report={"objective": objective} | report,
         )

@@ -20,7 +20,7 @@ recommendation", IJCAI 2018.
 
 from __future__ import annotations
 
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 from scipy.sparse import csc_array, csr_array
@@ -39,12 +39,11 @@ from coldhash.baselines.observed import (
     with_negatives,
 )
 from coldhash.baselines.ridge import solve_ridge, stranger_groups
-from coldhash.baselines.shared import balance, facts_of
+from coldhash.baselines.shared import balance, make_recommender
 from coldhash.data.dataset import Dataset
 from coldhash.features.fitting import fit_features
 from coldhash.recommender.callbacks import Callback
 from coldhash.recommender.encoders.network import NetworkEncoder, UnitScale
-from coldhash.recommender.items import RealItems
 from coldhash.recommender.recommender import Recommender
 from coldhash.recommender.settings import check_settings, check_types
 
@@ -104,15 +103,15 @@ class DFM:
         W = np.hstack([codes.features / one, np.zeros((X.shape[1], 1))])
         constant = np.append(np.zeros(self.n_bits), 1.0)  # meets the bias of the item
         bias = biases.items * self.use_item_bias
-        return Recommender(
-            **facts_of(data),
+        return make_recommender(
+            data,
             name="dfm",
-            settings=asdict(self),
+            settings=self,
             features=encoder,
             encoder=NetworkEncoder(
                 scale, ((W.astype(np.float32), constant.astype(np.float32)),), "linear"
             ),
-            items=RealItems(np.column_stack([codes.items, bias]).astype(np.float32)),
+            vectors=np.column_stack([codes.items, bias]).astype(np.float32),
             user_vectors=np.column_stack([P, np.ones(len(P))]).astype(np.float32),
             report={"objective": objective},
         )

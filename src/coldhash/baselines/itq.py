@@ -16,7 +16,7 @@ CVPR 2011.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -25,15 +25,14 @@ from threadpoolctl import threadpool_limits
 from coldhash.arrays.codes import signs
 from coldhash.baselines.mf import MF
 from coldhash.baselines.ridge import ridge_map, stranger_groups
-from coldhash.baselines.shared import facts_of, polar, random_rotation
+from coldhash.baselines.shared import make_recommender, polar, random_rotation
 from coldhash.data.dataset import Dataset
 from coldhash.data.targets import TargetKind
 from coldhash.errors import SettingError
 from coldhash.features.groups import FeatureEncoder
 from coldhash.mfdcf.report import code_report, warn_of_collapse
 from coldhash.recommender.callbacks import Callback
-from coldhash.recommender.encoders.stack import StackEncoder
-from coldhash.recommender.items import CodeItems, RealItems
+from coldhash.recommender.encoders.linear import StackEncoder
 from coldhash.recommender.recommender import Recommender
 from coldhash.recommender.settings import check_types
 
@@ -82,8 +81,7 @@ class ITQ:
     def fit(self, data: Dataset, seed: int = 0, callback: Callback | None = None) -> Recommender:
         """Factorise, rotate, round."""
         model = self._factors().fit(data, seed)
-        assert isinstance(model.items, RealItems)
-        P, Q = model.user_vectors, model.items.vectors
+        P, Q = model.user_vectors, model.items.rows()
         with threadpool_limits(1, "blas"):
             F = np.vstack([P, Q]).astype(np.float64)
             R, losses = rotation(F, self.n_rounds, np.random.default_rng(seed), callback)
@@ -129,13 +127,13 @@ def mapped(
     features = encoder.apply(data.users)
     strangers = StackEncoder(groups, ridge_map(features, groups, users, settings.map_ridge))
     unseen = strangers.encode(features, None).vectors
-    return Recommender(
-        **facts_of(data),
+    return make_recommender(
+        data,
         name=name,
-        settings=asdict(settings),
+        settings=settings,
         features=encoder,
         encoder=strangers,
-        items=CodeItems.of(signs(items)),
+        codes=signs(items),
         user_vectors=users,
         report={
             "objective": objective,

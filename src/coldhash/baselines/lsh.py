@@ -17,7 +17,7 @@ STOC 2002.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import csr_array, hstack
@@ -25,7 +25,7 @@ from threadpoolctl import threadpool_limits
 
 from coldhash.baselines.cbfknn import check_size, votes
 from coldhash.baselines.ridge import stranger_groups
-from coldhash.baselines.shared import facts_of, favourite_matrix
+from coldhash.baselines.shared import favourite_matrix, make_recommender
 from coldhash.data.dataset import Dataset
 from coldhash.data.targets import TargetKind
 from coldhash.errors import SettingError
@@ -33,7 +33,6 @@ from coldhash.features.fitting import fit_features
 from coldhash.recommender.callbacks import Callback
 from coldhash.recommender.encoders.buckets import BucketEncoder, Tokens, bucket_keys
 from coldhash.recommender.encoders.neighbours import NeighbourEncoder
-from coldhash.recommender.items import RealItems
 from coldhash.recommender.recommender import Recommender
 from coldhash.recommender.settings import check_types
 
@@ -84,13 +83,13 @@ class LSH:
         liked = favourite_matrix(data)
         popularity = np.asarray(liked.sum(axis=0), dtype=np.float32)
         overall = csr_array(popularity[:, None] / np.float32(max(len(told), 1)))
-        return Recommender(
-            **facts_of(data),
+        return make_recommender(
+            data,
             name="lsh",
-            settings=asdict(self),
+            settings=self,
             features=features,
             encoder=encoder,
-            items=RealItems(csr_array(hstack([(members @ liked).T, overall]))),
+            vectors=csr_array(hstack([(members @ liked).T, overall])),
             user_vectors=encoder.encode(people, None).vectors,
             report={"buckets": len(buckets)},
         )
@@ -133,12 +132,12 @@ class SignLSH:
             }
             encoder = NeighbourEncoder.of(people, maps, self.n_neighbours, binary=True)
             vectors = encoder.encode(people, None).vectors
-        return Recommender(
-            **facts_of(data),
+        return make_recommender(
+            data,
             name="sign-lsh",
-            settings=asdict(self),
+            settings=self,
             features=features,
             encoder=encoder,
-            items=RealItems(votes(data, self.target)),
+            vectors=votes(data, self.target),
             user_vectors=vectors,
         )

@@ -11,7 +11,7 @@ Hu, Koren and Volinsky, "Collaborative filtering for implicit feedback datasets"
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 from numba import prange
@@ -21,14 +21,13 @@ from threadpoolctl import threadpool_limits
 from coldhash.arrays.compiled import compiled
 from coldhash.arrays.products import even_order
 from coldhash.baselines.ridge import ridge_map, stranger_groups
-from coldhash.baselines.shared import facts_of
+from coldhash.baselines.shared import make_recommender
 from coldhash.data.dataset import Dataset
 from coldhash.data.targets import RatingTarget, TargetKind
 from coldhash.errors import SettingError
 from coldhash.features.fitting import fit_features
 from coldhash.recommender.callbacks import Callback
-from coldhash.recommender.encoders.stack import StackEncoder
-from coldhash.recommender.items import RealItems
+from coldhash.recommender.encoders.linear import StackEncoder
 from coldhash.recommender.recommender import Recommender
 from coldhash.recommender.settings import check_types
 
@@ -79,13 +78,13 @@ class MF:
                 if callback is not None:
                     callback(n, loss(S, P, Q, self.confidence, self.ridge))
             W = ridge_map(encoder.apply(data.users), groups, P, self.map_ridge)
-        return Recommender(
-            **facts_of(data),
+        return make_recommender(
+            data,
             name="mf",
-            settings=asdict(self),
+            settings=self,
             features=encoder,
             encoder=StackEncoder(groups, W),
-            items=RealItems(rounded(Q, self.bits_per_factor)),
+            vectors=rounded(Q, self.bits_per_factor),
             user_vectors=P,
         )
 

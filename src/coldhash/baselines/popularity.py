@@ -9,22 +9,20 @@ same cell of a table over some columns (say age and gender), mixed with all by `
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from coldhash.baselines.shared import facts_of, favourite_matrix
+from coldhash.baselines.shared import favourite_matrix, make_recommender
 from coldhash.data.dataset import Dataset
 from coldhash.errors import SettingError
 from coldhash.features.fitting import fit_features
 from coldhash.features.groups import FeatureEncoder
 from coldhash.recommender.callbacks import Callback
-from coldhash.recommender.encoders.cell import CellEncoder
-from coldhash.recommender.encoders.encoded import Encoder
-from coldhash.recommender.encoders.stack import NoEncoder
-from coldhash.recommender.items import RealItems
+from coldhash.recommender.encoders.base import Encoder
+from coldhash.recommender.encoders.linear import CellEncoder, NoEncoder
 from coldhash.recommender.recommender import Recommender
 from coldhash.recommender.settings import check_settings, check_types
 
@@ -59,13 +57,13 @@ class Popularity:
         if self.cell:
             encoder = _cell_encoder(features, self.cell)
             vectors = self._by_cell(encoder, features, data, liked)
-        return Recommender(
-            **facts_of(data),
+        return make_recommender(
+            data,
             name="popularity",
-            settings=asdict(self),
+            settings=self,
             features=features,
             encoder=encoder,
-            items=RealItems(vectors),
+            vectors=vectors,
             user_vectors=encoder.encode(
                 features.apply(data.users, data.ratings.matrix), None
             ).vectors,

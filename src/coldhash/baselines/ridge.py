@@ -8,20 +8,19 @@ side. Items are the columns of W: as many floats an item as there are features.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from coldhash.baselines.shared import facts_of, favourite_matrix
+from coldhash.baselines.shared import favourite_matrix, make_recommender
 from coldhash.data.dataset import Dataset
 from coldhash.errors import DataError, SettingError
 from coldhash.features.fitting import fit_features
 from coldhash.features.groups import FeatureEncoder, Features
 from coldhash.features.preference import PREFERENCE
 from coldhash.recommender.callbacks import Callback
-from coldhash.recommender.encoders.stack import StackEncoder, stacked
-from coldhash.recommender.items import RealItems
+from coldhash.recommender.encoders.linear import StackEncoder, stack_features
 from coldhash.recommender.recommender import Recommender
 from coldhash.recommender.settings import check_types
 
@@ -51,16 +50,16 @@ class Ridge:
         encoder = fit_features(data, seed)
         features = encoder.apply(data.users)
         groups = stranger_groups(encoder)
-        X, Y = stacked(features, groups), favourite_matrix(data)
+        X, Y = stack_features(features, groups), favourite_matrix(data)
         with threadpool_limits(1, "blas"):
             W = solve_ridge(X, np.asarray((Y.T @ X).T), self.ridge)
-        return Recommender(
-            **facts_of(data),
+        return make_recommender(
+            data,
             name="ridge",
-            settings=asdict(self),
+            settings=self,
             features=encoder,
             encoder=StackEncoder(groups),
-            items=RealItems(np.ascontiguousarray(W.T, dtype=np.float32)),
+            vectors=np.ascontiguousarray(W.T, dtype=np.float32),
             user_vectors=X,
         )
 
@@ -86,5 +85,5 @@ def ridge_map(
     features: Features, groups: tuple[str, ...], Y: np.ndarray, ridge: float
 ) -> np.ndarray:
     """Learn a map from the groups' features to the rows of Y."""
-    X = stacked(features, groups)
+    X = stack_features(features, groups)
     return solve_ridge(X, X.T @ Y, ridge).astype(np.float32)

@@ -13,6 +13,7 @@ Zhang, Shen, Liu, He, Luan and Chua, "Discrete collaborative filtering", SIGIR 2
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,10 @@ from scipy.sparse import csr_array
 from coldhash.data.dataset import Dataset
 from coldhash.data.targets import is_favourite
 from coldhash.errors import SettingError
+from coldhash.features.groups import FeatureEncoder
+from coldhash.recommender.encoders.base import Encoder
+from coldhash.recommender.items import CodeItems, RealItems
+from coldhash.recommender.recommender import Recommender
 
 FLAT = 1e-8  # of the greatest eigenvalue: below it codes do not vary in a direction
 
@@ -38,16 +43,43 @@ def favourites_per_item(data: Dataset) -> np.ndarray:
     return np.asarray(favourite_matrix(data).sum(axis=0), dtype=np.float32)
 
 
-def facts_of(data: Dataset) -> dict[str, Any]:
-    """Give the parts of a `Recommender` that do not depend on the method."""
-    return {
-        "item_ids": data.ratings.items,
-        "user_ids": data.ratings.users,
-        "popularity": favourites_per_item(data),
-        "scale": data.ratings.scale,
-        "seen": data.ratings.matrix,
-        "item_table": data.items,
-    }
+def make_recommender(
+    data: Dataset,
+    *,
+    name: str,
+    settings: Any,
+    features: FeatureEncoder,
+    encoder: Encoder,
+    user_vectors: np.ndarray,
+    codes: np.ndarray | None = None,
+    vectors: np.ndarray | csr_array | None = None,
+    report: dict[str, Any] | None = None,
+) -> Recommender:
+    """Return the fitted model of a method.
+
+    Parameters
+    ----------
+    settings
+        The method's settings, a dataclass.
+    codes, vectors
+        What was learned of items, one of the two: rows of +1 and -1, or real numbers.
+    """
+    popularity = favourites_per_item(data)
+    return Recommender(
+        name=name,
+        settings=asdict(settings),
+        features=features,
+        encoder=encoder,
+        item_ids=data.item_ids,
+        items=RealItems(vectors, popularity) if codes is None else CodeItems.of(codes, popularity),
+        popularity=popularity,
+        scale=data.scale,
+        user_ids=data.user_ids,
+        user_vectors=user_vectors,
+        report=report or {},
+        seen=data.ratings.matrix,
+        item_table=data.items,
+    )
 
 
 def delegate(B: np.ndarray) -> np.ndarray:

@@ -22,20 +22,19 @@ AAAI 2019.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
 from coldhash.baselines.ridge import stranger_groups
-from coldhash.baselines.shared import facts_of
+from coldhash.baselines.shared import make_recommender
 from coldhash.data.dataset import Dataset
 from coldhash.data.targets import RatingTarget, TargetKind
 from coldhash.features.fitting import fit_features
 from coldhash.recommender.callbacks import Callback
-from coldhash.recommender.encoders.stack import StackEncoder, stacked
-from coldhash.recommender.items import RealItems
+from coldhash.recommender.encoders.linear import StackEncoder, stack_features
 from coldhash.recommender.recommender import Recommender
 from coldhash.recommender.settings import check_settings, check_types
 
@@ -77,19 +76,19 @@ class ZSR:
         rng = np.random.default_rng(seed)
         encoder = fit_features(data, seed)
         groups = stranger_groups(encoder)
-        X = stacked(encoder.apply(data.users), groups)
+        X = stack_features(encoder.apply(data.users), groups)
         ratings = data.ratings.matrix
         values = RatingTarget(self.target, data.ratings.scale[1])(ratings.data)
         S = csr_array((values, ratings.indices, ratings.indptr), shape=ratings.shape)
         with threadpool_limits(1, "blas"):
             W, objective = self.solve(X.astype(np.float64), S, rng, callback)
-        return Recommender(
-            **facts_of(data),
+        return make_recommender(
+            data,
             name="zsr",
-            settings=asdict(self),
+            settings=self,
             features=encoder,
             encoder=StackEncoder(groups),
-            items=RealItems(np.ascontiguousarray(W.T, dtype=np.float32)),
+            vectors=np.ascontiguousarray(W.T, dtype=np.float32),
             user_vectors=X,
             report={"objective": objective},
         )

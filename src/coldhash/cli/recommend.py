@@ -130,7 +130,7 @@ def recommend(
     as_json: AsJson = False,
 ) -> None:
     """Recommend to strangers or to users of the training data."""
-    from coldhash.recommender.loading import load
+    from coldhash.recommender.persistence import load
 
     chosen = [name for name, given in (("--user", user), ("--users", users),
               ("--user-id", user_id), ("--all", everybody)) if given]  # fmt: skip
@@ -164,7 +164,7 @@ def similar(
     as_json: AsJson = False,
 ) -> None:
     """Show the items, or the users, most like one."""
-    from coldhash.recommender.loading import load
+    from coldhash.recommender.persistence import load
 
     if (item is None) == (user_id is None):
         raise SettingError("say like what", hint="--item ID or --user-id ID")
@@ -180,7 +180,7 @@ def similar(
 @app.command()
 def inspect(file: ModelFile, as_json: AsJson = False) -> None:
     """Show what a model file holds; its checksum is verified."""
-    from coldhash.recommender.loading import load
+    from coldhash.recommender.persistence import load
 
     facts = _facts(load(file), file)
     if as_json:
@@ -202,7 +202,7 @@ def export(
 ) -> None:  # fmt: skip
     """Write codes for another engine to search."""
     from coldhash.recommender.export import export as export_codes
-    from coldhash.recommender.loading import load
+    from coldhash.recommender.persistence import load
 
     checked: Any = what  # the exporter says what it takes
     print(export_codes(load(file), to, out, what=checked, overwrite=overwrite))

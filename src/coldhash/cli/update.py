@@ -37,7 +37,7 @@ def update(
     as_json: AsJson = False,
 ) -> None:
     """Add or remove items, change or add users; nothing is fitted again."""
-    from coldhash.recommender.loading import load
+    from coldhash.recommender.persistence import load
     from coldhash.update.items import add_items, remove_items
     from coldhash.update.users import update_users
 

@@ -115,7 +115,8 @@ def model_scores(model: Recommender, cold: Dataset, by_code: bool = False) -> np
     (200, 12)
     """
     users = model.user_vectors[model.user_ids.rows(cold.ratings.users.values)]
-    vectors = model._item_vectors(model.item_ids.rows(cold.ratings.items.values))
+    rows = model.item_ids.rows(cold.ratings.items.values)
+    vectors = model.items.rows(rows).astype(np.float32)
     return np.asarray((signs(users, np.float32) if by_code else users) @ vectors.T)
 
 

@@ -207,7 +207,8 @@ class MFDCF:
                 users, problem, checkpoint, clock, rng, callback
             )
             content = None if encoder.preference is None else encoder.preference.main
-            items = CodeItems.of(signs(state.D))
+            popularity = sums.favourites.astype(np.float32)
+            items = CodeItems.of(signs(state.D), popularity)
             history = fit_history(users, problem, state, target, sums, items, content)
             clock.mark("history")
             item_map = None
@@ -233,7 +234,7 @@ class MFDCF:
             ),
             item_ids=data.item_ids,
             items=items,
-            popularity=sums.favourites.astype(np.float32),
+            popularity=popularity,
             scale=data.scale,
             user_ids=data.user_ids,
             user_vectors=user_vectors,

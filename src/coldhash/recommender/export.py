@@ -45,7 +45,7 @@ from pyarrow import parquet
 from coldhash.arrays.codes import pack, signs
 from coldhash.errors import DataError, SettingError, SourceError
 from coldhash.files import draft_folder, move_into_place
-from coldhash.recommender.items import IndexedItems
+from coldhash.recommender.items import code_items
 from coldhash.recommender.recommender import Recommender
 
 What = Literal["items", "users"]
@@ -78,15 +78,16 @@ class CodeTable:
         """Take the codes out of a model; one of real numbers has none."""
         if what not in get_args(What):
             raise SettingError(f"what={what!r}", hint=f"one of {', '.join(get_args(What))}")
-        if not isinstance(model.items, IndexedItems):
+        items = code_items(model.items)
+        if items is None:
             raise SettingError(
                 f"{model.name} has real-valued items, so there are no codes to export",
                 hint="fit a method that learns codes, e.g. MFDCF",
             )
-        n_bits = model.items.n_bits
+        n_bits = items.n_bits
         if what == "users":
             return cls(what, model.user_ids.values, code_bytes(model.user_vectors), n_bits, None)
-        codes = _as_bytes(model.items.packed, n_bits)
+        codes = _as_bytes(items.packed, n_bits)
         return cls(what, model.item_ids.values, codes, n_bits, model.popularity)
 
     def __len__(self) -> int:

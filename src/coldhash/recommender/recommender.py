@@ -4,51 +4,72 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args, overload
 
 import numpy as np
 import pyarrow as pa
 from scipy.sparse import csr_array
 
-from coldhash.arrays.codes import pack, signs
+from coldhash.arrays.codes import signs
 from coldhash.data.ids import Ids, as_text
 from coldhash.data.ratings import entries_of_rows
-from coldhash.errors import SettingError
-from coldhash.features.groups import FeatureEncoder
+from coldhash.errors import DataError, SettingError, blame
+from coldhash.features.groups import FeatureEncoder, Features
 from coldhash.features.people import HISTORY, as_columns, read_histories
-from coldhash.features.preference import PREFERENCE
-from coldhash.recommender import model_file
-from coldhash.recommender.encoders.consensus import ConsensusEncoder
-from coldhash.recommender.encoders.encoded import Encoded, Encoder
+from coldhash.recommender.encoders.base import Encoded, Encoder
 from coldhash.recommender.item_map import ItemMap
-from coldhash.recommender.items import (
-    CodeItems,
-    IndexedItems,
-    Items,
-    RealItems,
-    item_arrays,
-)
-from coldhash.recommender.ranking import best_items, distances_of, item_lists
-from coldhash.recommender.results import Recommendations
-from coldhash.search.index import CodeIndex
+from coldhash.recommender.items import CodeItems, Items, RealItems
+from coldhash.recommender.results import Recommendations, Similar
+from coldhash.search.index import Lists
 
+if TYPE_CHECKING:
+    from narwhals.typing import IntoDataFrame
+
+    Person: TypeAlias = Mapping[str, object]
+    People: TypeAlias = Person | Sequence[Person] | IntoDataFrame | Encoded
+else:
+    Person, People = object, object
+
+ItemLists: TypeAlias = "Iterable[str | int] | Iterable[Iterable[str | int]]"
 Score = Literal["real", "hamming"]
 
 USER_ID = "user_id"
-LARGE = 1_000_000  # items from which one query is worth several threads
-BLOCK = 4096  # people answered at a time
+MANY_ITEMS = 1_000_000  # from which one query is worth several threads
+PEOPLE_AT_A_TIME = 4096
 
 
 @dataclass(frozen=True, eq=False)
 class Recommender:
     """A fitted model: an encoder for users, and a code or a vector for each item.
 
-    `popularity` counts the favourites in the training part; it breaks ties and answers for people
-    of whom nothing is known.
+    Parameters
+    ----------
+    name, settings
+        The method, and the settings that it was fitted with.
+    features, encoder
+        From what is known of people to features, and from features to vectors.
+    item_ids, items
+        The catalogue: ids, and the code or vector of each item.
+    popularity
+        The number of favourites of each item in the training part; it breaks ties and answers for
+        people of whom nothing is known.
+    scale
+        The lowest and the highest rating there may be.
+    user_ids, user_vectors
+        The training users.
+    report
+        What the fit reports of itself.
+    seen
+        What the training users rated (users x items).
+    item_table
+        What to show of items.
+    item_map
+        What codes of new items follow from.
 
     Examples
     --------
@@ -67,37 +88,54 @@ class Recommender:
     item_ids: Ids
     items: Items
     popularity: np.ndarray
-    scale: tuple[float, float]  # of ratings
+    scale: tuple[float, float]
     user_ids: Ids
     user_vectors: np.ndarray
     report: dict[str, Any] = field(default_factory=dict)
-    seen: csr_array | None = None  # what the training users rated
-    item_table: pa.Table | None = None  # what to show of items
-    item_map: ItemMap | None = None  # what codes of new items follow from
-
-    def __post_init__(self) -> None:
-        if isinstance(self.items, CodeItems) or (
-            isinstance(self.items, RealItems) and self.items.popularity is None
-        ):
-            object.__setattr__(self, "items", self.items.indexed(self.popularity))
+    seen: csr_array | None = None
+    item_table: pa.Table | None = None
+    item_map: ItemMap | None = None
 
     @property
     def has_codes(self) -> bool:
         """Whether items are codes: then Hamming distances exist."""
-        return isinstance(self.items, IndexedItems)
+        return self.items.n_bits is not None
 
     @property
     def bytes_per_item(self) -> float:
         """What an item costs in memory: a code, or a vector of real numbers."""
-        assert not isinstance(self.items, CodeItems)  # laid out for search when it was made
         return self.items.bytes_per_item
 
-    def encode(self, people: Any, ratings: csr_array | None = None) -> Encoded:
-        """Turn people into vectors: a dict, a list of dicts, or a table.
+    def encode(
+        self,
+        people: People | None = None,
+        ratings: csr_array | None = None,
+        *,
+        user_ids: Sequence[object] | None = None,
+    ) -> Encoded:
+        """Compute the vectors of people, or look up those of training users.
 
-        A dict may hold a `history` of item ids and ratings; `ratings` (people x items) stands for
-        the histories of a whole table. What a person gets does not depend on who else is asked
-        about.
+        Parameters
+        ----------
+        people
+            A dict, a list of dicts, or a table. A dict may hold a `history` of item ids and
+            ratings. What a person gets does not depend on who else is asked about.
+        ratings
+            The histories of a whole table (people x items).
+        user_ids
+            Users of the training data, instead of people.
+
+        Returns
+        -------
+        Encoded
+            Vectors, the weights of groups, and who had nothing usable.
+
+        Raises
+        ------
+        DataError
+            A value or a rating cannot be right.
+        UnknownId
+            A user is not in the model.
 
         Examples
         --------
@@ -106,111 +144,216 @@ class Recommender:
         >>> model.encode([{"age": 30, "history": {"7": 5}}, {"city": "Atlantis"}]).fallback.tolist()
         [False, True]
         """
-        return self._encode(people, ratings)[0]
+        if isinstance(people, Encoded):
+            return people
+        if user_ids is not None and people is None:
+            return self._known_users(user_ids)
+        if people is None or user_ids is not None:
+            raise SettingError("say for whom", hint="users (strangers) or user_ids, one of them")
+        columns, features, ratings, ignored = self._features(people, ratings)
+        encoded = self.encoder.encode(features, ratings)
+        return replace(encoded, ignored=ignored, history=ratings, names=_names(columns))
 
-    def _encode(
-        self, people: Any, ratings: csr_array | None = None
-    ) -> tuple[Encoded, csr_array | None]:
-        ignored: list[tuple[int, str]] = []
+    def _features(
+        self, people: People, ratings: csr_array | None = None
+    ) -> tuple[Mapping[str, Any], Features, csr_array | None, list[tuple[int, str]]]:
+        """Return what people are described by, their features, their history, what is ignored."""
         columns, n_rows = as_columns(people)
+        ignored: list[tuple[int, str]] = []
         if ratings is None:
             found = read_histories(columns.get(HISTORY), n_rows, self.item_ids, self.scale)
             if found is not None:
                 ratings, ignored = found.ratings, found.ignored
-        wanted = ratings if self._wants_preference else None
-        encoded = self.encoder.encode(self.features.encode(columns, n_rows, wanted), ratings)
-        return (replace(encoded, ignored=ignored) if ignored else encoded), ratings
+        wanted = ratings if self.encoder.uses_preference else None
+        return columns, self.features.encode(columns, n_rows, wanted), ratings, ignored
 
-    @property
-    def _wants_preference(self) -> bool:
-        """A history is evidence of its own; only a model without other groups makes it one."""
-        return isinstance(self.encoder, ConsensusEncoder) and PREFERENCE in self.encoder.maps
+    def _known_users(self, user_ids: Sequence[object]) -> Encoded:
+        rows = self.user_ids.rows(user_ids)
+        seen = None
+        if self.seen is not None:
+            # cut by hand: indexing would spread the one stored 1 out over all ratings
+            indptr = np.concatenate([[0], np.cumsum(np.diff(self.seen.indptr)[rows])])
+            items = self.seen.indices[entries_of_rows(self.seen.indptr, rows)]
+            ones = np.ones(len(items), dtype=np.float32)
+            seen = csr_array((ones, items, indptr), shape=(len(rows), self.seen.shape[1]))
+        return Encoded(
+            self.user_vectors[rows],
+            {},
+            np.zeros(len(rows), dtype=bool),
+            history=seen,
+            names=[self.user_ids[row] for row in rows],
+        )
 
-    def with_users(self, user_ids: Any, people: Any, ratings: csr_array | None) -> Recommender:
-        """Give known users new vectors from what is known of them now; nothing is refitted."""
+    def with_users(
+        self, user_ids: Iterable[object], people: People, ratings: csr_array | None
+    ) -> Recommender:
+        """Return the model with new vectors for known users; nothing is fitted again."""
         vectors = self.user_vectors.copy()
         vectors[self.user_ids.rows(user_ids)] = self.encode(people, ratings).vectors
         return replace(self, user_vectors=vectors)
 
-    def score(self, encoded: Encoded, score: Score = "real") -> np.ndarray:
-        """Score the catalogue for encoded people; who had nothing to go by gets popularity."""
+    def score(self, people: People, score: Score = "real") -> np.ndarray:
+        """Compute the scores of the whole catalogue.
+
+        Parameters
+        ----------
+        people
+            As for `recommend`, or what `encode` returned.
+        score
+            "real" or "hamming".
+
+        Returns
+        -------
+        numpy.ndarray
+            People x items; who had nothing usable gets popularity.
+        """
+        encoded = self.encode(people)
         vectors = encoded.vectors
         if self._by_code(score):
             vectors = signs(vectors, np.float32)
-        assert not isinstance(self.items, CodeItems)
         scores = self.items.scores(vectors)
         scores[encoded.fallback] = self.popularity
         return scores
 
+    @overload
     def recommend(
         self,
-        users: Any = None,
+        users: People | None = None,
         k: int = 10,
         *,
-        user_ids: Sequence[Any] | None = None,
-        exclude: Any = None,
-        candidates: Any = None,
-        filter_seen: bool = True,
+        user_ids: Sequence[object] | None = None,
+        exclude: ItemLists | None = None,
+        candidates: ItemLists | None = None,
+        exclude_seen: bool = True,
+        score: Score = "real",
+        threads: int | None = None,
+        as_arrays: Literal[False] = False,
+    ) -> Recommendations: ...
+
+    @overload
+    def recommend(
+        self,
+        users: People | None = None,
+        k: int = 10,
+        *,
+        user_ids: Sequence[object] | None = None,
+        exclude: ItemLists | None = None,
+        candidates: ItemLists | None = None,
+        exclude_seen: bool = True,
+        score: Score = "real",
+        threads: int | None = None,
+        as_arrays: Literal[True],
+    ) -> tuple[np.ndarray, np.ndarray]: ...
+
+    def recommend(
+        self,
+        users: People | None = None,
+        k: int = 10,
+        *,
+        user_ids: Sequence[object] | None = None,
+        exclude: ItemLists | None = None,
+        candidates: ItemLists | None = None,
+        exclude_seen: bool = True,
         score: Score = "real",
         threads: int | None = None,
         as_arrays: bool = False,
-    ) -> Any:
-        """Give the k best items for strangers (`users`) or for training users (`user_ids`).
+    ) -> Recommendations | tuple[np.ndarray, np.ndarray]:
+        """Return the k best items for strangers (`users`) or for training users (`user_ids`).
 
         Parameters
         ----------
         users
             A dict, a list of dicts, or a table; every column may be missing. A `history` (item id
-            -> rating) counts, and its items are left out of the answer.
+            -> rating) counts, and its items are left out of the answer. Or what `encode` returned.
+        k
+            How many items.
         user_ids
             Users of the training data.
         exclude, candidates
             Items not to recommend, and the only ones to recommend: a list of item ids for
             everybody, or a list of such lists, one a user. Both may be given.
-        filter_seen
+        exclude_seen
             Leave out what a user has rated.
         score
             `real`: real-valued users against item codes. `hamming`: codes on both sides.
         threads
             How many to use; None: one for one user, all cores for many.
         as_arrays
-            Give `(item_ids, scores)`, users x k, padded with None and -inf.
+            Return `(item_ids, scores)`, users x k, padded with None and -inf.
+
+        Returns
+        -------
+        Recommendations
+            A small table; or two arrays.
+
+        Raises
+        ------
+        UnknownId
+            A user or item id is not in the model.
+        DataError
+            A value or a rating cannot be right.
+        SettingError
+            An option asks for something impossible.
 
         Examples
         --------
-        >>> from coldhash.data.sources import read
-        >>> from coldhash.mfdcf.model import MFDCF
+        >>> from coldhash import MFDCF, read
         >>> model = MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100))
         >>> answer = model.recommend({"age": 30, "gender": "female"}, k=3)
         >>> [row["rank"] for row in answer]
         [1, 2, 3]
         """
-        encoded, names, seen = self.who(users, user_ids, filter_seen)
-        excluded = item_lists(self.items, self.item_ids, exclude, len(names), seen)
-        listed = item_lists(self.items, self.item_ids, candidates, len(names), None)
-        by_code = self._by_code(score)
-        threads = self._threads(threads, len(names))
-        rows, scores = best_items(
-            self.items, self.popularity, encoded, k, excluded, listed, threads, by_code
-        )
+        if k < 1:
+            raise SettingError(f"k={k}", hint="at least 1")
+        encoded = self.encode(users, user_ids=user_ids)
+        n_users = len(encoded.vectors)
+        with blame("exclude"):
+            seen = encoded.history if exclude_seen else None
+            excluded = self._item_lists(exclude, n_users, seen)
+        with blame("candidates"):
+            allowed = self._item_lists(candidates, n_users, None)
+        with blame("score"):
+            by_code = self._by_code(score)
+        n_threads = self._threads(threads, n_users)
+        rows, scores = self.items.best(encoded.vectors, k, excluded, allowed, n_threads, by_code)
+        if encoded.fallback.any():
+            popular = self.items.popular(n_users, k, excluded, allowed)
+            counts = np.where(popular >= 0, self.popularity[popular], -np.inf)
+            mark = encoded.fallback[:, None]
+            rows, scores = np.where(mark, popular, rows), np.where(mark, counts, scores)
         if as_arrays:
             ids = [[self.item_ids[r] if r >= 0 else None for r in row] for row in rows.tolist()]
             return np.array(ids, dtype=object).reshape(rows.shape), scores
-        counts = (rows >= 0).sum(axis=1)
         return Recommendations(
-            user_ids=names,
-            item_ids=self.item_ids.texts(rows),
+            user_ids=encoded.names or [str(place) for place in range(n_users)],
+            catalogue=self.item_ids,
+            rows=rows,
             scores=scores,
-            distances=distances_of(self.items, scores) if by_code else None,
+            k=k,
+            distances=self._distances(scores) if by_code else None,
             fallback=encoded.fallback,
-            short=[name for name, count in zip(names, counts, strict=True) if count < k],
             ignored=encoded.ignored,
         )
 
     def recommend_all(
-        self, k: int = 10, *, progress: Callable[[int, int], None] | None = None, **options: Any
-    ) -> Any:
-        """Give the k best items for every training user, block by block, as Arrow tables.
+        self,
+        k: int = 10,
+        *,
+        progress: Callable[[int, int], None] | None = None,
+        exclude: ItemLists | None = None,
+        candidates: ItemLists | None = None,
+        exclude_seen: bool = True,
+        score: Score = "real",
+        threads: int | None = None,
+    ) -> Iterator[pa.Table]:
+        """Return the k best items for every training user, block by block, as Arrow tables.
+
+        Parameters
+        ----------
+        progress
+            Called with the number of users done, and of all.
+        k, exclude, candidates, exclude_seen, score, threads
+            As for `recommend`.
 
         Examples
         --------
@@ -220,30 +363,39 @@ class Recommender:
         [900]
         """
         total = len(self.user_ids)
-        for start in range(0, total, BLOCK):
-            rows = np.arange(start, min(start + BLOCK, total))
-            ids = self.user_ids.take(rows).values.to_pylist()
-            yield self.recommend(user_ids=ids, k=k, **options).to_arrow()
+        for start in range(0, total, PEOPLE_AT_A_TIME):
+            rows = np.arange(start, min(start + PEOPLE_AT_A_TIME, total))
+            yield self.recommend(
+                user_ids=self.user_ids.take(rows).values.to_pylist(),
+                k=k,
+                exclude=exclude,
+                candidates=candidates,
+                exclude_seen=exclude_seen,
+                score=score,
+                threads=threads,
+            ).to_arrow()
             if progress is not None:
                 progress(int(rows[-1]) + 1, total)
 
-    def similar_items(self, item_id: Any, k: int = 10) -> Recommendations:
-        """Give the items whose codes (or vectors) are nearest to an item's.
+    def similar_items(self, item_id: object, k: int = 10) -> Similar:
+        """Return the items whose codes (or vectors) are nearest to an item's.
 
         Examples
         --------
         >>> from coldhash import MFDCF, read
         >>> model = MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100))
         >>> near = model.similar_items("7", k=3)
-        >>> len(near), "7" in near.item_ids[0]
+        >>> len(near), "7" in near.ids
         (3, False)
         """
-        row = self.item_ids.rows([item_id])
-        names = [as_text(item_id)]
-        return self._near(names, self.item_ids, self.items, self._item_vectors(row), k, row)
+        own = self.item_ids.rows([item_id])
+        vector = self.items.rows(own).astype(np.float32)
+        return self._nearest("item", self.item_ids, self.items, vector, k, own)
 
-    def similar_users(self, users: Any = None, k: int = 10, *, user_id: Any = None) -> Any:
-        """Give the training users nearest to a stranger or to a training user.
+    def similar_users(
+        self, user: People | None = None, k: int = 10, *, user_id: object = None
+    ) -> Similar:
+        """Return the training users nearest to a stranger or to a training user.
 
         Examples
         --------
@@ -252,12 +404,12 @@ class Recommender:
         >>> len(model.similar_users({"age": 30}, k=5))
         5
         """
-        encoded, names, _ = self.who(users, None if user_id is None else [user_id], False)
-        own = self.user_ids.find(names) if user_id is not None else np.array([-1])
-        return self._near(names, self.user_ids, self._users_index, encoded.vectors, k, own)
+        encoded = self.encode(user, user_ids=None if user_id is None else [user_id])
+        own = self.user_ids.find(encoded.names if user_id is not None else [])
+        return self._nearest("user", self.user_ids, self._users, encoded.vectors[:1], k, own)
 
-    def explain(self, user: Mapping[str, Any], item_id: Any, k: int = 3) -> dict[str, Any]:
-        """Say what carried an item for a person: parts that add up to the score.
+    def explain(self, user: Person, item_id: object, k: int = 3) -> dict[str, Any]:
+        """Return what carried an item for a person: parts that add up to the score.
 
         The parts are the feature groups and the items of the history; `nearest_users` are the k
         training users most like the person.
@@ -272,80 +424,53 @@ class Recommender:
         >>> abs(sum(why["contributions"].values()) - why["score"]) < 1e-6
         True
         """
-        encoded, ratings = self._encode(user)
-        item = self._item_vectors(self.item_ids.rows([item_id]))[0].astype(np.float64)
-        features = self.features.apply(user, ratings)
-        parts: dict[str, np.ndarray] = {"all that is known": encoded.vectors[0]}
-        if isinstance(self.encoder, ConsensusEncoder) and not encoded.fallback[0]:
-            parts = self.encoder.parts(features, ratings, self.item_ids)
+        with blame("item_id"):
+            item = self.items.rows(self.item_ids.rows([item_id]))[0].astype(np.float64)
+        _, features, ratings, ignored = self._features(user)
+        encoded, parts = self.encoder.explain(features, ratings, self.item_ids)
         contributions = {name: math.fsum(vector * item) for name, vector in parts.items()}
         return {
             "item_id": as_text(item_id),
             "score": float(sum(contributions.values())),
             "contributions": contributions,
             "group_weights": {name: float(share[0]) for name, share in encoded.weights.items()},
-            "nearest_users": self.similar_users(user, k).item_ids[0],
+            "nearest_users": self.similar_users(encoded, k).ids,
             "fallback": bool(encoded.fallback[0]),
-            "ignored": [item for _, item in encoded.ignored],
+            "ignored": [item for _, item in ignored],
         }
 
     def save(self, path: str | Path) -> None:
-        """Write the model to one file, in one step."""
-        encoder, encoder_arrays = self.encoder.state()
-        features, feature_arrays = self.features.state()
-        facts = {
-            "name": self.name,
-            "settings": self.settings,
-            "scale": list(self.scale),
-            "features": features,
-            "encoder": {"form": type(self.encoder).__name__, "state": encoder},
-            "n_bits": self.items.n_bits if isinstance(self.items, IndexedItems) else None,
-            "item_map": None,
-            # without timings: fits of one seed write the same bytes
-            "report": {name: said for name, said in self.report.items() if name != "seconds"},
-        }
-        tensors = {"popularity": self.popularity, "users/vectors": self.user_vectors}
-        tensors |= _prefixed("items/", item_arrays(self.items))
-        tensors |= _prefixed("item_ids/", self.item_ids.arrays())
-        tensors |= _prefixed("user_ids/", self.user_ids.arrays())
-        tensors |= _prefixed("encoder/", encoder_arrays)
-        tensors |= _prefixed("features/", feature_arrays)
-        if self.seen is not None:
-            tensors |= {"seen/indptr": self.seen.indptr, "seen/indices": self.seen.indices}
-        if self.item_map is not None:
-            facts["item_map"], item_map_arrays = self.item_map.state()
-            tensors |= _prefixed("item_map/", item_map_arrays)
-        if self.item_table is not None and self.item_table.num_columns and self.item_table.num_rows:
-            tensors["item_table"] = model_file.arrow_bytes(self.item_table)
-        model_file.write(Path(path), facts, tensors)
+        """Write the model to one file, in one step; `coldhash.load` reads it."""
+        from coldhash.recommender.persistence import save_model
+
+        save_model(self, Path(path))
 
     @cached_property
-    def _users_index(self) -> Items:
-        if not self.has_codes:
-            return RealItems(self.user_vectors, np.zeros(len(self.user_vectors)))
-        codes = pack(signs(self.user_vectors))
-        index = CodeIndex.of(codes, self.user_vectors.shape[1], np.zeros(len(codes)))
-        return IndexedItems(index)
+    def _users(self) -> Items:
+        """The training users, laid out for search."""
+        level = np.zeros(len(self.user_vectors))
+        if self.has_codes:
+            return CodeItems.of(signs(self.user_vectors), level)
+        return RealItems(self.user_vectors, level)
 
-    def who(
-        self, users: Any, user_ids: Sequence[Any] | None, filter_seen: bool
-    ) -> tuple[Encoded, list[str], csr_array | None]:
-        """Find out who asks: their vectors, what to call them, and what they have rated."""
-        if (users is None) == (user_ids is None):
-            raise SettingError("say for whom", hint="users (strangers) or user_ids, one of them")
-        if user_ids is None:
-            encoded, ratings = self._encode(users)
-            return encoded, _names(users, len(encoded.vectors)), ratings if filter_seen else None
-        rows = self.user_ids.rows(user_ids)
-        seen = None
-        if filter_seen and self.seen is not None:
-            # cut by hand: indexing would spread the one stored 1 out over all ratings
-            indptr = np.concatenate([[0], np.cumsum(np.diff(self.seen.indptr)[rows])])
-            items = self.seen.indices[entries_of_rows(self.seen.indptr, rows)]
-            ones = np.ones(len(items), dtype=np.float32)
-            seen = csr_array((ones, items, indptr), shape=(len(rows), self.seen.shape[1]))
-        known = Encoded(self.user_vectors[rows], {}, np.zeros(len(rows), dtype=bool))
-        return known, [self.user_ids[row] for row in rows], seen
+    def _item_lists(
+        self, lists: ItemLists | None, n_users: int, seen: csr_array | None
+    ) -> Lists | None:
+        """Turn lists of item ids, for everybody or one a user, and what was seen, into filters."""
+        if lists is None and seen is None:
+            return None
+        rows = [np.zeros(0, dtype=np.int64)] * n_users
+        if lists is not None:
+            given: list[Any] = list(lists)
+            per_user = bool(given) and not isinstance(given[0], str | int | np.integer)
+            if per_user and len(given) != n_users:
+                raise DataError(f"{len(given)} lists of items for {n_users} users")
+            found = [self.item_ids.rows(each) for each in (given if per_user else [given])]
+            rows = found if per_user else found * n_users
+        if seen is not None:
+            own = [seen.indices[start:end] for start, end in pairwise(seen.indptr)]
+            rows = [np.concatenate(pair) for pair in zip(rows, own, strict=True)]
+        return self.items.lists(rows)
 
     def _by_code(self, score: Score) -> bool:
         if score not in get_args(Score):
@@ -361,46 +486,28 @@ class Recommender:
             if threads < 1:
                 raise SettingError(f"threads={threads}", hint="at least 1")
             return threads
-        return 1 if n_users == 1 and len(self.items) < LARGE else os.cpu_count() or 1
+        return 1 if n_users == 1 and len(self.items) < MANY_ITEMS else os.cpu_count() or 1
 
-    def _item_vectors(self, rows: np.ndarray) -> np.ndarray:
-        if isinstance(self.items, RealItems):
-            part = self.items.vectors[rows]
-            return np.asarray(part if isinstance(part, np.ndarray) else part.toarray())
-        return self.items.rows(rows).astype(np.float32)
+    def _distances(self, scores: np.ndarray) -> np.ndarray:
+        """Turn scores of codes, which are n_bits - 2 distances, back into distances."""
+        known = np.where(np.isfinite(scores), scores, self.items.width)
+        return ((self.items.width - known) / 2).astype(np.int32)
 
-    def _near(
-        self,
-        names: list[str],
-        ids: Ids,
-        items: Items,
-        vectors: np.ndarray,
-        k: int,
-        own: np.ndarray,
-    ) -> Recommendations:
-        """Find the nearest of some items (or users), each one's own row left out."""
-        assert not isinstance(items, CodeItems)
-        excluded = items.lists([own[own >= 0]] * len(names))
-        rows, scores = items.best(vectors, k, excluded, None, 1, by_code=self.has_codes)
-        return Recommendations(
-            user_ids=names,
-            item_ids=ids.texts(rows),
-            scores=scores,
-            distances=distances_of(items, scores) if self.has_codes else None,
-            fallback=np.zeros(len(names), dtype=bool),
-            short=[],
-        )
+    def _nearest(
+        self, kind: str, ids: Ids, items: Items, vector: np.ndarray, k: int, own: np.ndarray
+    ) -> Similar:
+        """Find the nearest of some items (or users), the row `own` left out."""
+        excluded = items.lists([own[own >= 0]])
+        rows, scores = items.best(vector, k, excluded, by_code=self.has_codes)
+        names = ids.texts(rows)[0]
+        distances = self._distances(scores)[0, : len(names)] if self.has_codes else None
+        return Similar(kind, names, scores[0, : len(names)], distances)
 
 
-def _names(users: Any, n_users: int) -> list[str]:
+def _names(columns: Mapping[str, Any]) -> list[str]:
     """Call strangers by their user_id, if they have one, or else by their place."""
-    columns, _ = as_columns(users)
     given = columns.get(USER_ID)
     if given is None:
-        return [str(place) for place in range(n_users)]
+        return []
     values = given.to_pylist() if isinstance(given, pa.ChunkedArray) else given
     return [str(place) if name is None else str(name) for place, name in enumerate(values)]
-
-
-def _prefixed(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {prefix + name: array for name, array in arrays.items()}

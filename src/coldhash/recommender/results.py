@@ -1,21 +1,49 @@
-"""Recommendations: the answer, a small table that turns into any other."""
+"""Answers: ranked items of some people, and items or users most like others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from coldhash.data.ids import Ids
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+
+Row = dict[str, Any]  # one line of an answer: ids, names, numbers
+
 
 @dataclass(frozen=True, eq=False)
 class Recommendations:
-    """Ranked items of some users; row by row by iteration, or as a table of any kind.
+    """Ranked items of some people; row by row by iteration, or as a table of any kind.
 
     The columns are `user_id, item_id, score, rank`, and `distance` for Hamming. A higher score is
     better.
+
+    Parameters
+    ----------
+    user_ids
+        What people are called: their `user_id`, or their place in the call.
+    catalogue
+        The ids of all items.
+    rows
+        People x k: the place of each item in the catalogue, best first; -1 where there are fewer.
+    scores
+        People x k; -inf where there are fewer.
+    k
+        How many items were asked for.
+    distances
+        Hamming distances, for `score="hamming"`.
+    fallback
+        Who got the popular items, because nothing usable was known.
+    ignored
+        Rated items that the model does not know: the person's place, and the item id.
 
     Examples
     --------
@@ -31,53 +59,77 @@ class Recommendations:
     """
 
     user_ids: list[str]
-    item_ids: list[list[str]]  # best first, one list a user
-    scores: np.ndarray  # users x k, -inf where there are fewer
+    catalogue: Ids
+    rows: np.ndarray
+    scores: np.ndarray
+    k: int
     distances: np.ndarray | None
-    fallback: np.ndarray  # who got the popular items, for want of anything known
-    short: list[str]  # users with fewer than k items, because no more are allowed
-    ignored: list[tuple[int, str]] = field(default_factory=list)  # rated items nobody knows
+    fallback: np.ndarray
+    ignored: list[tuple[int, str]] = field(default_factory=list)
+
+    @cached_property
+    def item_ids(self) -> list[list[str]]:
+        """The ids of the items, best first, one list a person."""
+        return self.catalogue.texts(self.rows)
+
+    @property
+    def short(self) -> list[str]:
+        """People with fewer than k items, because no more are allowed."""
+        counts = (self.rows >= 0).sum(axis=1).tolist()
+        return [name for name, n in zip(self.user_ids, counts, strict=True) if n < self.k]
 
     def __len__(self) -> int:
-        return sum(map(len, self.item_ids))
+        return int((self.rows >= 0).sum())
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        for user, (user_id, items) in enumerate(zip(self.user_ids, self.item_ids, strict=True)):
-            for place, item_id in enumerate(items):
-                row = {
-                    "user_id": user_id,
-                    "item_id": item_id,
-                    "score": float(self.scores[user, place]),
-                    "rank": place + 1,
-                }
-                if self.distances is not None and not self.fallback[user]:
-                    row["distance"] = int(self.distances[user, place])
-                yield row
+    def __iter__(self) -> Iterator[Row]:
+        for user_id, rows in zip(self.user_ids, self.lists(), strict=True):
+            for row in rows:
+                yield {"user_id": user_id, **row}
+
+    def lists(self, describe: Callable[[int], Row] | None = None) -> list[list[Row]]:
+        """Return the rows of each person.
+
+        Parameters
+        ----------
+        describe
+            Returns the first columns of an item by its place in the catalogue; None: its id.
+        """
+        if describe is None:
+            lists: list[list[Row]] = [[{"item_id": i} for i in ids] for ids in self.item_ids]
+        else:
+            lists = [[describe(row) for row in rows if row >= 0] for rows in self.rows.tolist()]
+        near = None if self.distances is None else self.distances.tolist()
+        people = zip(lists, self.scores.tolist(), self.fallback.tolist(), strict=True)
+        for person, (items, scores, popular) in enumerate(people):
+            for place, item in enumerate(items):
+                item["score"] = scores[place]
+                item["rank"] = place + 1
+                if near is not None:
+                    item["distance"] = None if popular else near[person][place]
+        return lists
 
     def to_arrow(self) -> pa.Table:
-        """Give an Arrow table."""
-        counts = [len(items) for items in self.item_ids]
-        here = np.arange(self.scores.shape[1]) < np.array(counts)[:, None]
-        users = pa.array(self.user_ids, pa.string()).take(
-            pa.array(np.repeat(np.arange(len(counts)), counts))
-        )
+        """Return an Arrow table."""
+        here = self.rows >= 0
+        counts = here.sum(axis=1)
+        people = pa.array(np.repeat(np.arange(len(counts)), counts))
         columns = {
-            "user_id": users,
+            "user_id": pa.array(self.user_ids, pa.string()).take(people),
             "item_id": pa.array([item for items in self.item_ids for item in items], pa.string()),
             "score": self.scores[here],
-            "rank": np.concatenate([np.arange(1, n + 1) for n in counts] or [np.zeros(0, int)]),
+            "rank": np.broadcast_to(np.arange(1, here.shape[1] + 1), here.shape)[here],
         }
         if self.distances is not None:
             unknown = np.repeat(self.fallback, counts)
             columns["distance"] = pa.array(self.distances[here], pa.int32(), mask=unknown)
         return pa.table(columns)
 
-    def to_pandas(self) -> Any:
-        """Give a pandas frame."""
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return a pandas frame."""
         return self.to_arrow().to_pandas()
 
-    def to_polars(self) -> Any:
-        """Give a polars frame."""
+    def to_polars(self) -> polars.DataFrame | polars.Series:
+        """Return a polars frame."""
         import polars
 
         return polars.from_arrow(self.to_arrow())
@@ -89,3 +141,42 @@ class Recommendations:
         ]
         more = f"\n  ... {len(self) - 10:,} more" if len(self) > 10 else ""
         return "user  rank  item  score\n" + "\n".join(shown) + more
+
+
+@dataclass(frozen=True, eq=False)
+class Similar:
+    """Items or users most like another one, the nearest first.
+
+    Parameters
+    ----------
+    kind
+        "item" or "user".
+    ids
+        Their ids.
+    scores
+        Their scores; higher is nearer.
+    distances
+        Hamming distances, for a model with codes.
+
+    Examples
+    --------
+    >>> from coldhash import MFDCF, read
+    >>> model = MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100))
+    >>> [list(row) for row in model.similar_users({"age": 30}, k=1)]
+    [['user_id', 'score', 'rank', 'distance']]
+    """
+
+    kind: str
+    ids: list[str]
+    scores: np.ndarray
+    distances: np.ndarray | None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __iter__(self) -> Iterator[Row]:
+        for place, name in enumerate(self.ids):
+            row = {f"{self.kind}_id": name, "score": float(self.scores[place]), "rank": place + 1}
+            if self.distances is not None:
+                row["distance"] = int(self.distances[place])
+            yield row

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from coldhash.errors import ColdhashError, SettingError, SourceError
 from coldhash.files import open_regular, replace_file, replace_text
-from coldhash.recommender.loading import load
+from coldhash.recommender.persistence import load
 from coldhash.recommender.recommender import Recommender
 
 if TYPE_CHECKING:

@@ -7,24 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from coldhash.features.people import HISTORY
-from coldhash.recommender.encoders.encoded import Encoded
-from coldhash.recommender.ranking import best_items, distances_of, item_lists
+from coldhash.recommender.encoders.base import Encoded
 from coldhash.recommender.recommender import USER_ID, Score
-from coldhash.search.index import Lists
-from coldhash.serve.errors import Refused, blaming
+from coldhash.serve.errors import blaming
 from coldhash.serve.registry import Served
-from coldhash.serve.schemas import spelled
 
 RATED = "rated "  # how the library names what a rating contributes
 SHOWN = 3  # parts that a sentence names
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wish:
-    """What somebody wants recommended."""
+class RecommendOptions:
+    """The options of a request; the names are those of `Recommender.recommend`."""
 
     k: int = 10
     exclude: Sequence[str] | None = None
@@ -37,81 +33,26 @@ def recommend(
     served: Served,
     users: list[dict[str, Any]] | None,
     user_ids: Sequence[str] | None,
-    wish: Wish,
+    options: RecommendOptions,
     at: str,
 ) -> list[dict[str, Any]]:
     """Answer some people: strangers, or users of the training data. `at` names them in errors."""
-    model = served.model
-    by_code = wish.score == "hamming"
-    if by_code and not model.has_codes:
-        raise Refused(422, f"{model.name} has no codes", field="score", hint='"real"')
-    encoded, names, seen = _who(served, users, user_ids, wish, at)
-    excluded, listed = _filters(served, wish, len(names), seen)
-    rows, scores = best_items(  # one thread: requests share the cores, not one request all of them
-        model.items, model.popularity, encoded, wish.k, excluded, listed, 1, by_code
-    )
-    ranked = ranked_items(served, rows, scores, encoded.fallback, by_code)
-    codes = coded(served, encoded, known=users is None)
-    return [
-        {"items": items, "user_id": name, **code}
-        for items, name, code in zip(ranked, names, codes, strict=True)
-    ]
-
-
-def _who(
-    served: Served,
-    users: list[dict[str, Any]] | None,
-    user_ids: Sequence[str] | None,
-    wish: Wish,
-    at: str,
-) -> tuple[Encoded, Sequence[str | None], csr_array | None]:
-    """Find out who asks: their vectors, what they are called, if anything, and what they rated."""
     with blaming(at):
         if users is not None and len(users) == 1 and not users[0].get(HISTORY):
-            encoded, seen = served.encodings.of(users[0]), None
+            encoded = served.encodings.of(users[0])
         else:
-            encoded, names, seen = served.model.who(users, user_ids, wish.exclude_seen)
-    if users is None:
-        return encoded, names, seen
-    given = (user.get(USER_ID) for user in users)
-    return encoded, [name if name in (None, "") else spelled(name) for name in given], seen
-
-
-def _filters(
-    served: Served, wish: Wish, n_people: int, seen: csr_array | None
-) -> tuple[Lists | None, Lists | None]:
-    """Turn what is not wanted, what is wanted alone, and what was seen, into item lists."""
-    if wish.exclude is None and wish.candidates is None and seen is None:
-        return None, None
-    items, ids = served.model.items, served.model.item_ids
-    with blaming("exclude"):
-        excluded = item_lists(items, ids, wish.exclude, n_people, seen)
-    with blaming("candidates"):
-        return excluded, item_lists(items, ids, wish.candidates, n_people, None)
-
-
-def ranked_items(
-    served: Served, rows: np.ndarray, scores: np.ndarray, fallback: np.ndarray, by_code: bool
-) -> list[list[dict[str, Any]]]:
-    """Make lists of items to send; a person who got the popular items has no distances."""
-    catalogue = served.catalogue
-    lists: list[list[dict[str, Any]]] = []
-    for line, values in zip(rows.tolist(), scores.tolist(), strict=True):
-        found = [
-            (catalogue[row], value) for row, value in zip(line, values, strict=True) if row >= 0
-        ]
-        lists.append(
-            [
-                {"item_id": item_id, "title": title, "rank": rank, "score": value}
-                for rank, ((item_id, title), value) in enumerate(found, 1)
-            ]
-        )
-    if by_code:
-        distances = distances_of(served.model.items, scores).tolist()
-        for items, own, popular in zip(lists, distances, fallback.tolist(), strict=True):
-            for item, distance in zip(items, own, strict=False):
-                item["distance"] = None if popular else distance
-    return lists
+            encoded = served.model.encode(users, user_ids=user_ids)
+        # one thread: requests share the cores, not one request all of them
+        answer = served.model.recommend(encoded, threads=1, **vars(options))
+    names: Sequence[object | None] = encoded.names
+    if users is not None:
+        names = [user.get(USER_ID) for user in users]
+    codes = coded(served, encoded, known=users is None)
+    lists = answer.lists(served.catalogue.describe)
+    return [
+        {"items": items, "user_id": None if name is None else str(name), **code}
+        for items, name, code in zip(lists, names, codes, strict=True)
+    ]
 
 
 def coded(served: Served, encoded: Encoded, known: bool = False) -> list[dict[str, Any]]:
@@ -166,8 +107,6 @@ def explain(served: Served, user: Mapping[str, Any], item_id: str) -> dict[str, 
     The ids of the training users most like the person, which the library knows, are not told: they
     are other people's.
     """
-    with blaming("item_id"):
-        served.model.item_ids.rows([item_id])
     with blaming("user"):
         found = served.model.explain(user, item_id)
     title = served.catalogue.title_of(found["item_id"])

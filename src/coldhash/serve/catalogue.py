@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coldhash.recommender.items import IndexedItems, RealItems
 from coldhash.recommender.recommender import Recommender
 
 TITLE = "title"
@@ -39,6 +39,11 @@ class Catalogue:
         """Give an item's id and title, None if it has none."""
         return self._listed[row] if self._listed is not None else self._read(row)
 
+    def describe(self, row: int) -> dict[str, Any]:
+        """Return the columns of an item that answers show."""
+        item_id, title = self[row]
+        return {"item_id": item_id, "title": title}
+
     def title_of(self, item_id: str) -> str | None:
         """Give the title of an item by its id."""
         row = self._model.item_ids.row_of(item_id)
@@ -58,11 +63,7 @@ class Catalogue:
     @property
     def _order(self) -> np.ndarray:
         """Rows, the most popular first."""
-        items = self._model.items
-        if isinstance(items, IndexedItems):
-            return items.index.order
-        assert isinstance(items, RealItems)
-        return np.argsort(items.rank)
+        return self._model.items.order
 
     @cached_property
     def _lowered(self) -> list[pa.Array]:

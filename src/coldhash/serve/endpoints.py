@@ -13,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 
 from coldhash.features.people import HISTORY
 from coldhash.serve import answers
-from coldhash.serve.answers import Wish
+from coldhash.serve.answers import RecommendOptions
 from coldhash.serve.errors import Refused
 from coldhash.serve.fields import check_person
 from coldhash.serve.limits import Limits
@@ -43,7 +43,7 @@ class Endpoints:
     async def recommend(self, request: Request, ask: Ask) -> Response:
         """Recommend to one person: a stranger, or a user of the training data."""
         served: Served = request.scope[SERVED]
-        wish = self._wish(ask)
+        options = self._wish(ask)
         if (ask.user is None) == (ask.user_id is None):
             raise Refused(422, "say for whom", field="user", hint="either user or user_id")
         users, user_ids, at = None, None, "user_id"
@@ -54,11 +54,11 @@ class Endpoints:
             assert ask.user_id is not None
             user_ids = [ask.user_id]
         start = time.perf_counter()
-        if is_quick(served, users, wish):
+        if is_quick(served, users, options):
             # measured: the hop to a thread and back costs more than this answer takes
-            answer = answers.recommend(served, users, user_ids, wish, at)[0]
+            answer = answers.recommend(served, users, user_ids, options, at)[0]
         else:
-            found = await self.pool.run(answers.recommend, served, users, user_ids, wish, at)
+            found = await self.pool.run(answers.recommend, served, users, user_ids, options, at)
             answer = found[0]
         took = time.perf_counter() - start
         if users is not None:
@@ -68,20 +68,20 @@ class Endpoints:
     async def recommend_batch(self, request: Request, ask: AskMany) -> Response:
         """Recommend to many people, in one JSON document or as lines (Accept: x-ndjson)."""
         served: Served = request.scope[SERVED]
-        wish = self._wish(ask)
+        options = self._wish(ask)
         if (ask.users is None) == (ask.user_ids is None):
             raise Refused(422, "say for whom", field="users", hint="either users or user_ids")
         people: list[Any] = ask.users if ask.users is not None else ask.user_ids or []
         at = "users" if ask.users is not None else "user_ids"
         if len(people) > self.limits.max_batch:
             raise _over(at, len(people), self.limits.max_batch)
-        if len(people) * wish.k > self.limits.max_batch_items:
+        if len(people) * options.k > self.limits.max_batch_items:
             most = f"at most {self.limits.max_batch_items:,}: fewer people at a time, or a lower k"
-            message = f"{len(people):,} people x k={wish.k:,} is more than this server takes"
+            message = f"{len(people):,} people x k={options.k:,} is more than this server takes"
             raise Refused(413, message, field=at, hint=most)
         if ask.users is not None:
             self._check(served, ask.users, (f"users.{place}" for place in range(len(people))))
-        blocks = self._blocks(served, people, ask.users is not None, wish, at)
+        blocks = self._blocks(served, people, ask.users is not None, options, at)
         nobody: list[bytes] = []
         first = await anext(blocks, nobody)  # what is wrong with the request is raised here
         if NDJSON in request.headers.get("accept", ""):
@@ -148,10 +148,10 @@ class Endpoints:
         """Give the figures for Prometheus."""
         return Response(self.metrics.text(), media_type="text/plain; version=0.0.4")
 
-    def _wish(self, ask: Ask | AskMany) -> Wish:
+    def _wish(self, ask: Ask | AskMany) -> RecommendOptions:
         if ask.k > self.limits.max_k:
             raise _over("k", ask.k, self.limits.max_k)
-        return Wish(
+        return RecommendOptions(
             k=ask.k,
             exclude=ask.exclude,
             candidates=ask.candidates,
@@ -167,15 +167,15 @@ class Endpoints:
             check_person(person, served.fields, scale, most, at)
 
     async def _blocks(
-        self, served: Served, people: list[Any], strangers: bool, wish: Wish, at: str
+        self, served: Served, people: list[Any], strangers: bool, options: RecommendOptions, at: str
     ) -> AsyncIterator[list[bytes]]:
         """Answer some people at a time; the next ones when these have been sent."""
-        order, step = self.pool.arrival(), max(1, min(BLOCK, BLOCK_ITEMS // wish.k))
+        order, step = self.pool.arrival(), max(1, min(BLOCK, BLOCK_ITEMS // options.k))
         for start in range(0, len(people), step):
             some = people[start : start + step]
             users, user_ids = (some, None) if strangers else (None, some)
             yield await self.pool.run_in_order(
-                order, start == 0, self._written, served, users, user_ids, wish, at
+                order, start == 0, self._written, served, users, user_ids, options, at
             )
 
     def _written(
@@ -183,23 +183,23 @@ class Endpoints:
         served: Served,
         users: list[Any] | None,
         user_ids: list[Any] | None,
-        wish: Wish,
+        options: RecommendOptions,
         at: str,
     ) -> list[bytes]:
         """Answer some people, and write the answers as JSON."""
-        found = answers.recommend(served, users, user_ids, wish, at)
+        found = answers.recommend(served, users, user_ids, options, at)
         if users is not None:
             self.metrics.count_answers(found)
         return [orjson.dumps(each) for each in found]
 
 
-def is_quick(served: Served, users: list[dict[str, Any]] | None, wish: Wish) -> bool:
+def is_quick(served: Served, users: list[dict[str, Any]] | None, options: RecommendOptions) -> bool:
     """Whether an answer takes a fraction of a millisecond, as far as can be foreseen."""
     model = served.model
     small = len(model.item_ids) <= (SMALL if model.has_codes else SMALL_REAL)
     rated = 0 if users is None else len(users[0].get(HISTORY) or ())
-    listed = max(len(wish.exclude or ()), len(wish.candidates or ()))
-    return small and max(rated, listed) <= FEW and wish.k <= SMALL // 1000
+    listed = max(len(options.exclude or ()), len(options.candidates or ()))
+    return small and max(rated, listed) <= FEW and options.k <= SMALL // 1000
 
 
 def as_json(content: dict[str, Any], seconds: float) -> Response:

@@ -20,9 +20,8 @@ import orjson
 
 from coldhash.errors import SourceError
 from coldhash.files import open_regular
-from coldhash.recommender.items import IndexedItems, item_arrays
-from coldhash.recommender.loading import check_answers, load
 from coldhash.recommender.model_file import N_CHECKSUM
+from coldhash.recommender.persistence import check_answers, load
 from coldhash.recommender.recommender import Recommender
 from coldhash.serve.catalogue import Catalogue
 from coldhash.serve.encodings import Encodings
@@ -49,8 +48,7 @@ class Served:
     @property
     def n_bits(self) -> int | None:
         """How long codes are, None for a method without codes."""
-        items = self.model.items
-        return items.n_bits if isinstance(items, IndexedItems) else None
+        return self.model.items.n_bits
 
 
 class Shelf:
@@ -119,7 +117,7 @@ def _card(
     return {
         "model": version,
         "method": model.name,
-        "n_bits": model.items.n_bits if isinstance(model.items, IndexedItems) else None,
+        "n_bits": model.items.n_bits,
         "n_items": len(model.item_ids),
         "n_users": len(model.user_ids),
         "scale": list(model.scale),
@@ -171,7 +169,7 @@ def _digest(model: Recommender) -> str:
     """Name a model that has no file by what it answers with."""
     digest = hashlib.sha256(repr((model.name, model.settings)).encode())
     _, encoder = model.encoder.state()
-    for arrays in (item_arrays(model.items), encoder, model.item_ids.arrays()):
+    for arrays in (model.items.arrays(), encoder, model.item_ids.arrays()):
         for array in arrays.values():
             digest.update(np.ascontiguousarray(array).view(np.uint8).data)
     return digest.hexdigest()[:N_VERSION]

@@ -17,10 +17,9 @@ from coldhash.data.ratings import Ratings
 from coldhash.data.targets import RatingTarget, is_favourite
 from coldhash.errors import DataError, SettingError, UnknownId
 from coldhash.mfdcf.items import descend
-from coldhash.recommender.items import IndexedItems
 from coldhash.recommender.recommender import Recommender
 from coldhash.update.change import Change, Source
-from coldhash.update.parts import fitted_table, joined_by, taking
+from coldhash.update.parts import codes_of, fitted_table, joined_by, taking
 
 STARTS = 8  # codes that the descent starts from: the best end counts
 SWEEPS = 20  # at most; it stops when no bit changes
@@ -51,7 +50,7 @@ def add_items(
     >>> len(more.item_ids), change.items_added
     (101, {'new': 'content'})
     """
-    check_method(model)
+    codes_of(model)
     ids, given = side_table(items, "item", {})
     assert ids is not None
     again = [item_id for item_id in ids if item_id in model.item_ids]
@@ -94,14 +93,6 @@ def remove_items(model: Recommender, item_ids: Iterable[Any]) -> tuple[Recommend
     removed = [model.item_ids[row] for row in rows]
     kept = np.setdiff1d(np.arange(len(model.item_ids)), rows)
     return taking(model, kept), Change(items_removed=removed)
-
-
-def check_method(model: Recommender) -> None:
-    """Refuse a model whose items are not found by MFDCF's item step."""
-    if model.name != "mfdcf" or not isinstance(model.items, IndexedItems):
-        raise SettingError(
-            f"{model.name} does not know how codes of new items are made", hint=NEEDS_MAP
-        )
 
 
 def new_codes(gram: np.ndarray, pulls: np.ndarray) -> np.ndarray:

@@ -9,23 +9,26 @@ import pyarrow as pa
 from scipy.sparse import csr_array, hstack
 
 from coldhash.data.ids import Ids
-from coldhash.errors import DataError
-from coldhash.features.groups import FeatureEncoder
-from coldhash.recommender.encoders.consensus import ConsensusEncoder
-from coldhash.recommender.encoders.encoded import Encoder
-from coldhash.recommender.items import CodeItems, IndexedItems, Items, RealItems
+from coldhash.errors import DataError, SettingError
+from coldhash.recommender.items import CodeItems, code_items
 from coldhash.recommender.recommender import Recommender
 
-USUAL = 1.0  # how much a rating of a new item tells: as much as one of an average item
+
+def codes_of(model: Recommender) -> CodeItems:
+    """Return the items of a model whose codes come from MFDCF's item step; refuse any other."""
+    items = code_items(model.items)
+    if items is None or "stranger_weight" not in model.settings:
+        raise SettingError(
+            f"{model.name} does not know how codes of new items are made",
+            hint="fit MFDCF(new_items=True), or fit again on all ratings",
+        )
+    return items
 
 
 def taking(model: Recommender, rows: np.ndarray) -> Recommender:
     """Give the model with these items only."""
     popularity = np.asarray(model.popularity)[rows]
-    if isinstance(model.items, RealItems):
-        items: Items = RealItems(model.items.vectors[rows], popularity)
-    else:
-        items = CodeItems(model.items.packed[rows], model.items.n_bits).indexed(popularity)
+    items = model.items.select(rows, popularity)
     preference = model.features.preference
     features = replace(
         model.features, preference=None if preference is None else preference.taking(rows)
@@ -36,7 +39,7 @@ def taking(model: Recommender, rows: np.ndarray) -> Recommender:
         item_ids=model.item_ids.take(rows),
         popularity=popularity,
         features=features,
-        encoder=_rebuilt(model.encoder, items, features, rows, 0),
+        encoder=model.encoder.follow_items(items, features, rows, 0),
         seen=None if model.seen is None else csr_array(_writable(model.seen)[:, rows]),
         item_table=None if model.item_table is None else _take(model.item_table, rows),
     )
@@ -52,10 +55,8 @@ def joined_by(
     seen: csr_array,
 ) -> Recommender:
     """Give the model with more items after the ones it has; `seen` is of the new ones alone."""
-    assert isinstance(model.items, IndexedItems)
     counts = np.concatenate([model.popularity, popularity.astype(model.popularity.dtype)])
-    new = CodeItems.of(codes)
-    items = CodeItems(np.vstack([model.items.packed, new.packed]), new.n_bits).indexed(counts)
+    items = codes_of(model).extend(codes, counts)
     preference = model.features.preference
     features = replace(
         model.features, preference=None if preference is None else preference.joined_by(content)
@@ -67,7 +68,7 @@ def joined_by(
         item_ids=Ids.of(pa.concat_arrays([_strings(model.item_ids), _strings(item_ids)]), "item"),
         popularity=counts,
         features=features,
-        encoder=_rebuilt(model.encoder, items, features, rows, len(codes)),
+        encoder=model.encoder.follow_items(items, features, rows, len(codes)),
         seen=None if model.seen is None else csr_array(hstack([_writable(model.seen), seen])),
         item_table=model.item_table and pa.concat_tables([model.item_table, table]),
     )
@@ -90,24 +91,6 @@ def fitted_table(model: Recommender, table: pa.Table, n_rows: int) -> pa.Table:
                 hint=f"the model's items have {wanted.type} there",
             ) from None
     return pa.table(columns, schema=model.item_table.schema)
-
-
-def _rebuilt(
-    encoder: Encoder, items: Items, features: FeatureEncoder, rows: np.ndarray, n_more: int
-) -> Encoder:
-    """Let what histories say follow the items: the rows that stay, then `n_more`."""
-    if not isinstance(encoder, ConsensusEncoder) or encoder.history is None:
-        return encoder
-    assert isinstance(items, IndexedItems)
-    weights = encoder.history.item_weights
-    more = np.full(n_more, USUAL, dtype=weights.dtype)
-    history = replace(
-        encoder.history,
-        codes=items,
-        content=None if features.preference is None else features.preference.main,
-        item_weights=np.concatenate([weights[rows], more]),
-    )
-    return replace(encoder, history=history)
 
 
 def _writable(seen: csr_array) -> csr_array:

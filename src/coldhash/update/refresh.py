@@ -12,10 +12,11 @@ from coldhash.data.ids import Ids
 from coldhash.errors import SettingError
 from coldhash.mfdcf.model import MFDCF
 from coldhash.recommender.callbacks import Callback
-from coldhash.recommender.items import IndexedItems
+from coldhash.recommender.items import CodeItems
 from coldhash.recommender.recommender import Recommender
 from coldhash.update.change import Change, Source
 from coldhash.update.items import NEEDS_MAP, new_codes
+from coldhash.update.parts import codes_of
 
 FEW = 3  # rounds: the codes are nearly right already
 
@@ -42,13 +43,10 @@ def refresh(
     >>> len(change.users_added), len(model.user_ids)
     (60, 300)
     """
-    if model.name != "mfdcf" or not isinstance(model.items, IndexedItems):
-        raise SettingError(
-            f"{model.name} cannot start from what it is", hint="fit it again on all ratings"
-        )
+    items = codes_of(model)
     data = data.of_items(_kept_order(model.item_ids, data.ratings.items))
     data = data.of_users(_kept_order(model.user_ids, data.ratings.users))
-    start, old_rows = _present_codes(model, model.items, data, seed)
+    start, old_rows = _present_codes(model, items, data, seed)
     settings = MFDCF(**{**model.settings, "n_rounds": n_rounds})
     fitted = settings.fit(data, seed=seed, callback=callback, item_codes=start)
     fitted = replace(fitted, settings=model.settings)
@@ -63,7 +61,7 @@ def _kept_order(before: Ids, now: Ids) -> np.ndarray:
 
 
 def _present_codes(
-    model: Recommender, items: IndexedItems, data: Dataset, seed: int
+    model: Recommender, items: CodeItems, data: Dataset, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Give the codes to start from, and each item's row in the model."""
     n_items = len(data.ratings.items)
@@ -95,8 +93,6 @@ def _first_codes(model: Recommender, data: Dataset, new: np.ndarray, seed: int) 
 
 def _change(model: Recommender, fitted: Recommender, data: Dataset, old_rows: np.ndarray) -> Change:
     both = np.flatnonzero(old_rows >= 0)
-    assert isinstance(fitted.items, IndexedItems)
-    assert isinstance(model.items, IndexedItems)
     flipped = np.sum(fitted.items.rows(both) != model.items.rows(old_rows[both]), axis=1)
     sources: dict[bool, Source] = {True: "ratings", False: "content"}
     users = fitted.user_ids.find(model.user_ids.values)

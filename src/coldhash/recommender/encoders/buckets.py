@@ -7,14 +7,15 @@ largest of its block. What is unknown has no token.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from coldhash.arrays.checks import Forms, take
 from coldhash.features.groups import FeatureEncoder, Features, State
-from coldhash.recommender.encoders.encoded import Encoded, shares_of
-from coldhash.recommender.encoders.stack import stacked
+from coldhash.recommender.encoders.base import Encoded, Encoder, group_shares
+from coldhash.recommender.encoders.linear import stack_features
 from coldhash.recommender.items import Items
 
 NO_TOKEN = np.uint64(np.iinfo(np.uint64).max)
@@ -42,7 +43,7 @@ class Tokens:
 
     def __call__(self, features: Features) -> csr_array:
         """Mark the tokens of people: a sparse matrix of ones."""
-        matrix = stacked(features, self.groups)
+        matrix = stack_features(features, self.groups)
         marked = np.zeros(matrix.shape, dtype=bool)
         for start, mean in self.blocks:
             block = matrix[:, start : start + len(mean)]
@@ -54,7 +55,7 @@ class Tokens:
 
 
 @dataclass(frozen=True, eq=False)
-class BucketEncoder:
+class BucketEncoder(Encoder):
     """The buckets a person falls into, one a table, and last what is left to popularity.
 
     In each table a bucket of n members has the weight 1 / (n + smoothing), so that it adds up
@@ -81,10 +82,8 @@ class BucketEncoder:
         rows, _ = np.nonzero(found)
         vectors[rows, at[found]] = weights[found]
         vectors[:, -1] = (self.smoothing * weights).sum(axis=1) * told
-        has = np.column_stack([features.has[name] for name in self.tokens.groups])
-        shares = shares_of(has.astype(np.float32))
-        by_group = {name: shares[:, g] for g, name in enumerate(self.tokens.groups)}
-        return Encoded(vectors, by_group, np.asarray(~found.any(axis=1)))
+        shares = group_shares(features, self.tokens.groups)
+        return Encoded(vectors, shares, np.asarray(~found.any(axis=1)))
 
     def state(self) -> State:
         """Give what only the encoder knows."""
@@ -93,7 +92,7 @@ class BucketEncoder:
         return json, {name: getattr(self, name) for name in names}
 
     @classmethod
-    def restore(cls, state: State, items: Items, features: FeatureEncoder) -> BucketEncoder:
+    def restore(cls, state: State, items: Items, features: FeatureEncoder) -> Self:
         """Rebuild the encoder."""
         json, arrays = state
         tokens = Tokens.of(features, tuple(json["groups"]))

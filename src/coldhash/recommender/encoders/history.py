@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,9 @@ from coldhash.arrays.checks import Forms, take
 from coldhash.arrays.products import times
 from coldhash.data.targets import RatingTarget
 from coldhash.features.groups import FeatureEncoder, State
-from coldhash.recommender.items import CodeItems, IndexedItems
+from coldhash.recommender.items import Items
 
+USUAL = 1.0  # weight of a rating of a new item: that of an average item
 ARRAYS = ("item_weights", "average", "shared", "left", "right")
 
 
@@ -33,7 +34,7 @@ class HistoryPart:
     and S₂ are made diagonal together once, so any n costs two small products.
     """
 
-    codes: CodeItems | IndexedItems
+    codes: Items
     content: np.ndarray | None  # items x a few
     item_weights: np.ndarray  # v
     expected: dict[str, np.ndarray]  # maps from features to E[ξ|x], by group
@@ -64,14 +65,26 @@ class HistoryPart:
         shrunk = times(surprise, self.left) / (1 + np.maximum(counts - 1, 0) * self.shared)
         return times(shrunk, self.right)
 
+    def follow_items(
+        self, items: Items, features: FeatureEncoder, rows: np.ndarray, n_new: int
+    ) -> HistoryPart:
+        """Return the part for other items: `rows` of those it had, then `n_new` more."""
+        new = np.full(n_new, USUAL, dtype=self.item_weights.dtype)
+        return replace(
+            self,
+            codes=items,
+            content=None if features.preference is None else features.preference.main,
+            item_weights=np.concatenate([self.item_weights[rows], new]),
+        )
+
     def state(self) -> State:
-        """Give what only this part knows: codes and content are the model's."""
+        """Return what only this part knows: codes and content are the model's."""
         arrays = {name: getattr(self, name) for name in ARRAYS}
         arrays |= {f"expected/{name}": array for name, array in self.expected.items()}
         return {"target": asdict(self.target)}, arrays
 
     @classmethod
-    def restore(cls, state: State, codes: IndexedItems, features: FeatureEncoder) -> HistoryPart:
+    def restore(cls, state: State, codes: Items, features: FeatureEncoder) -> HistoryPart:
         """Rebuild the part."""
         json, arrays = state
         content = None if features.preference is None else features.preference.main
@@ -91,7 +104,7 @@ class HistoryPart:
         return cls(codes=codes, content=content, expected=maps, target=target, **own)
 
 
-def evidence(codes: CodeItems | IndexedItems, content: np.ndarray | None, items: Any) -> np.ndarray:
+def evidence(codes: Items, content: np.ndarray | None, items: Any) -> np.ndarray:
     """Give what ratings of some items show: their codes and, if there is any, their content."""
     shown = codes.rows(items).astype(np.float32)
     return shown if content is None else np.hstack([shown, content[items]])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -12,7 +12,7 @@ from coldhash.arrays.checks import Forms, take
 from coldhash.arrays.codes import signs
 from coldhash.arrays.products import times
 from coldhash.features.groups import FeatureEncoder, Features, State
-from coldhash.recommender.encoders.encoded import Encoded, shares_of
+from coldhash.recommender.encoders.base import Encoded, Encoder, group_shares, scale_rows
 from coldhash.recommender.items import Items
 
 BLOCK = 256  # people compared at a time
@@ -20,7 +20,7 @@ NOTHING = 1e-6  # a profile shorter than this is the average one, and has no dir
 
 
 @dataclass(frozen=True, eq=False)
-class NeighbourEncoder:
+class NeighbourEncoder(Encoder):
     """Weights over the training users, or the weighted mean of their factors.
 
     A profile is the sum of what each group adds to it: its features, less their average, through a
@@ -62,9 +62,7 @@ class NeighbourEncoder:
         fallback = ~vectors.any(axis=1)
         if self.factors is not None:
             vectors = times(vectors, self.factors)
-        shares = shares_of(has.astype(np.float32))
-        weights = {name: shares[:, at] for at, name in enumerate(self.maps)}
-        return Encoded(vectors, weights, np.asarray(fallback))
+        return Encoded(vectors, group_shares(features, tuple(self.maps)), np.asarray(fallback))
 
     def _directions(self, parts: np.ndarray) -> np.ndarray:
         """Add the groups up and scale to length 1; who is average in all of them stays 0."""
@@ -90,7 +88,7 @@ class NeighbourEncoder:
         return json, arrays
 
     @classmethod
-    def restore(cls, state: State, items: Items, features: FeatureEncoder) -> NeighbourEncoder:
+    def restore(cls, state: State, items: Items, features: FeatureEncoder) -> Self:
         """Rebuild the encoder."""
         json, arrays = state
         groups, widths = json["groups"], features.widths
@@ -138,5 +136,5 @@ def nearest(people: np.ndarray, known: np.ndarray, n_neighbours: int) -> np.ndar
         above, level = alike > least, alike == least
         n_level = known.shape[1] - place - above.sum(axis=1, keepdims=True)
         kept = above | (level & (np.cumsum(level, axis=1) <= n_level))
-        weights[start : start + BLOCK] = shares_of(np.where(kept, np.maximum(alike, 0), 0))
+        weights[start : start + BLOCK] = scale_rows(np.where(kept, np.maximum(alike, 0), 0))
     return weights

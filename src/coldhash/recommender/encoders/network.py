@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -12,8 +12,13 @@ from scipy.sparse import csr_array
 from coldhash.arrays.checks import Forms, take
 from coldhash.arrays.products import times
 from coldhash.features.groups import FeatureEncoder, Features, State
-from coldhash.recommender.encoders.encoded import Encoded, shares_of
-from coldhash.recommender.encoders.stack import stacked
+from coldhash.recommender.encoders.base import (
+    Encoded,
+    Encoder,
+    group_shares,
+    has_nothing,
+)
+from coldhash.recommender.encoders.linear import stack_features
 from coldhash.recommender.items import Items
 
 Layer = tuple[np.ndarray, np.ndarray]  # weights (inputs x outputs) and biases
@@ -58,12 +63,12 @@ class UnitScale:
     @classmethod
     def of(cls, features: Features, groups: tuple[str, ...]) -> UnitScale:
         """Learn the ranges of columns; what is between 0 and 1 anyway stays as it is."""
-        matrix = stacked(features, groups)
+        matrix = stack_features(features, groups)
         return cls(groups, np.minimum(matrix.min(axis=0), 0), np.maximum(matrix.max(axis=0), 1))
 
     def __call__(self, features: Features) -> np.ndarray:
         """Scale people's features; what is outside of the range seen is cut off."""
-        matrix = stacked(features, self.groups)
+        matrix = stack_features(features, self.groups)
         scaled = np.clip((matrix - self.low) / (self.high - self.low), 0, 1).astype(np.float32)
         widths = [features.matrices[name].shape[1] for name in self.groups]
         has = np.column_stack([features.has[name] for name in self.groups])
@@ -71,7 +76,7 @@ class UnitScale:
 
 
 @dataclass(frozen=True, eq=False)
-class NetworkEncoder:
+class NetworkEncoder(Encoder):
     """Layers of sigmoid units over scaled features, then an output layer."""
 
     scale: UnitScale
@@ -82,11 +87,8 @@ class NetworkEncoder:
         """Encode people; a history tells this encoder nothing."""
         del history
         groups = self.scale.groups
-        has = np.column_stack([features.has[name] for name in groups])
-        shares = shares_of(has.astype(np.float32))
-        weights = {name: shares[:, at] for at, name in enumerate(groups)}
-        vectors = forward(self.scale(features), self.layers, self.output)[-1]
-        return Encoded(vectors.astype(np.float32), weights, np.asarray(~has.any(axis=1)))
+        vectors = forward(self.scale(features), self.layers, self.output)[-1].astype(np.float32)
+        return Encoded(vectors, group_shares(features, groups), has_nothing(features, groups))
 
     def state(self) -> State:
         """Give everything needed to rebuild the encoder."""
@@ -97,7 +99,7 @@ class NetworkEncoder:
         return json, arrays
 
     @classmethod
-    def restore(cls, state: State, items: Items, features: FeatureEncoder) -> NetworkEncoder:
+    def restore(cls, state: State, items: Items, features: FeatureEncoder) -> Self:
         """Rebuild the encoder."""
         json, arrays = state
         width = sum(features.widths[name] for name in json["groups"])

@@ -1,8 +1,9 @@
-"""Features side by side, sent through one map; and no encoder at all."""
+"""Encoders without a memory: one map of all features, the cell of a table, nothing at all."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -11,12 +12,12 @@ from coldhash.arrays.checks import take
 from coldhash.arrays.memory import check_memory
 from coldhash.arrays.products import times
 from coldhash.features.groups import FeatureEncoder, Features, State
-from coldhash.recommender.encoders.encoded import Encoded, shares_of
+from coldhash.recommender.encoders.base import Encoded, Encoder, group_shares, has_nothing
 from coldhash.recommender.items import Items
 
 
 @dataclass(frozen=True, eq=False)
-class StackEncoder:
+class StackEncoder(Encoder):
     """The features of some groups side by side, sent through one map (None: as they are)."""
 
     groups: tuple[str, ...]
@@ -25,13 +26,11 @@ class StackEncoder:
     def encode(self, features: Features, history: csr_array | None) -> Encoded:
         """Encode people; a history tells this encoder nothing."""
         del history
-        has = np.column_stack([features.has[name] for name in self.groups])
-        vectors = stacked(features, self.groups)
+        vectors = stack_features(features, self.groups)
         if self.matrix is not None:
             vectors = times(vectors, self.matrix)
-        shares = shares_of(has.astype(np.float32))
-        weights = {name: shares[:, at] for at, name in enumerate(self.groups)}
-        return Encoded(vectors.astype(np.float32), weights, np.asarray(~has.any(axis=1)))
+        weights = group_shares(features, self.groups)
+        return Encoded(vectors.astype(np.float32), weights, has_nothing(features, self.groups))
 
     def state(self) -> State:
         """Give everything needed to rebuild the encoder."""
@@ -39,7 +38,7 @@ class StackEncoder:
         return {"groups": list(self.groups)}, arrays
 
     @classmethod
-    def restore(cls, state: State, items: Items, features: FeatureEncoder) -> StackEncoder:
+    def restore(cls, state: State, items: Items, features: FeatureEncoder) -> Self:
         """Rebuild the encoder."""
         json, arrays = state
         width = sum(features.widths[name] for name in json["groups"])
@@ -49,7 +48,7 @@ class StackEncoder:
 
 
 @dataclass(frozen=True, eq=False)
-class NoEncoder:
+class NoEncoder(Encoder):
     """Everybody is the same."""
 
     def encode(self, features: Features, history: csr_array | None) -> Encoded:
@@ -63,14 +62,47 @@ class NoEncoder:
         return {}, {}
 
     @classmethod
-    def restore(cls, state: State, items: Items, features: FeatureEncoder) -> NoEncoder:
+    def restore(cls, state: State, items: Items, features: FeatureEncoder) -> Self:
         """Rebuild the encoder."""
         del items, features
         del state
         return cls()
 
 
-def stacked(features: Features, groups: tuple[str, ...]) -> np.ndarray:
+@dataclass(frozen=True, eq=False)
+class CellEncoder(Encoder):
+    """The cell of a table over some columns of one group, beside a constant.
+
+    A missing column counts as its average, so that the person stands in several cells in part.
+    """
+
+    group: str
+    blocks: tuple[tuple[int, int], ...]  # from and to column within the group
+
+    def encode(self, features: Features, history: csr_array | None) -> Encoded:
+        """Encode people; a history tells this encoder nothing."""
+        del history
+        matrix, has = features.matrices[self.group], features.has[self.group]
+        cells = np.ones((len(has), 1), dtype=np.float32)
+        for start, end in self.blocks:
+            block = np.asarray(matrix[:, start:end])
+            cells = (cells[:, :, None] * block[:, None, :]).reshape(len(has), -1)
+        vectors = np.hstack([np.ones((len(has), 1), dtype=np.float32), cells])
+        return Encoded(vectors, {self.group: has.astype(np.float32)}, ~has)
+
+    def state(self) -> State:
+        """Give everything needed to rebuild the encoder."""
+        return {"group": self.group, "blocks": [list(block) for block in self.blocks]}, {}
+
+    @classmethod
+    def restore(cls, state: State, items: Items, features: FeatureEncoder) -> Self:
+        """Rebuild the encoder."""
+        del items, features
+        json, _ = state
+        return cls(json["group"], tuple((start, end) for start, end in json["blocks"]))
+
+
+def stack_features(features: Features, groups: tuple[str, ...]) -> np.ndarray:
     """Put the matrices of some groups side by side, dense."""
     parts = [features.matrices[name] for name in groups]
     width = sum(part.shape[1] for part in parts)

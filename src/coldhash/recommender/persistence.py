@@ -1,4 +1,4 @@
-"""From a model file back to a Recommender, by memory map."""
+"""From a Recommender to a model file, and back by memory map."""
 
 from __future__ import annotations
 
@@ -16,8 +16,41 @@ from coldhash.features.people import HISTORY
 from coldhash.recommender import model_file
 from coldhash.recommender.encoders import ENCODERS
 from coldhash.recommender.item_map import ItemMap
-from coldhash.recommender.items import stored_items
+from coldhash.recommender.items import restore_items
 from coldhash.recommender.recommender import Recommender
+
+
+def save_model(model: Recommender, path: Path) -> None:
+    """Write a model to one file, in one step."""
+    encoder, encoder_arrays = model.encoder.state()
+    features, feature_arrays = model.features.state()
+    facts = {
+        "name": model.name,
+        "settings": model.settings,
+        "scale": list(model.scale),
+        "features": features,
+        "encoder": {"form": type(model.encoder).__name__, "state": encoder},
+        "n_bits": model.items.n_bits,
+        "item_map": None,
+        # without timings: fits of one seed write the same bytes
+        "report": {name: said for name, said in model.report.items() if name != "seconds"},
+    }
+    parts = {
+        "items/": model.items.arrays(),
+        "item_ids/": model.item_ids.arrays(),
+        "user_ids/": model.user_ids.arrays(),
+        "encoder/": encoder_arrays,
+        "features/": feature_arrays,
+    }
+    if model.seen is not None:
+        parts["seen/"] = {"indptr": model.seen.indptr, "indices": model.seen.indices}
+    if model.item_map is not None:
+        facts["item_map"], parts["item_map/"] = model.item_map.state()
+    tensors = {"popularity": model.popularity, "users/vectors": model.user_vectors}
+    tensors |= {prefix + name: a for prefix, own in parts.items() for name, a in own.items()}
+    if model.item_table is not None and model.item_table.num_columns and model.item_table.num_rows:
+        tensors["item_table"] = model_file.arrow_bytes(model.item_table)
+    model_file.write(path, facts, tensors)
 
 
 def load(path: str | Path, verify: bool = True, *, copy_up_to: int = 0) -> Recommender:
@@ -80,7 +113,7 @@ def _restored(facts: dict[str, Any], tensors: dict[str, np.ndarray], verify: boo
     user_ids = Ids.stored(part("user_ids/"), "user", verify)
     n_items, n_users = len(item_ids), len(user_ids)
     popularity = take(tensors, {"popularity": ("f i u", n_items)})["popularity"]
-    items = stored_items(part("items/"), facts["n_bits"], popularity)
+    items = restore_items(part("items/"), facts["n_bits"], popularity)
     vectors = take(tensors, {"users/vectors": ("f", n_users, items.width)})["users/vectors"]
     features = FeatureEncoder.from_state(facts["features"], part("features/"), n_items)
     form = ENCODERS[facts["encoder"]["form"]]
