@@ -102,7 +102,7 @@ def test_rows_of_a_folded_group_do_not_depend_on_the_others(labels):
         np.testing.assert_array_equal(alone[0], together[row])
     assert not together[-1].any()
     facts, arrays = encoder.state()
-    restored = FeatureEncoder.from_state(json.loads(json.dumps(facts)), arrays)
+    restored = FeatureEncoder.from_state(json.loads(json.dumps(facts)), arrays, 4)
     np.testing.assert_array_equal(restored.apply(people).matrices["taste"].toarray(), together[:-1])
 
 
