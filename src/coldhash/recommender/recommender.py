@@ -152,7 +152,9 @@ class Recommender:
             raise SettingError("say for whom", hint="users (strangers) or user_ids, one of them")
         columns, features, ratings, ignored = self._features(people, ratings)
         encoded = self.encoder.encode(features, ratings)
-        return replace(encoded, ignored=ignored, history=ratings, names=_names(columns))
+        return Encoded(
+            encoded.vectors, encoded.weights, encoded.fallback, ignored, ratings, _names(columns)
+        )
 
     def _features(
         self, people: People, ratings: csr_array | None = None
@@ -307,14 +309,10 @@ class Recommender:
             raise SettingError(f"k={k}", hint="at least 1")
         encoded = self.encode(users, user_ids=user_ids)
         n_users = len(encoded.vectors)
-        with blame("exclude"):
-            seen = encoded.history if exclude_seen else None
-            excluded = self._item_lists(exclude, n_users, seen)
-        with blame("candidates"):
-            allowed = self._item_lists(candidates, n_users, None)
-        with blame("score"):
-            by_code = self._by_code(score)
-        n_threads = self._threads(threads, n_users)
+        seen = encoded.history if exclude_seen else None
+        excluded = self._item_lists("exclude", exclude, n_users, seen)
+        allowed = self._item_lists("candidates", candidates, n_users, None)
+        by_code, n_threads = self._by_code(score), self._threads(threads, n_users)
         rows, scores = self.items.best(encoded.vectors, k, excluded, allowed, n_threads, by_code)
         if encoded.fallback.any():
             popular = self.items.popular(n_users, k, excluded, allowed)
@@ -454,7 +452,7 @@ class Recommender:
         return RealItems(self.user_vectors, level)
 
     def _item_lists(
-        self, lists: ItemLists | None, n_users: int, seen: csr_array | None
+        self, argument: str, lists: ItemLists | None, n_users: int, seen: csr_array | None
     ) -> Lists | None:
         """Turn lists of item ids, for everybody or one a user, and what was seen, into filters."""
         if lists is None and seen is None:
@@ -465,7 +463,8 @@ class Recommender:
             per_user = bool(given) and not isinstance(given[0], str | int | np.integer)
             if per_user and len(given) != n_users:
                 raise DataError(f"{len(given)} lists of items for {n_users} users")
-            found = [self.item_ids.rows(each) for each in (given if per_user else [given])]
+            with blame(argument):
+                found = [self.item_ids.rows(each) for each in (given if per_user else [given])]
             rows = found if per_user else found * n_users
         if seen is not None:
             own = [seen.indices[start:end] for start, end in pairwise(seen.indptr)]
@@ -476,9 +475,11 @@ class Recommender:
         if score not in get_args(Score):
             raise SettingError(f"score={score!r}", hint=f"one of {', '.join(get_args(Score))}")
         if score == "hamming" and not self.has_codes:
-            raise SettingError(
-                f"{self.name} has real-valued items, so no Hamming distance", hint="score='real'"
-            )
+            with blame("score"):
+                raise SettingError(
+                    f"{self.name} has real-valued items, so no Hamming distance",
+                    hint="score='real'",
+                )
         return score == "hamming"
 
     def _threads(self, threads: int | None, n_users: int) -> int:
