@@ -25,7 +25,13 @@ from coldhash.lab.printed import (
 from coldhash.mfdcf import equations
 from coldhash.mfdcf.items import descend
 from coldhash.mfdcf.model import MFDCF
-from coldhash.mfdcf.problem import Problem, UserBlock, draw_strangers, make_groups, stranger_groups
+from coldhash.mfdcf.problem import (
+    Problem,
+    UserBlock,
+    draw_strangers,
+    groups_of_strangers,
+    make_groups,
+)
 from coldhash.partitions import MemoryPartitions, PerPartition
 
 TINY = 1e-5  # of the objective: what float32 may blur
@@ -61,7 +67,7 @@ def make_problem(rng, n_bits, n_groups, stranger_weight=0.0):
     groups = make_groups(grams, [counts], ridge=0.5)
     norms = np.asarray((S.toarray().astype(float) ** 2).sum(axis=0))
     weights = rng.uniform(0.5, 1.5, size=(n_items, 1)).astype(np.float32)
-    unseen = stranger_groups(groups)
+    unseen = groups_of_strangers(groups)
     problem = Problem(
         n_users=n_users,
         blocks=blocks,
@@ -69,7 +75,7 @@ def make_problem(rng, n_bits, n_groups, stranger_weight=0.0):
         known=float(weights[:, 0] @ norms),
         item_weights=weights,
         groups=groups,
-        stranger_groups=unseen,
+        groups_of_strangers=unseen,
         fit_weight=2.0,
         code_weight=3.0,
         rank_weight=1.5,
@@ -80,7 +86,7 @@ def make_problem(rng, n_bits, n_groups, stranger_weight=0.0):
     return problem, users, block
 
 
-def random_state(problem, users, block, n_bits, rng) -> equations.State:
+def random_state(problem, users, block, n_bits, rng) -> equations.FitState:
     D = signs(rng.normal(size=(40, n_bits)), np.float32)
     codes = np.packbits(rng.normal(size=(60, n_bits)) >= 0, axis=1)
     state = equations.start(users, problem, D, [codes])
@@ -107,7 +113,7 @@ def loss(users, problem, state) -> float:
 
 
 def set_users(users, problem, state, rng):
-    equations.update_users(users, problem, state)
+    equations.update_vectors(users, problem, state)
 
 
 def set_maps(users, problem, state, rng):
@@ -166,7 +172,7 @@ def test_a_step_is_exact_where_it_says_so(rng):
     problem, users, block = make_problem(rng, 8, 2)
     state = random_state(problem, users, block, 8, rng)
     codes = state.B
-    equations.update_users(users, problem, state)
+    equations.update_vectors(users, problem, state)
     state.B, H = codes, state.H.parts[0]
     best = loss(users, problem, state)
     for _ in range(10):

@@ -8,7 +8,7 @@ import numpy as np
 
 from coldhash.errors import ModelFileError
 
-BLOCK = 1 << 20  # numbers checked at a time
+CHECKED_AT_ONCE = 1 << 20  # numbers checked at a time
 Forms = dict[str, tuple[str | int, ...]]  # of arrays, as `take` checks them
 
 
@@ -54,6 +54,6 @@ def check_finite(arrays: Mapping[str, np.ndarray]) -> None:
     for name, array in arrays.items():
         if array.dtype.kind == "f":
             flat = array.reshape(-1)
-            for start in range(0, len(flat), BLOCK):
-                if not np.isfinite(flat[start : start + BLOCK]).all():
+            for start in range(0, len(flat), CHECKED_AT_ONCE):
+                if not np.isfinite(flat[start : start + CHECKED_AT_ONCE]).all():
                     raise ModelFileError(f"{name!r} holds NaN or infinity")

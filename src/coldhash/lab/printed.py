@@ -24,14 +24,14 @@ from coldhash.errors import SettingError
 from coldhash.features.groups import FeatureEncoder
 from coldhash.mfdcf.checkpoint import Checkpoint
 from coldhash.mfdcf.equations import (
-    State,
+    FitState,
     item_problem,
     objective,
     set_items,
     start,
     unpack_codes,
     update_maps,
-    update_users,
+    update_vectors,
 )
 from coldhash.mfdcf.items import descend
 from coldhash.mfdcf.model import MFDCF, SETTLED
@@ -108,7 +108,7 @@ class PrintedMFDCF(MFDCF):
         clock: Clock,
         rng: np.random.Generator,
         callback: Callback | None,
-    ) -> tuple[Problem, State, list[float]]:
+    ) -> tuple[Problem, FitState, list[float]]:
         """Go round the steps as `MFDCF` does, with the printed ones between them."""
         del checkpoint, clock
         state = start(users, problem, self._first_codes(problem, rng, None))
@@ -116,7 +116,7 @@ class PrintedMFDCF(MFDCF):
         rotation = Rotation(self.rotation, self.rotation_weight, self.n_bits, rng)
         improve = ITEM_STEPS[self.item_step]
         while not self._settled(losses):
-            update_users(users, problem, state)
+            update_vectors(users, problem, state)
             if self.ridge is None and len(losses) == min(SETTLED, self._max_rounds - 1):
                 problem = choose_ridges(users, problem, state.H, state.DtD, rng)
             update_maps(users, problem, state)
@@ -126,7 +126,7 @@ class PrintedMFDCF(MFDCF):
             losses.append(objective(users, problem, state))
             if callback is not None:
                 callback(len(losses) - 1, losses[-1])
-        update_users(users, problem, state)
+        update_vectors(users, problem, state)
         update_maps(users, problem, state)
         if not self.cold_rotation:  # (28) as printed: maps to H before it is rotated
             state.W = {name: W @ rotation.R.astype(np.float32) for name, W in state.W.items()}
@@ -149,7 +149,7 @@ class Rotation:
             self.R = random_rotation(n_bits, rng).astype(np.float64)
         self._Z, self._multiplier = self.R, np.zeros((n_bits, n_bits))
 
-    def update(self, users: Partitions, problem: Problem, state: State) -> None:
+    def update(self, users: Partitions, problem: Problem, state: FitState) -> None:
         """Take a step for R, and turn everything that is in its gauge."""
         if self._kind == "identity":
             return
@@ -177,7 +177,7 @@ class Rotation:
         self._multiplier = self._multiplier + weight * (self.R - self._Z)
 
 
-def turn(users: Partitions, state: State, T: np.ndarray) -> None:
+def turn(users: Partitions, state: FitState, T: np.ndarray) -> None:
     """Multiply H and everything that follows its gauge by a rotation."""
     T32 = T.astype(np.float32)
     state.H, _ = users.update(lambda H: (H @ T32, None), state.H)
@@ -187,7 +187,9 @@ def turn(users: Partitions, state: State, T: np.ndarray) -> None:
     state.average = state.average @ T32
 
 
-def _quadratic(users: Partitions, problem: Problem, state: State) -> tuple[np.ndarray, np.ndarray]:
+def _quadratic(
+    users: Partitions, problem: Problem, state: FitState
+) -> tuple[np.ndarray, np.ndarray]:
     """Return H'H and α D'S'H + β B'H."""
     alpha, beta = problem.fit_weight, problem.code_weight
 

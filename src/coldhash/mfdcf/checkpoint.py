@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from coldhash.errors import SettingError
-from coldhash.mfdcf.equations import State, start
+from coldhash.mfdcf.equations import FitState, start
 from coldhash.mfdcf.problem import Problem
 from coldhash.partitions import Partitions
 from coldhash.recommender import model_file
@@ -38,7 +38,7 @@ class Checkpoint:
         self,
         users: Partitions,
         problem: Problem,
-        state: State,
+        state: FitState,
         objective: list[float],
         rng: np.random.Generator,
     ) -> None:
@@ -65,7 +65,7 @@ class Checkpoint:
 
     def resume(
         self, users: Partitions, problem: Problem, rng: np.random.Generator
-    ) -> tuple[Problem, State, list[float]] | None:
+    ) -> tuple[Problem, FitState, list[float]] | None:
         """Return where the last complete round ended, None if there was none."""
         if self.path is None or not self.path.exists():
             return None

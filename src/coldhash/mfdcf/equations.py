@@ -24,7 +24,7 @@ Maps = dict[str, np.ndarray]  # W by group
 
 
 @dataclass(eq=False)
-class State:
+class FitState:
     """The variables that the steps change."""
 
     D: np.ndarray  # item codes, items x bits
@@ -66,12 +66,12 @@ class ObjectiveSums(NamedTuple):
 
 def start(
     users: Partitions, problem: Problem, D: np.ndarray, codes: list[np.ndarray] | None = None
-) -> State:
+) -> FitState:
     """Return the state that follows from item codes and, if a fit goes on, from user codes."""
     mu = dict.fromkeys(problem.groups, 1 / len(problem.groups))
     nothing = PerPartition[np.ndarray]([])
     B = users.scatter([None] * len(users) if codes is None else codes)
-    state = State(D, np.zeros(0), SD=nothing, H=nothing, B=B, mu=mu)
+    state = FitState(D, np.zeros(0), SD=nothing, H=nothing, B=B, mu=mu)
     set_items(users, problem, state, D)
     return state
 
@@ -79,7 +79,7 @@ def start(
 # (19)  H = argmin α‖(S - H D') V½‖² + β‖B - H‖² + Σ_g 1/μ_g ‖H - X_g W_g‖²
 #         = (α S V D + β B + Σ_g 1/μ_g X_g W_g) (α D'V D + β I + Σ_g 1/μ_g I)⁻¹
 # (21)  B = sgn(H)
-def update_users(users: Partitions, problem: Problem, state: State) -> None:
+def update_vectors(users: Partitions, problem: Problem, state: FitState) -> None:
     """Solve for all user vectors and codes; one eigendecomposition serves any set of groups."""
     alpha, beta = np.float32(problem.fit_weight), np.float32(problem.code_weight)
     values, vectors = np.linalg.eigh(state.DtD)
@@ -110,7 +110,7 @@ def update_users(users: Partitions, problem: Problem, state: State) -> None:
 # (14)  W_g = argmin 1/μ_g (‖H - X_g W_g‖² + ε_g‖W_g‖²) + γ‖W_g V_g‖²
 # (23)  V_g = the right singular vectors of W_g beyond the retained rank
 # (12)  μ_g = √misfit_g / Σ_g' √misfit_g'
-def update_maps(users: Partitions, problem: Problem, state: State) -> None:
+def update_maps(users: Partitions, problem: Problem, state: FitState) -> None:
     """Fit the map of every group to H, and weigh groups by how well they fit."""
     state.W = fit_maps(problem, state)
     state.V = {name: beyond_rank(W, problem.retained_rank) for name, W in state.W.items()}
@@ -118,7 +118,7 @@ def update_maps(users: Partitions, problem: Problem, state: State) -> None:
     state.mu = group_weights(state.misfits)
 
 
-def fit_maps(problem: Problem, state: State) -> Maps:
+def fit_maps(problem: Problem, state: FitState) -> Maps:
     """Solve (14) for every group: least squares, stiffer along the directions V."""
     return {
         name: group.map(state.XtH[name], problem.rank_weight * state.mu[name], state.V.get(name))
@@ -135,7 +135,7 @@ def beyond_rank(W: np.ndarray, retained_rank: int) -> np.ndarray | None:
     return vectors[:, :n_beyond]
 
 
-def compute_misfits(users: Partitions, problem: Problem, state: State) -> dict[str, float]:
+def compute_misfits(users: Partitions, problem: Problem, state: FitState) -> dict[str, float]:
     """Compute ‖H - X W‖² + ε‖W‖² of every group, over the users who have it."""
     W = state.W
 
@@ -160,7 +160,7 @@ def group_weights(misfits: dict[str, float]) -> dict[str, float]:
 #       With a stranger weight ω, every user counts three times: as h with 1 - ω, and, with ω in
 #       all, as the vector p and as the code c = sgn(p) that the user would have as a stranger.
 def item_problem(
-    users: Partitions, problem: Problem, state: State
+    users: Partitions, problem: Problem, state: FitState
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return L (items x bits) and G (bits x bits) of the item step, solved by `items.descend`."""
     weight = problem.stranger_weight
@@ -193,14 +193,14 @@ def item_problem(
     return L, own * HtH + real * PtP + (code * length**2) * CtC
 
 
-def set_items(users: Partitions, problem: Problem, state: State, D: np.ndarray) -> None:
+def set_items(users: Partitions, problem: Problem, state: FitState, D: np.ndarray) -> None:
     """Take new item codes, and what follows from them: D'V D, and S V D of every user."""
     VD = D * problem.item_weights
     state.D, state.DtD = D, (D.T @ VD).astype(np.float64)
     state.SD, _ = users.update(lambda block: (times(block.S, VD), None), problem.blocks)
 
 
-def objective(users: Partitions, problem: Problem, state: State) -> float:
+def objective(users: Partitions, problem: Problem, state: FitState) -> float:
     """Compute (9); the misfits are those of the last `update_maps`."""
 
     def terms(H: np.ndarray, SD: np.ndarray, B: np.ndarray | None) -> ObjectiveSums:

@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 from coldhash.arrays.products import times
 from coldhash.data.dataset import UserRecords
 from coldhash.data.targets import RatingTarget
-from coldhash.mfdcf.equations import Maps, State, features_times, row_sum, stranger_vectors
+from coldhash.mfdcf.equations import FitState, Maps, features_times, row_sum, stranger_vectors
 from coldhash.mfdcf.problem import Drawn, ItemSums, Problem, UserBlock
 from coldhash.partitions import Partitions
 from coldhash.recommender.encoders.history import HistoryPart, evidence
@@ -41,7 +41,7 @@ class Moments(NamedTuple):
 def fit_history(
     users: Partitions,
     problem: Problem,
-    state: State,
+    state: FitState,
     target: RatingTarget,
     sums: ItemSums,
     items: CodeItems,

@@ -10,7 +10,9 @@ from numba import prange
 
 from coldhash.arrays.compiled import compiled
 
-BLOCK = 4  # bits set jointly: 16 patterns cost little more than 4 single flips, and find more
+BITS_AT_ONCE = (
+    4  # bits set jointly: 16 patterns cost little more than 4 single flips, and find more
+)
 
 
 def descend(
@@ -22,7 +24,7 @@ def descend(
     the rest. A block changes only if that is a gain, so the sum never rises.
     """
     n_bits = D.shape[1]
-    width = max(size for size in range(1, BLOCK + 1) if n_bits % size == 0)
+    width = max(size for size in range(1, BITS_AT_ONCE + 1) if n_bits % size == 0)
     blocks = rng.permutation(n_bits).reshape(-1, width)
     patterns = ((np.arange(2**width)[:, None] >> np.arange(width)) & 1) * 2.0 - 1.0
     energies = np.array([np.sum((patterns @ G[np.ix_(b, b)]) * patterns, axis=1) for b in blocks])

@@ -36,14 +36,14 @@ from coldhash.features.fitting import learn_features
 from coldhash.features.groups import FeatureEncoder
 from coldhash.mfdcf.checkpoint import Checkpoint
 from coldhash.mfdcf.equations import (
-    State,
+    FitState,
     item_problem,
     objective,
     set_items,
     start,
     stranger_vectors,
     update_maps,
-    update_users,
+    update_vectors,
 )
 from coldhash.mfdcf.history import fit_history
 from coldhash.mfdcf.items import descend
@@ -56,11 +56,11 @@ from coldhash.mfdcf.problem import (
     UserBlock,
     choose_ridges,
     draw_strangers,
+    groups_of_strangers,
     item_weights,
     make_blocks,
-    stranger_groups,
 )
-from coldhash.mfdcf.report import ENOUGH, Clock, code_report, warn_of_collapse
+from coldhash.mfdcf.report import REPORTED, Clock, code_report, warn_of_collapse
 from coldhash.partitions import Partitions, TrainingData
 from coldhash.recommender.callbacks import Callback
 from coldhash.recommender.encoders.consensus import ConsensusEncoder
@@ -227,7 +227,7 @@ class MFDCF:
             settings=asdict(self),
             features=encoder,
             encoder=ConsensusEncoder(
-                {name: state.W[name] for name in problem.stranger_groups},
+                {name: state.W[name] for name in problem.groups_of_strangers},
                 weights,
                 state.average,
                 history,
@@ -258,7 +258,7 @@ class MFDCF:
         clock: Clock,
         rng: np.random.Generator,
         callback: Callback | None,
-    ) -> tuple[Problem, State, list[float]]:
+    ) -> tuple[Problem, FitState, list[float]]:
         """Go round the steps: each lowers (9) over one block of variables.
 
         Two things do not: strangers pull the item step elsewhere, and choosing the ridge changes
@@ -271,7 +271,7 @@ class MFDCF:
             D = self._first_codes(problem, rng, checkpoint.item_codes)
             state, losses = start(users, problem, D), []
         while not self._settled(losses):
-            update_users(users, problem, state)  # (19), (21)
+            update_vectors(users, problem, state)  # (19), (21)
             clock.mark("users")
             if self.ridge is None and len(losses) == min(SETTLED, self._max_rounds - 1):
                 problem = choose_ridges(users, problem, state.H, state.DtD, rng)
@@ -285,7 +285,7 @@ class MFDCF:
             checkpoint.save(users, problem, state, losses, rng)
             if callback is not None:
                 callback(len(losses) - 1, losses[-1])
-        update_users(users, problem, state)
+        update_vectors(users, problem, state)
         update_maps(users, problem, state)
         return problem, state, losses
 
@@ -318,7 +318,7 @@ class MFDCF:
         """Prepare every partition; return also the sums over items that come out of it."""
         ridge = self.ridge or FIRST_RIDGE
         blocks, sums, groups = make_blocks(users, encoder, target, self.n_bits, ridge)
-        names = stranger_groups(groups)
+        names = groups_of_strangers(groups)
         short = self.n_bits <= 16  # too few bits to serve vectors and codes alike
         weights = item_weights(sums.popularity, self.popularity_power)
         problem = Problem(
@@ -328,7 +328,7 @@ class MFDCF:
             known=float(weights[:, 0] @ sums.norms),
             item_weights=weights,
             groups=groups,
-            stranger_groups=names,
+            groups_of_strangers=names,
             fit_weight=self.fit_weight,
             code_weight=self.code_weight,
             rank_weight=self.rank_weight,
@@ -346,14 +346,14 @@ class MFDCF:
         )
 
 
-def _code_reports(users: Partitions, problem: Problem, state: State) -> dict[str, Any]:
+def _code_reports(users: Partitions, problem: Problem, state: FitState) -> dict[str, Any]:
     """Describe codes by those of the first users, known and as strangers."""
     W, mu, average = state.W, state.mu, state.average
 
     def first_vectors(
         block: UserBlock, drawn: Drawn, H: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        n_wanted = max(ENOUGH - block.first, 0)
+        n_wanted = max(REPORTED - block.first, 0)
         if not n_wanted:
             return H[:0], H[:0]
         return H[:n_wanted], stranger_vectors(block, drawn, W, mu, average)[:n_wanted]

@@ -15,13 +15,13 @@ from coldhash.arrays.products import times
 from coldhash.data.dataset import UserRecords
 from coldhash.data.targets import RatingTarget
 from coldhash.features.preference import choose_rows
-from coldhash.mfdcf.equations import State, item_problem
+from coldhash.mfdcf.equations import FitState, item_problem
 from coldhash.mfdcf.history import diagonalise, moment
-from coldhash.mfdcf.problem import ENOUGH, Problem, best_ridge
+from coldhash.mfdcf.problem import RIDGE_SAMPLE, Problem, best_ridge
 from coldhash.partitions import Partitions
 from coldhash.recommender.item_map import ItemMap, prepared
 
-WIDEST = 512  # columns of content that may count: the commonest
+MAX_COLUMNS = 512  # columns of content that may count: the commonest
 COMMON = 28  # columns, the commonest, whose products count too
 TOGETHER = 5  # items in which a pair must occur
 
@@ -29,7 +29,7 @@ TOGETHER = 5  # items in which a pair must occur
 def fit_item_map(
     users: Partitions,
     problem: Problem,
-    state: State,
+    state: FitState,
     content: csr_array,
     target: RatingTarget,
     rng: np.random.Generator,
@@ -48,7 +48,7 @@ def fit_item_map(
     to_pulls = _least_squares(L, pulls)
     # in L C distances are distances between the scores that all users would give
     C = to_pulls @ _inverse_root(G.astype(np.float64))
-    columns = _commonest(content, WIDEST)
+    columns = _commonest(content, MAX_COLUMNS)
     pairs = _pairs(content[:, columns])
     Y = prepared(content, columns, pairs)
     weights, expected = _left_out(Y, np.hstack([L, M]), _main_part(L @ C), rng)
@@ -117,7 +117,7 @@ def _left_out(
     eigenvalues, vectors = np.linalg.eigh((Y.T @ Y).astype(np.float64))
     U = vectors.astype(np.float32)
     turned = Y @ U
-    some = choose_rows(len(Y), ENOUGH, rng)
+    some = choose_rows(len(Y), RIDGE_SAMPLE, rng)
     ridge = best_ridge(turned[some], main[some])
     shrink = (1 / (np.maximum(eigenvalues, 0.0) + ridge)).astype(np.float32)
     inner = shrink[:, None] * (turned.T @ Z)
@@ -135,7 +135,7 @@ def _stretch(actual: np.ndarray, expected: np.ndarray) -> float:
 
 def _evidence(
     users: Partitions,
-    state: State,
+    state: FitState,
     target: RatingTarget,
     counts: np.ndarray,
     L: np.ndarray,

@@ -18,7 +18,7 @@ from coldhash.partitions import Partitions, PerPartition, add_up
 FIRST_RIDGE = 30.0  # until it is chosen
 RIDGES = (1.0, 3.0, 10.0, 30.0, 50.0, 100.0, 200.0, 300.0, 1000.0, 3000.0)
 AS_GOOD = 1 + 5e-4  # an error up to this times the lowest is as good as it
-ENOUGH = 20_000  # users that a ridge is chosen on
+RIDGE_SAMPLE = 20_000  # users that a ridge is chosen on
 STRANGER_HAS = 0.7  # the share of a stranger's groups that are known, if there are several
 
 
@@ -65,7 +65,7 @@ class Problem:
     known: float  # ‖S V½‖², which no step changes
     item_weights: np.ndarray  # V: items x 1, mean 1
     groups: dict[str, Group]
-    stranger_groups: tuple[str, ...]  # the groups that somebody without ratings may have
+    groups_of_strangers: tuple[str, ...]  # the groups that somebody without ratings may have
     fit_weight: float  # α
     code_weight: float  # β
     rank_weight: float  # γ
@@ -165,7 +165,7 @@ def draw_strangers(
     return drawn  # type: ignore[no-any-return]
 
 
-def stranger_groups(groups: dict[str, Group]) -> tuple[str, ...]:
+def groups_of_strangers(groups: dict[str, Group]) -> tuple[str, ...]:
     """Return the groups that somebody without ratings may have."""
     return tuple(name for name in groups if name != PREFERENCE) or tuple(groups)
 
@@ -187,7 +187,7 @@ def choose_ridges(
     root = _root(DtD)
     ridges = {}
     for name, group in problem.groups.items():
-        rows = choose_rows(sum(group.counts), ENOUGH, rng)
+        rows = choose_rows(sum(group.counts), RIDGE_SAMPLE, rng)
         chosen = users.scatter(split_rows(rows, group.counts))
         U = group.U.astype(np.float32)
 

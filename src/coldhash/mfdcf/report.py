@@ -12,7 +12,7 @@ from coldhash.arrays.codes import pack, signs
 from coldhash.errors import CodeCollapse
 
 COLLAPSED = 0.05  # distinct codes per distinct profile
-ENOUGH = 50_000  # entities that a report looks at
+REPORTED = 50_000  # entities that a report looks at
 
 
 class Clock:
@@ -31,7 +31,7 @@ class Clock:
 
 def code_report(vectors: np.ndarray) -> dict[str, Any]:
     """Describe the codes of vectors: how many differ, how balanced and how alike the bits are."""
-    codes = signs(vectors[:ENOUGH])
+    codes = signs(vectors[:REPORTED])
     balance = np.abs(codes.mean(axis=0, dtype=np.float64))
     centred = codes - codes.mean(axis=0, dtype=np.float32)
     spread = np.sqrt(np.maximum((centred**2).sum(axis=0), 1e-12))
@@ -53,8 +53,8 @@ def n_distinct(rows: np.ndarray) -> int:
 
 def warn_of_collapse(stranger_vectors: np.ndarray) -> str | None:
     """Say so if people who differ get the same code: by Hamming they get the same list."""
-    profiles = n_distinct(stranger_vectors[:ENOUGH])
-    distinct = n_distinct(pack(signs(stranger_vectors[:ENOUGH])))
+    profiles = n_distinct(stranger_vectors[:REPORTED])
+    distinct = n_distinct(pack(signs(stranger_vectors[:REPORTED])))
     if profiles < 20 or distinct >= COLLAPSED * profiles:
         return None
     message = (

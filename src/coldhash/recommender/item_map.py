@@ -25,7 +25,7 @@ from coldhash.arrays.products import times
 from coldhash.data.targets import RatingTarget
 from coldhash.features.groups import State
 
-ARRAYS = ("columns", "pairs", "average", "weights", "shared", "left", "right", "to_pulls", "gram")
+_ARRAYS = ("columns", "pairs", "average", "weights", "shared", "left", "right", "to_pulls", "gram")
 NUMBERS = ("stretch", "plenty")
 
 
@@ -76,7 +76,7 @@ class ItemMap:
     def state(self) -> State:
         """Give everything as JSON and arrays, for a model file."""
         json: dict[str, Any] = {name: getattr(self, name) for name in NUMBERS}
-        return json | {"target": asdict(self.target)}, {n: getattr(self, n) for n in ARRAYS}
+        return json | {"target": asdict(self.target)}, {n: getattr(self, n) for n in _ARRAYS}
 
     @classmethod
     def restore(cls, state: State, n_bits: int, width: int) -> ItemMap:

@@ -52,7 +52,7 @@ TYPES = {
     "U8": np.uint8,
     "BOOL": np.bool_,
 }
-NAMES = {np.dtype(form): name for name, form in TYPES.items()}
+TYPE_NAMES = {np.dtype(form): name for name, form in TYPES.items()}
 # what a header that is not as written may lead to
 ODD = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
 
@@ -106,7 +106,7 @@ def _header(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes
     end = 0
     for name in _placed(arrays):
         start, end = end, end + arrays[name].nbytes
-        entries[name] = _entry(NAMES[arrays[name].dtype], arrays[name].shape, start, end)
+        entries[name] = _entry(TYPE_NAMES[arrays[name].dtype], arrays[name].shape, start, end)
     entries[CHECKSUM] = _entry("U8", (N_CHECKSUM,), end, end + N_CHECKSUM)
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-(N_LENGTH + len(text)) % LINE)  # the tensors start aligned

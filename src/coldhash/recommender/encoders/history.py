@@ -15,7 +15,7 @@ from coldhash.features.groups import FeatureEncoder, State
 from coldhash.recommender.items import Items
 
 USUAL = 1.0  # weight of a rating of a new item: that of an average item
-ARRAYS = ("item_weights", "average", "shared", "left", "right")
+_ARRAYS = ("item_weights", "average", "shared", "left", "right")
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +79,7 @@ class HistoryPart:
 
     def state(self) -> State:
         """Return what only this part knows: codes and content are the model's."""
-        arrays = {name: getattr(self, name) for name in ARRAYS}
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
         arrays |= {f"expected/{name}": array for name, array in self.expected.items()}
         return {"target": asdict(self.target)}, arrays
 

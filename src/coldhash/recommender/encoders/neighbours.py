@@ -15,7 +15,7 @@ from coldhash.features.groups import FeatureEncoder, Features, State
 from coldhash.recommender.encoders.base import Encoded, Encoder, group_shares, scale_rows
 from coldhash.recommender.items import Items
 
-BLOCK = 256  # people compared at a time
+PEOPLE_COMPARED = 256  # people compared at a time
 NOTHING = 1e-6  # a profile shorter than this is the average one, and has no direction
 
 
@@ -130,11 +130,13 @@ def nearest(people: np.ndarray, known: np.ndarray, n_neighbours: int) -> np.ndar
     """Weigh the columns of `known` for each row of `people` by their product, the best alone."""
     place = known.shape[1] - min(n_neighbours, known.shape[1])
     weights = np.empty((len(people), known.shape[1]), dtype=np.float32)
-    for start in range(0, len(people), BLOCK):
-        alike = times(people[start : start + BLOCK], known)
+    for start in range(0, len(people), PEOPLE_COMPARED):
+        alike = times(people[start : start + PEOPLE_COMPARED], known)
         least = np.partition(alike, place, axis=1)[:, place : place + 1]
         above, level = alike > least, alike == least
         n_level = known.shape[1] - place - above.sum(axis=1, keepdims=True)
         kept = above | (level & (np.cumsum(level, axis=1) <= n_level))
-        weights[start : start + BLOCK] = scale_rows(np.where(kept, np.maximum(alike, 0), 0))
+        weights[start : start + PEOPLE_COMPARED] = scale_rows(
+            np.where(kept, np.maximum(alike, 0), 0)
+        )
     return weights
