@@ -10,9 +10,7 @@ from numba import prange
 
 from coldhash.arrays.compiled import compiled
 
-BITS_AT_ONCE = (
-    4  # bits set jointly: 16 patterns cost little more than 4 single flips, and find more
-)
+BITS_AT_ONCE = 4  # 16 patterns cost little more than 4 single flips, and find more
 
 
 def descend(
