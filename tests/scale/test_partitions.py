@@ -20,10 +20,8 @@ from coldhash.errors import SettingError, WorkerError
 from coldhash.features.fitting import learn_features
 from coldhash.lab.printed import PrintedMFDCF
 from coldhash.partitions import MemoryPartitions, add_up
+from coldhash.scale import Disk, Memory, open_partitions, prepare
 from coldhash.scale.dask import DaskPartitions
-from coldhash.scale.disk import Disk
-from coldhash.scale.prepare import prepare
-from coldhash.scale.training import Memory, open_partitions
 
 SETTINGS = MFDCF(n_bits=16, n_rounds=4, tolerance=0.0, new_items=True)
 pytestmark = [
@@ -174,8 +172,7 @@ KILLED = """
 import os, signal, sys, warnings
 warnings.simplefilter("ignore")
 from coldhash import MFDCF
-from coldhash.scale.disk import Disk
-from coldhash.scale.prepared import Prepared
+from coldhash.scale import Disk, Prepared
 
 def kill(n, objective):
     if n == 1:
@@ -249,7 +246,7 @@ def test_a_worker_without_memory_is_an_error(tmp_path):
             n_workers=1, threads_per_worker=1, memory_limit="700MB", dashboard_address=":0"
         ) as small,
         Client(small) as client,
-        pytest.raises(WorkerError, match=r"died again and again.*hint: .*memory"),
+        pytest.raises(WorkerError, match=r"died repeatedly.*hint: .*memory"),
     ):
         run_on(DaskPartitions(client, [None]))
 
@@ -266,7 +263,7 @@ def test_nobody_to_work_is_an_error_in_time():
 
 
 def test_a_wrong_place_is_named(world):
-    with pytest.raises(SettingError, match="is no place for a fit"):
+    with pytest.raises(SettingError, match="is not a place for a fit"):
         SETTINGS.fit(world, on="the moon")
 
 

@@ -1,13 +1,14 @@
-"""The external sort of ratings, by DuckDB: text ids in, rows sorted by user out."""
+"""The external sort of ratings by DuckDB: a file of ratings in, rows sorted by user out."""
 
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,62 +20,55 @@ from coldhash.data.lines import found_separator
 from coldhash.data.ratings import HUGE, checked_ratings
 from coldhash.data.tables import TableFile
 from coldhash.errors import DataError, SettingError, SourceError, TableError
-from coldhash.scale.stored import remove
+from coldhash.files import DISK_HINT
 
-SHARE = 0.6  # of the memory is DuckDB's, which goes somewhat over it; the rest is ours
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
-
-@dataclass(frozen=True)
-class Sizes:
-    """What the ratings turned out to be."""
-
-    n_users: int
-    n_items: int
-    scale: tuple[float, float]
+SORT_SHARE = 0.6  # of the memory is DuckDB's, which exceeds it somewhat
 
 
 @dataclass(frozen=True, eq=False)
-class Sorting:
+class RatingSorter:
     """A DuckDB file beside the partitions; each of its tables is made once."""
 
-    folder: Path
     source: Path
-    base: Any  # the connection
+    base: DuckDBPyConnection
 
     @classmethod
     @contextmanager
-    def open(cls, folder: Path, source: Path, memory: int) -> Iterator[Sorting]:
-        """Open the file, or begin it."""
+    def open(cls, folder: Path, source: Path, memory: int) -> Iterator[RatingSorter]:
+        """Open the file of a folder, or create it."""
         try:
             import duckdb
         except ImportError:
             raise SettingError(
-                "DuckDB, which sorts, is not installed", hint="pip install 'coldhash[scale]'"
+                "DuckDB is not installed", hint="pip install 'coldhash[scale]'"
             ) from None
         if not source.exists():
             raise SourceError(f"{source}: no such file")
-        base = None
         try:
-            base = duckdb.connect(str(folder / "sort.duckdb"))
-            base.execute(f"SET memory_limit = '{int(memory * SHARE)}B'")
-            base.execute(f"SET temp_directory = '{_quoted(folder / 'sort.tmp')}'")
-            yield cls(folder, source, base)
-        except duckdb.OutOfMemoryException as error:
-            raise SettingError(
-                f"{memory / 1e9:.1f} GB are too little to sort: {_first_line(error)}",
-                hint="more memory, such as memory='2GB'",
-            ) from None
-        except duckdb.IOException as error:  # a full disk, most likely
-            raise SourceError(
-                f"cannot write {folder}: {_first_line(error)}",
-                hint="make room, or name another folder",
-            ) from None
+            with duckdb.connect(str(folder / "sort.duckdb")) as base:
+                base.execute(f"SET memory_limit = '{int(memory * SORT_SHARE)}B'")
+                base.execute(f"SET temp_directory = '{_quoted(folder / 'sort.tmp')}'")
+                yield cls(source, base)
         except duckdb.Error as error:
-            raise TableError(_first_line(error), file=str(source)) from None
-        finally:
-            if base is not None:
-                with contextlib.suppress(duckdb.Error):  # a full disk, which was told already
-                    base.close()
+            reason = str(error).strip().splitlines()[0]
+            if isinstance(error, duckdb.OutOfMemoryException):
+                raise SettingError(
+                    f"{memory / 1e9:.1f} GB are too little to sort: {reason}",
+                    hint="more memory, such as memory='2GB'",
+                ) from None
+            if isinstance(error, duckdb.IOException):  # most likely a full disk
+                raise SourceError(f"cannot write {folder}: {reason}", hint=DISK_HINT) from None
+            raise TableError(reason, file=str(source)) from None
+
+    @staticmethod
+    def remove(folder: Path) -> None:
+        """Remove the file of a folder."""
+        for file in folder.glob("sort.duckdb*"):
+            file.unlink()
+        shutil.rmtree(folder / "sort.tmp", ignore_errors=True)
 
     def sort(
         self,
@@ -82,26 +76,35 @@ class Sorting:
         users: Ids | None,
         items: Ids | None,
         scale: tuple[float, float] | None,
-    ) -> Sizes:
-        """Give users and items rows, and sort the ratings by user; done once."""
-        if not self._has("sorted"):
-            self._once("raw", self._read_query(columns))
+    ) -> tuple[int, int, tuple[float, float]]:
+        """Sort the ratings by user, with rows for ids, unless that is done.
+
+        Returns
+        -------
+        n_users, n_items, scale
+            The numbers of users and items, and the lowest and the highest rating.
+        """
+        tables = {name for (name,) in self.base.execute("SHOW TABLES").fetchall()}
+        if "sorted" not in tables:
+            self._create("raw", self._read_query(columns))
             self._check(scale)
             for kind, known in (("user", users), ("item", items)):
                 self._number(kind, known)
-            self._once(
+            self._create(
                 "sorted",
                 "SELECT u.row AS user_row, i.row AS item_row, CAST(rating AS FLOAT) AS rating, "
                 "line FROM raw JOIN users u USING (user_id) JOIN items i USING (item_id) "
                 "ORDER BY user_row",
             )
         self.base.execute("DROP TABLE IF EXISTS raw")
-        low, high = self._one("SELECT min(rating), max(rating) FROM sorted")
-        n_users, n_items = (self._one(f"SELECT count(*) FROM {name}")[0] for name in _NUMBERED)
-        return Sizes(n_users, n_items, (float(low), float(high)))
+        low, high = self._first_row("SELECT min(rating), max(rating) FROM sorted")
+        n_users, n_items = self._first_row(
+            "SELECT (SELECT count(*) FROM users), (SELECT count(*) FROM items)"
+        )
+        return n_users, n_items, (float(low), float(high))
 
     def ids(self, kind: str, first: int, last: int) -> pa.Array:
-        """Give the ids of some rows, in order."""
+        """Return the ids of some rows, in order."""
         table = self._table(
             f"SELECT {kind}_id FROM {kind}s WHERE row >= {first} AND row < {last} ORDER BY row"
         )
@@ -110,13 +113,23 @@ class Sorting:
     def ratings(
         self, first: int, last: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Give the ratings of some users: user (from 0) and item rows, values, rows of the file."""
+        """Return the ratings of some users in the order of the file.
+
+        Returns
+        -------
+        users, items, values, lines
+            Rows of users, from 0, rows of items, ratings, and rows of the file.
+        """
         table = self._table(
             f"SELECT CAST(user_row - {first} AS INTEGER), CAST(item_row AS INTEGER), rating, line "
-            f"FROM sorted WHERE user_row >= {first} AND user_row < {last}"
+            f"FROM sorted WHERE user_row >= {first} AND user_row < {last} ORDER BY line"
         )
         users, items, values, lines = (table.column(at).to_numpy() for at in range(4))
         return users, items, values, lines
+
+    def describe_row(self, line: int) -> str:
+        """Name a row of the file, for errors."""
+        return f"{self.source}, row {line}"
 
     def _read_query(self, columns: dict[str, str | None]) -> str:
         """Read three columns as they are, and number the rows."""
@@ -145,19 +158,19 @@ class Sorting:
         )
 
     def _check(self, scale: tuple[float, float] | None) -> None:
-        """Refuse what cannot be a rating, by the rules for ratings in memory."""
+        """Raise an error for what cannot be a rating, by the rules for ratings in memory."""
         low, high = scale or (0.0, HUGE)
-        bad = self._one(
+        bad = self._first_row(
             "SELECT line, user_id, item_id, rating FROM raw WHERE user_id IS NULL OR user_id = '' "
             "OR item_id IS NULL OR item_id = '' OR rating IS NULL "
             f"OR NOT (rating >= {float(low)} AND rating <= {float(high)}) ORDER BY line LIMIT 1"
         )
         if bad is None:
-            if not self._one("SELECT count(*) FROM raw")[0]:
+            if not self._first_row("SELECT count(*) FROM raw")[0]:
                 raise DataError(f"{self.source} has columns, but not one rating")
             return
         line, user, item, rating = bad
-        where = f"{self.source}, row {line}"
+        where = self.describe_row(line)
         for kind, value in (("user", user), ("item", item)):
             if not value:
                 raise DataError(f"{where}: no {kind} id", hint="remove the row, or give it an id")
@@ -170,7 +183,7 @@ class Sorting:
         values = pa.array([], pa.string()) if known is None else known.values.cast(pa.string())
         side = pa.table({f"{kind}_id": values, "row": pa.array(np.arange(len(values)))})
         self.base.register("side", side)
-        self._once(
+        self._create(
             f"{kind}s",
             f"SELECT {kind}_id, row FROM side UNION ALL SELECT {kind}_id, {len(values)} + "
             f"row_number() OVER (ORDER BY first) - 1 AS row FROM (SELECT {kind}_id, "
@@ -178,31 +191,15 @@ class Sorting:
         )
         self.base.unregister("side")
 
-    def _once(self, name: str, query: str) -> None:
-        """Make a table, unless it was made before."""
-        if not self._has(name):
-            self.base.execute(f"CREATE TABLE {name} AS {query}")
-
-    def _has(self, name: str) -> bool:
-        query = "SELECT count(*) FROM information_schema.tables WHERE table_name = ?"
-        return bool(self.base.execute(query, [name]).fetchall()[0][0])
+    def _create(self, name: str, query: str) -> None:
+        self.base.execute(f"CREATE TABLE IF NOT EXISTS {name} AS {query}")
 
     def _table(self, query: str) -> pa.Table:
         return self.base.sql(query).to_arrow_table()
 
-    def _one(self, query: str) -> Any:
+    def _first_row(self, query: str) -> Any:
         rows = self.base.execute(query).fetchall()  # all: an unfinished result blocks the next
         return rows[0] if rows else None
-
-
-def forget_sorting(folder: Path) -> None:
-    """Remove the sorted ratings: the partitions hold them."""
-    for file in folder.glob("sort.duckdb*"):
-        file.unlink()
-    remove(folder / "sort.tmp")
-
-
-_NUMBERED = ("users", "items")
 
 
 def _as_id(name: str) -> str:
@@ -216,7 +213,3 @@ def _as_id(name: str) -> str:
 
 def _quoted(path: Path) -> str:
     return str(path).replace("'", "''")
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]
