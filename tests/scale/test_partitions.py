@@ -251,7 +251,7 @@ def test_a_worker_without_memory_is_an_error(tmp_path):
         run_on(DaskPartitions(client, [None]))
 
 
-def test_nobody_to_work_is_an_error_in_time():
+def test_nobody_to_work_is_an_error_in_time(monkeypatch):
     from distributed import Client, LocalCluster
 
     with (
@@ -259,7 +259,8 @@ def test_nobody_to_work_is_an_error_in_time():
         Client(empty) as client,
         pytest.raises(WorkerError, match="no worker has done anything"),
     ):
-        run_on(DaskPartitions(client, [None], patience=1.0))
+        monkeypatch.setattr("coldhash.scale.dask.PATIENCE_SECONDS", 1.0)
+        run_on(DaskPartitions(client, [None]))
 
 
 def test_a_wrong_place_is_named(world):

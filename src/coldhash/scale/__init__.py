@@ -3,15 +3,6 @@
 from coldhash.scale.batch import Batch, recommend_all_on
 from coldhash.scale.disk import Disk
 from coldhash.scale.prepared import Prepared, prepare
-from coldhash.scale.training import Memory, Place, open_partitions
+from coldhash.scale.training import Memory, open_partitions
 
-__all__ = [
-    "Batch",
-    "Disk",
-    "Memory",
-    "Place",
-    "Prepared",
-    "open_partitions",
-    "prepare",
-    "recommend_all_on",
-]
+__all__ = ["Batch", "Disk", "Memory", "Prepared", "open_partitions", "prepare", "recommend_all_on"]

@@ -55,19 +55,9 @@ class _Payload:
 class DaskPartitions(Partitions):
     """Partitions whose values are futures."""
 
-    def __init__(
-        self,
-        client: Client,
-        records: Sequence[UserRecords | Stored],
-        patience: float = PATIENCE_SECONDS,
-    ) -> None:
-        if not isinstance(client, Client) or client.asynchronous:
-            raise SettingError(
-                f"on={client!r} is not a place for a fit", hint="a Client that is not asynchronous"
-            )
+    def __init__(self, client: Client, records: Sequence[UserRecords | Stored]) -> None:
         check_workers(client)
-        self._client, self._patience = client, patience
-        self._id, self._numbers = uuid4().hex[:12], count()
+        self._client, self._id, self._numbers = client, uuid4().hex[:12], count()
         self.records = PerPartition([])
         # one for each worker at a time: Dask chooses an idle one, so that they spread evenly, and
         # later values are made where these are
@@ -115,13 +105,13 @@ class DaskPartitions(Partitions):
         while True:
             with translate_dask_errors(), contextlib.suppress(TimeoutError):
                 wait(futures[0], timeout=POLL_SECONDS)
-                return futures[0].result(timeout=max(self._patience, PATIENCE_SECONDS))
+                return futures[0].result(timeout=PATIENCE_SECONDS)
             now_done = sum(future.status != "pending" for future in futures)
             if now_done != n_done or self._any_running():
                 n_done, since = now_done, time.monotonic()
-            elif time.monotonic() - since > self._patience:
+            elif time.monotonic() - since > PATIENCE_SECONDS:
                 raise WorkerError(
-                    f"no worker has done anything for {self._patience:.0f} seconds: "
+                    f"no worker has done anything for {PATIENCE_SECONDS:.0f} seconds: "
                     "they are gone, or paused because their memory is full",
                     hint=MORE_MEMORY,
                 )
@@ -207,12 +197,12 @@ def _apply(function: Callable[..., Any], *values: Any) -> Any:
     threads = min(get_worker().state.nthreads, numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
     with ONE_AT_A_TIME, threadpool_limits(1, "blas"):
         numba.set_num_threads(max(threads, 1))
-        return function(*(_align(value) for value in values))
-
-
-def _align(value: Any) -> Any:
-    """Copy an array that came in a message at an odd address: products of it round differently."""
-    return np.require(value, requirements="A") if isinstance(value, np.ndarray) else value
+        # an array that came in a message may be at an odd address: products of it round differently
+        aligned = (
+            np.require(value, requirements="A") if isinstance(value, np.ndarray) else value
+            for value in values
+        )
+        return function(*aligned)
 
 
 def _pick(made: tuple[Any, ...], at: int) -> Any:

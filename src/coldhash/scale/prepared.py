@@ -27,7 +27,7 @@ from scipy.sparse import csr_array
 
 from coldhash.arrays.memory import n_bytes_of
 from coldhash.data.dataset import PART_USERS, UserRecords, padded, partition_ends, side_table
-from coldhash.data.duplicates import Duplicates, merged, rated_twice
+from coldhash.data.duplicates import Duplicates
 from coldhash.data.ids import Ids
 from coldhash.data.plan import FeaturePlan, guess_plan
 from coldhash.errors import ColdhashError, DataError, SettingError, SourceError
@@ -142,13 +142,11 @@ class Prepared:
             )
         except ColdhashError:
             raise
-        except OSError:
+        except (OSError, ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
             raise SourceError(
-                f"{folder} holds no prepared data, or only a part of it",
+                f"{folder} holds no prepared data, or only a part of it: {error!r}",
                 hint="coldhash prepare --ratings FILE --out DIR starts it, or continues it",
             ) from None
-        except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
-            raise SourceError(f"{path} cannot be read: {error!r}", hint="prepare again") from None
 
     @cached_property
     def _items(self) -> pa.Table:
@@ -278,8 +276,8 @@ def prepare(
         )
     if part_users < 1:
         raise SettingError(f"part_users={part_users}", hint="at least 1")
-    folder, path, mapping = Path(out), Path(ratings), dict(columns or {})
-    files = {"ratings": path, "users": users, "items": items}
+    folder, source, mapping = Path(out), Path(ratings), dict(columns or {})
+    files = {"ratings": source, "users": users, "items": items}
     job = {
         "files": {kind: _identify(file) for kind, file in files.items()},
         "columns": mapping,
@@ -293,20 +291,24 @@ def prepare(
         user_ids, user_table = side_table(users, "user", mapping)
         item_ids, item_table = side_table(items, "item", mapping)
         report = progress or (lambda *_: None)
-        with RatingSorter.open(folder, path, n_bytes_of(memory)) as sorter:
+        with RatingSorter.open(folder, source, n_bytes_of(memory)) as sorter:
             report("sorting", 0, 1)
             n_users, n_items, found_scale = sorter.sort(mapping, user_ids, item_ids, scale)
             report("sorting", 1, 1)
             user_table, item_table = padded(user_table, n_users), padded(item_table, n_items)
-            all_items = Ids(sorter.ids("item", 0, n_items), "item")
-            _write_table(folder / "items.parquet", item_table, all_items, ITEM_ID)
+            all_items = _with_ids(item_table, sorter.ids("item"), ITEM_ID)
+            _write_table(folder / "items.parquet", all_items)
             ends, counts = partition_ends(n_users, part_users), []
             for at, (first, last) in enumerate(pairwise(ends)):
-                rows = user_table.slice(first, last - first)
-                n_ratings = _write_partition(
-                    folder, at, (first, last), sorter, rows, all_items, duplicates
+                path, user_path = (
+                    partition_file(folder, kind, at) for kind in ("ratings", "users")
                 )
-                counts.append(n_ratings)
+                if not (path.exists() and user_path.exists()):
+                    rows = user_table.slice(first, last - first)
+                    rows = _with_ids(rows, sorter.ids("user", first, last), USER_ID)
+                    _write_table(path, sorter.ratings(first, last, duplicates))
+                    _write_table(user_path, rows)
+                counts.append(pq.read_metadata(path).num_rows)
                 report("writing partitions", at + 1, len(ends) - 1)
         plan = plan or guess_plan(user_table, item_table)
         facts = {
@@ -345,36 +347,14 @@ def _begin(folder: Path, job: str) -> None:
     replace_text(path, job)
 
 
-def _write_partition(
-    folder: Path,
-    at: int,
-    rows: tuple[int, int],
-    sorter: RatingSorter,
-    user_table: pa.Table,
-    item_ids: Ids,
-    duplicates: Duplicates,
-) -> int:
-    """Write one partition, unless it exists; return the number of its ratings."""
-    path, user_path = (partition_file(folder, kind, at) for kind in ("ratings", "users"))
-    if path.exists() and user_path.exists():
-        return pq.read_metadata(path).num_rows  # type: ignore[no-any-return]
-    user_ids = Ids(sorter.ids("user", *rows), "user")
-    users, items, values, lines = sorter.ratings(*rows)
-    keep, kept = merged(users, items, values, "last" if duplicates == "error" else duplicates)
-    if duplicates == "error" and len(keep) < len(values):
-        raise rated_twice(
-            users, items, user_ids, item_ids, lambda entry: sorter.describe_row(lines[entry])
-        )
-    _write_table(user_path, user_table, user_ids, USER_ID)
-    with replace_file(path) as file:
-        pq.write_table(pa.table({"user": users[keep], "item": items[keep], "rating": kept}), file)
-    return len(keep)
-
-
-def _write_table(path: Path, table: pa.Table, ids: Ids, name: str) -> None:
-    """Write a table with a column of ids before the others."""
+def _with_ids(table: pa.Table, ids: Ids, name: str) -> pa.Table:
+    """Add a column of ids before the others."""
     if name in table.column_names:
         raise DataError(f"a second column {name!r} beside the ids", hint="rename it")
     columns = dict(zip(table.column_names, table.columns, strict=True))
+    return pa.table({name: ids.values, **columns})
+
+
+def _write_table(path: Path, table: pa.Table) -> None:
     with replace_file(path) as file:
-        pq.write_table(pa.table({name: ids.values, **columns}), file)
+        pq.write_table(table, file)

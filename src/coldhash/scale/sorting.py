@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from coldhash.data.dataset import rating_roles
+from coldhash.data.duplicates import Duplicates, merged, rated_twice
 from coldhash.data.ids import Ids
 from coldhash.data.lines import found_separator
 from coldhash.data.ratings import HUGE, checked_ratings
@@ -50,7 +51,7 @@ class RatingSorter:
         try:
             with duckdb.connect(str(folder / "sort.duckdb")) as base:
                 base.execute(f"SET memory_limit = '{int(memory * SORT_SHARE)}B'")
-                base.execute(f"SET temp_directory = '{_quoted(folder / 'sort.tmp')}'")
+                base.execute(f"SET temp_directory = '{_quote(folder / 'sort.tmp')}'")
                 yield cls(source, base)
         except duckdb.Error as error:
             reason = str(error).strip().splitlines()[0]
@@ -97,38 +98,33 @@ class RatingSorter:
                 "ORDER BY user_row",
             )
         self.base.execute("DROP TABLE IF EXISTS raw")
-        low, high = self._first_row("SELECT min(rating), max(rating) FROM sorted")
-        n_users, n_items = self._first_row(
-            "SELECT (SELECT count(*) FROM users), (SELECT count(*) FROM items)"
+        n_users, n_items, low, high = self._first_row(
+            "SELECT (SELECT count(*) FROM users), (SELECT count(*) FROM items), "
+            "min(rating), max(rating) FROM sorted"
         )
         return n_users, n_items, (float(low), float(high))
 
-    def ids(self, kind: str, first: int, last: int) -> pa.Array:
+    def ids(self, kind: str, first: int = 0, last: int = 2**62) -> Ids:
         """Return the ids of some rows, in order."""
         table = self._table(
             f"SELECT {kind}_id FROM {kind}s WHERE row >= {first} AND row < {last} ORDER BY row"
         )
-        return table.column(0).cast(pa.string()).combine_chunks()
+        return Ids(table.column(0).cast(pa.string()).combine_chunks(), kind)
 
-    def ratings(
-        self, first: int, last: int
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return the ratings of some users in the order of the file.
-
-        Returns
-        -------
-        users, items, values, lines
-            Rows of users, from 0, rows of items, ratings, and rows of the file.
-        """
+    def ratings(self, first: int, last: int, duplicates: Duplicates) -> pa.Table:
+        """Return the ratings of some users, sorted by row of the user, from 0, and of the item."""
         table = self._table(
             f"SELECT CAST(user_row - {first} AS INTEGER), CAST(item_row AS INTEGER), rating, line "
             f"FROM sorted WHERE user_row >= {first} AND user_row < {last} ORDER BY line"
         )
         users, items, values, lines = (table.column(at).to_numpy() for at in range(4))
-        return users, items, values, lines
+        keep, kept = merged(users, items, values, "last" if duplicates == "error" else duplicates)
+        if duplicates == "error" and len(keep) < len(values):
+            ids = (self.ids("user", first, last), self.ids("item"))
+            raise rated_twice(users, items, *ids, lambda at: self._describe_row(lines[at]))
+        return pa.table({"user": users[keep], "item": items[keep], "rating": kept})
 
-    def describe_row(self, line: int) -> str:
-        """Name a row of the file, for errors."""
+    def _describe_row(self, line: int) -> str:
         return f"{self.source}, row {line}"
 
     def _read_query(self, columns: dict[str, str | None]) -> str:
@@ -138,20 +134,20 @@ class RatingSorter:
             raise SourceError(f"{self.source}: JSON lines", hint="CSV, TSV or Parquet")
         if file.format == "parquet":
             names = pq.read_schema(self.source).names
-            table = f"read_parquet('{_quoted(self.source)}', file_row_number = true)"
+            table = f"read_parquet('{_quote(self.source)}', file_row_number = true)"
             line = "file_row_number"
         else:
             with contextlib.closing(pa.input_stream(str(self.source))) as stream:
                 start = stream.read(1 << 16).decode("utf-8", errors="replace").lstrip("\ufeff")
             mark = found_separator(start, '"')
             table = (
-                f"read_csv('{_quoted(self.source)}', delim = '{mark}', header = true, "
+                f"read_csv('{_quote(self.source)}', delim = '{mark}', header = true, "
                 "all_varchar = true, quote = '\"', strict_mode = true, nullstr = '')"
             )
             names = [one[0] for one in self.base.execute(f"DESCRIBE FROM {table}").fetchall()]
             line = "row_number() OVER () - 1"
         found = rating_roles(names, columns, str(self.source))
-        rating = f'"{found["rating"]}"' if "rating" in found else "1"
+        rating = _quote_name(found["rating"]) if "rating" in found else "1"
         return (
             f"SELECT {_as_id(found['user_id'])} AS user_id, {_as_id(found['item_id'])} AS item_id, "
             f"TRY_CAST({rating} AS DOUBLE) AS rating, {line} AS line FROM {table}"
@@ -170,7 +166,7 @@ class RatingSorter:
                 raise DataError(f"{self.source} has columns, but not one rating")
             return
         line, user, item, rating = bad
-        where = self.describe_row(line)
+        where = self._describe_row(line)
         for kind, value in (("user", user), ("item", item)):
             if not value:
                 raise DataError(f"{where}: no {kind} id", hint="remove the row, or give it an id")
@@ -204,12 +200,16 @@ class RatingSorter:
 
 def _as_id(name: str) -> str:
     """Spell ids as texts; whole numbers in decimal, whatever their type."""
-    quoted = '"' + name.replace('"', '""') + '"'
+    quoted = _quote_name(name)
     return (
         f"CASE WHEN typeof({quoted}) IN ('DOUBLE', 'FLOAT') "
         f"THEN CAST(TRY_CAST({quoted} AS BIGINT) AS VARCHAR) ELSE CAST({quoted} AS VARCHAR) END"
     )
 
 
-def _quoted(path: Path) -> str:
+def _quote_name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _quote(path: Path) -> str:
     return str(path).replace("'", "''")

@@ -70,14 +70,14 @@ def open_partitions(data: Dataset | Prepared, on: Place = None) -> Iterator[Part
         if isinstance(data, Prepared):
             on.check_memory(data)
         users = DiskPartitions(Path(on.folder), data.records())
-    elif hasattr(on, "submit") and hasattr(on, "scheduler_info"):
+    elif hasattr(on, "scheduler_info") and not on.asynchronous:
         from coldhash.scale.dask import DaskPartitions  # needs the extra `dask`
 
         users = DaskPartitions(on, data.records())
     else:
         raise SettingError(
             f"on={on!r} is not a place for a fit",
-            hint="None, Memory(), Disk(folder), or a dask.distributed.Client",
+            hint="None, Memory(), Disk(folder), or a dask.distributed.Client that is not asynchronous",
         )
     try:
         yield users
