@@ -254,12 +254,12 @@ def test_a_worker_without_memory_is_an_error(tmp_path):
 def test_nobody_to_work_is_an_error_in_time(monkeypatch):
     from distributed import Client, LocalCluster
 
+    monkeypatch.setattr("coldhash.scale.dask.PATIENCE_SECONDS", 1.0)
     with (
         LocalCluster(n_workers=0, dashboard_address=":0") as empty,
         Client(empty) as client,
         pytest.raises(WorkerError, match="no worker has done anything"),
     ):
-        monkeypatch.setattr("coldhash.scale.dask.PATIENCE_SECONDS", 1.0)
         run_on(DaskPartitions(client, [None]))
 
 

@@ -58,39 +58,33 @@ class DaskPartitions(Partitions):
     def __init__(self, client: Client, records: Sequence[UserRecords | Stored]) -> None:
         check_workers(client)
         self._client, self._id, self._numbers = client, uuid4().hex[:12], count()
-        self.records = PerPartition([])
-        # one for each worker at a time: Dask chooses an idle one, so that they spread evenly, and
-        # later values are made where these are
-        n_workers = max(len(client.nthreads()), 1)
-        for first in range(0, len(records), n_workers):
-            some = self.scatter(records[first : first + n_workers])
-            self.records.parts.extend(some.parts)
-            list(self.map(lambda _: None, some))  # wait for them
+        self.records = self.scatter(records)
 
     def run(
         self, function: Callable[..., Any], *values: PerPartition[Any], n_kept: int
     ) -> RunResult:
         """Apply a function to the values of every partition."""
-        sent = self._submit(_open, _Payload(function))
-        kept: tuple[PerPartition[Any], ...] = tuple(PerPartition([]) for _ in range(n_kept))
-        results = []
-        for futures in zip(*(value.parts for value in values), strict=True):
-            made = self._submit(_apply, sent, *futures)
-            for at, each in enumerate(kept):
-                each.parts.append(self._submit(_pick, made, at))
-            results.append(self._submit(_pick, made, n_kept) if n_kept else made)
+        n = len(self)
+        sent = self._submit(_open, [_Payload(function)])
+        made = self._submit(_apply, sent * n, *(value.parts for value in values))
+        kept = tuple(PerPartition(self._submit(_pick, made, [at] * n)) for at in range(n_kept))
+        results = self._submit(_pick, made, [n_kept] * n) if n_kept else made
         return kept, self._results(results)
 
     def scatter(self, values: Sequence[T | Stored]) -> PerPartition[T]:
         """Give every partition one of some values, loaded or not."""
-        return PerPartition([self._submit(_open, _Payload(value)) for value in values])
+        return PerPartition(self._submit(_open, [_Payload(value) for value in values]))
 
-    def _submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        # No task names a worker: Dask does not run it again if that worker was the only one. Keys
-        # begin with the function, by which Dask estimates how long tasks take.
-        key = f"coldhash{function.__name__}-{self._id}-{next(self._numbers)}"
+    def _submit(self, function: Callable[..., Any], *arguments: list[Any]) -> list[Future[Any]]:
+        """Submit a task for each partition, all at once: Dask spreads them over idle workers.
+
+        No task names a worker: Dask does not run it again if that worker was the only one. Every
+        task is a group of its own, because Dask queues large groups and fills one worker first.
+        """
+        name = f"coldhash{function.__name__}-{self._id}"
+        keys = [(f"{name}-{next(self._numbers)}", 0) for _ in arguments[0]]
         with dask.config.set(NO_WARNING), translate_dask_errors():
-            return self._client.submit(function, *arguments, key=key, pure=False)
+            return self._client.map(function, *arguments, key=keys, pure=False)
 
     def _results(self, futures: list[Future[Any]]) -> Iterator[Any]:
         """Return the results in order, each released on its worker once it is here."""

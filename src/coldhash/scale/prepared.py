@@ -300,9 +300,8 @@ def prepare(
             _write_table(folder / "items.parquet", all_items)
             ends, counts = partition_ends(n_users, part_users), []
             for at, (first, last) in enumerate(pairwise(ends)):
-                path, user_path = (
-                    partition_file(folder, kind, at) for kind in ("ratings", "users")
-                )
+                path = partition_file(folder, "ratings", at)
+                user_path = partition_file(folder, "users", at)
                 if not (path.exists() and user_path.exists()):
                     rows = user_table.slice(first, last - first)
                     rows = _with_ids(rows, sorter.ids("user", first, last), USER_ID)

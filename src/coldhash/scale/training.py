@@ -77,7 +77,7 @@ def open_partitions(data: Dataset | Prepared, on: Place = None) -> Iterator[Part
     else:
         raise SettingError(
             f"on={on!r} is not a place for a fit",
-            hint="None, Memory(), Disk(folder), or a dask.distributed.Client that is not asynchronous",
+            hint="None, Memory(), Disk(folder), or a synchronous dask.distributed.Client",
         )
     try:
         yield users
