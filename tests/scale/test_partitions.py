@@ -115,8 +115,23 @@ def test_from_disk_it_is_the_same(parts, in_memory, tmp_path):
     assert_same(load(tmp_path / "m.coldhash"), in_memory)
 
 
-def test_on_dask_it_is_the_same(parts, in_memory, client):
-    assert_same(SETTINGS.fit(parts, seed=1, on=client), in_memory)
+def test_on_dask_it_is_the_same_and_tasks_are_released(parts, in_memory, client):
+    n_tasks = []
+
+    def count_tasks(n, objective):
+        n_tasks.append(client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)))
+
+    assert_same(SETTINGS.fit(parts, seed=1, on=client, callback=count_tasks), in_memory)
+    assert n_tasks[-1] < 2 * n_tasks[0]
+
+
+def test_partitions_spread_over_workers(world, client):
+    users = DaskPartitions(client, world.records(30))
+    values, total = users.update(lambda records: (records.ratings.data, 1), users.records)
+    assert total == len(users) == 15
+    for parts in (users.records.parts, values.parts):
+        holders = [holder for some in client.who_has(parts).values() for holder in some]
+        assert min(holders.count(worker) for worker in client.nthreads()) >= 4
 
 
 def test_data_in_memory_may_go_to_disk_and_to_dask(world, client, tmp_path):
@@ -224,15 +239,15 @@ def test_a_killed_worker_changes_nothing(parts, in_memory, client):
     assert set(client.run(os.getpid).values()) != set(before.values())
 
 
-def gluttony(records):
+def use_too_much_memory(records):
     """Take more memory than a worker has, and hold it."""
-    hoard = [np.ones(10**7) for _ in range(20)]
+    arrays = [np.ones(10**7) for _ in range(20)]
     time.sleep(20)
-    return float(sum(one[0] for one in hoard))
+    return float(sum(array[0] for array in arrays))
 
 
 def run_on(users):
-    list(users.map(gluttony, users.records))
+    list(users.map(use_too_much_memory, users.records))
 
 
 def test_a_worker_without_memory_is_an_error(tmp_path):

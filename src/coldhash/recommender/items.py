@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from coldhash.arrays.checks import take
 from coldhash.arrays.codes import pack, signs, unpack
 from coldhash.arrays.products import times
-from coldhash.search.index import CodeIndex, Lists
+from coldhash.search import CodeIndex, ItemLists
 from coldhash.search.lanes import GROUP
 
 
@@ -87,8 +87,8 @@ class IndexedItems:
         self,
         vectors: np.ndarray,
         k: int,
-        excluded: Lists | None,
-        listed: Lists | None,
+        excluded: ItemLists | None,
+        listed: ItemLists | None,
         threads: int,
         by_code: bool = False,
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -98,7 +98,7 @@ class IndexedItems:
         rows, distances = self.index.hamming(pack(signs(vectors)), k, excluded, listed, threads)
         return rows, np.where(rows < 0, -np.inf, self.n_bits - 2.0 * distances)
 
-    def lists(self, lists: Sequence[Any]) -> Lists:
+    def lists(self, lists: Sequence[Any]) -> ItemLists:
         """Turn lists of item rows, one a user, into what `best` wants."""
         return self.index.lists(lists)
 
@@ -147,8 +147,8 @@ class RealItems:
         self,
         vectors: np.ndarray,
         k: int,
-        excluded: Lists | None,
-        listed: Lists | None,
+        excluded: ItemLists | None,
+        listed: ItemLists | None,
         threads: int,
         by_code: bool = False,
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -156,7 +156,7 @@ class RealItems:
         del threads, by_code
         return best_of_scores(self.scores(vectors), self.rank, k, excluded, listed)
 
-    def lists(self, lists: Sequence[Any]) -> Lists:
+    def lists(self, lists: Sequence[Any]) -> ItemLists:
         """Turn lists of item rows, one a user, into what `best` wants."""
         starts = np.concatenate([[0], np.cumsum([len(each) for each in lists])])
         flat = np.concatenate([np.asarray(each, dtype=np.int64) for each in lists])
@@ -164,7 +164,11 @@ class RealItems:
 
 
 def best_of_scores(
-    scores: np.ndarray, rank: np.ndarray, k: int, excluded: Lists | None, listed: Lists | None
+    scores: np.ndarray,
+    rank: np.ndarray,
+    k: int,
+    excluded: ItemLists | None,
+    listed: ItemLists | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Sort out the k best of ready scores, ties by rank; lists hold item rows."""
     k = min(k, scores.shape[1])

@@ -12,12 +12,12 @@ from coldhash.data.ids import Ids
 from coldhash.errors import DataError, SettingError
 from coldhash.recommender.encoders.encoded import Encoded
 from coldhash.recommender.items import CodeItems, IndexedItems, Items, RealItems, best_of_scores
-from coldhash.search.index import Lists
+from coldhash.search import ItemLists
 
 
 def item_lists(
     items: Items, item_ids: Ids, lists: Any, n_users: int, seen: csr_array | None
-) -> Lists | None:
+) -> ItemLists | None:
     """Turn lists of item ids, for everybody or one a user, and what was seen, into filters."""
     if lists is None and seen is None:
         return None
@@ -41,8 +41,8 @@ def best_items(
     popularity: np.ndarray,
     encoded: Encoded,
     k: int,
-    excluded: Lists | None,
-    listed: Lists | None,
+    excluded: ItemLists | None,
+    listed: ItemLists | None,
     threads: int,
     by_code: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -63,8 +63,8 @@ def _popular(
     items: IndexedItems | RealItems,
     n_users: int,
     k: int,
-    excluded: Lists | None,
-    listed: Lists | None,
+    excluded: ItemLists | None,
+    listed: ItemLists | None,
 ) -> np.ndarray:
     """Find the most popular items: when all are level, ties decide, and ties go by popularity."""
     if isinstance(items, IndexedItems):

@@ -34,7 +34,7 @@ from coldhash.recommender.items import (
 )
 from coldhash.recommender.ranking import best_items, distances_of, item_lists
 from coldhash.recommender.results import Recommendations
-from coldhash.search.index import CodeIndex
+from coldhash.search import CodeIndex
 
 Score = Literal["real", "hamming"]
 

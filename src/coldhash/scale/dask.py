@@ -67,7 +67,7 @@ class DaskPartitions(Partitions):
         n = len(self)
         sent = self._submit(_open, [_Payload(function)])
         made = self._submit(_apply, sent * n, *(value.parts for value in values))
-        kept = tuple(PerPartition(self._submit(_pick, made, [at] * n)) for at in range(n_kept))
+        kept = tuple(PerPartition[Any](self._submit(_pick, made, [at] * n)) for at in range(n_kept))
         results = self._submit(_pick, made, [n_kept] * n) if n_kept else made
         return kept, self._results(results)
 

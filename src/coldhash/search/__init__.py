@@ -1,1 +1,5 @@
 """Codes -> the nearest codes, exactly."""
+
+from coldhash.search.index import CodeIndex, ItemLists
+
+__all__ = ["CodeIndex", "ItemLists"]

@@ -13,7 +13,7 @@ from coldhash.features.people import HISTORY
 from coldhash.recommender.encoders.encoded import Encoded
 from coldhash.recommender.ranking import best_items, distances_of, item_lists
 from coldhash.recommender.recommender import USER_ID, Score
-from coldhash.search.index import Lists
+from coldhash.search import ItemLists
 from coldhash.serve.errors import Refused, blaming
 from coldhash.serve.registry import Served
 from coldhash.serve.schemas import spelled
@@ -79,7 +79,7 @@ def _who(
 
 def _filters(
     served: Served, wish: Wish, n_people: int, seen: csr_array | None
-) -> tuple[Lists | None, Lists | None]:
+) -> tuple[ItemLists | None, ItemLists | None]:
     """Turn what is not wanted, what is wanted alone, and what was seen, into item lists."""
     if wish.exclude is None and wish.candidates is None and seen is None:
         return None, None
