@@ -66,6 +66,14 @@ def test_it_is_what_reading_into_memory_gives(tmp_path, ending, with_tables):
     np.testing.assert_array_equal(seen.indptr, expected.ratings.matrix.indptr)
 
 
+def test_columns_may_have_any_name(tmp_path):
+    names = {"user_id": 'the "user"', "item_id": "it's", "rating": 'my "rating"'}
+    table = dict(zip(names.values(), (["a", "b"], ["x", "x"], [5, 1]), strict=True))
+    pyarrow.parquet.write_table(pa.table(table), tmp_path / "r.parquet")
+    prepared = prepare(tmp_path / "r.parquet", tmp_path / "parts", columns=names)
+    assert matrix_of(prepared)[0].tolist() == [[5], [1]]
+
+
 @pytest.mark.parametrize("rule", ["last", "mean", "max"])
 def test_duplicates_follow_the_same_rules(tmp_path, rule):
     path = tmp_path / "r.csv"
