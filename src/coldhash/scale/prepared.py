@@ -339,10 +339,10 @@ def _begin(folder: Path, job: str) -> None:
     path = folder / "job.json"
     if path.is_file() and path.read_text(encoding="utf-8", errors="replace") == job:
         return
-    for pattern in (MANIFEST, "items.parquet", "ratings-*.parquet", "users-*.parquet", "sort*"):
+    RatingSorter.remove(folder)
+    for pattern in (MANIFEST, "items.parquet", "ratings-*.parquet", "users-*.parquet"):
         for file in folder.glob(pattern):
-            if file.is_file():
-                file.unlink()
+            file.unlink()
     replace_text(path, job)
 
 

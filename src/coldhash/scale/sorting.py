@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from coldhash.data.dataset import rating_roles
 from coldhash.data.duplicates import Duplicates, merged, rated_twice
@@ -121,11 +120,8 @@ class RatingSorter:
         keep, kept = merged(users, items, values, "last" if duplicates == "error" else duplicates)
         if duplicates == "error" and len(keep) < len(values):
             ids = (self.ids("user", first, last), self.ids("item"))
-            raise rated_twice(users, items, *ids, lambda at: self._describe_row(lines[at]))
+            raise rated_twice(users, items, *ids, lambda at: f"{self.source}, row {lines[at]}")
         return pa.table({"user": users[keep], "item": items[keep], "rating": kept})
-
-    def _describe_row(self, line: int) -> str:
-        return f"{self.source}, row {line}"
 
     def _read_query(self, columns: dict[str, str | None]) -> str:
         """Read three columns as they are, and number the rows."""
@@ -133,7 +129,6 @@ class RatingSorter:
         if file.format == "json":
             raise SourceError(f"{self.source}: JSON lines", hint="CSV, TSV or Parquet")
         if file.format == "parquet":
-            names = pq.read_schema(self.source).names
             table = f"read_parquet('{_quote(self.source)}', file_row_number = true)"
             line = "file_row_number"
         else:
@@ -144,8 +139,8 @@ class RatingSorter:
                 f"read_csv('{_quote(self.source)}', delim = '{mark}', header = true, "
                 "all_varchar = true, quote = '\"', strict_mode = true, nullstr = '')"
             )
-            names = [one[0] for one in self.base.execute(f"DESCRIBE FROM {table}").fetchall()]
             line = "row_number() OVER () - 1"
+        names = [row[0] for row in self.base.execute(f"DESCRIBE FROM {table}").fetchall()]
         found = rating_roles(names, columns, str(self.source))
         rating = _quote_name(found["rating"]) if "rating" in found else "1"
         return (
@@ -166,7 +161,7 @@ class RatingSorter:
                 raise DataError(f"{self.source} has columns, but not one rating")
             return
         line, user, item, rating = bad
-        where = self._describe_row(line)
+        where = f"{self.source}, row {line}"
         for kind, value in (("user", user), ("item", item)):
             if not value:
                 raise DataError(f"{where}: no {kind} id", hint="remove the row, or give it an id")
