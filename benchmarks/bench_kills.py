@@ -38,7 +38,7 @@ from coldhash.errors import ColdhashError
 from coldhash.lab.results_log import Journal
 from coldhash.lab.running import _data
 from coldhash.recommender import model_file
-from coldhash.scale.prepared import Prepared
+from coldhash.scale import Prepared
 
 KILLS, QUICK_KILLS = 50, 3  # of each job
 DRAFT = re.compile(r"\..*\.(part|draft)|.*\.draft")  # names of what is not finished
@@ -98,7 +98,7 @@ def make_world(folder: Path) -> None:
 
 def warm_up(world: Path) -> None:
     """Do here, once, what every process does before its work; nothing that starts threads."""
-    for module in ("duckdb", "rich.progress", "coldhash.registry", "coldhash.scale.prepare"):
+    for module in ("duckdb", "rich.progress", "coldhash.registry", "coldhash.scale"):
         import_module(module)
     load(world / "old").recommend({"age": 30}, k=1, threads=1)
     _data("sample", None)

@@ -15,9 +15,7 @@ from typing import Any
 from distributed import Client, LocalCluster
 
 from coldhash import MFDCF
-from coldhash.scale.disk import Disk
-from coldhash.scale.prepared import Prepared
-from coldhash.scale.training import Memory
+from coldhash.scale import Disk, Memory, Prepared
 
 
 def peak() -> float:

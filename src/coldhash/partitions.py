@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -91,6 +91,9 @@ class PerPartition(Generic[T]):
     parts: list[Any]
 
 
+RunResult: TypeAlias = tuple[tuple[PerPartition[Any], ...], Iterator[Any]]  # kept, results
+
+
 class Partitions(ABC):
     """Users in partitions; a place to keep them implements `run` and `scatter`."""
 
@@ -103,7 +106,7 @@ class Partitions(ABC):
     @abstractmethod
     def run(
         self, function: Callable[..., Any], *values: PerPartition[Any], n_kept: int
-    ) -> tuple[tuple[PerPartition[Any], ...], Iterator[Any]]:
+    ) -> RunResult:
         """Apply a function to the values of every partition.
 
         Parameters
@@ -121,8 +124,8 @@ class Partitions(ABC):
         """
 
     @abstractmethod
-    def scatter(self, values: Sequence[T]) -> PerPartition[T]:
-        """Give every partition one of some values."""
+    def scatter(self, values: Sequence[T | Stored]) -> PerPartition[T]:
+        """Give every partition one of some values, loaded or not."""
 
     def map(self, function: Callable[..., T], *values: PerPartition[Any]) -> Iterator[T]:
         """Apply a function to every partition and return the results in order."""
@@ -159,29 +162,38 @@ class Partitions(ABC):
 
 
 class MemoryPartitions(Partitions):
-    """Partitions in the memory of this process."""
+    """Partitions in the memory of this process, visited one after the other."""
 
     def __init__(self, records: Sequence[UserRecords | Stored]) -> None:
-        self.records = PerPartition([loaded(each) for each in records])
+        self.records = self.scatter(records)
 
     def run(
         self, function: Callable[..., Any], *values: PerPartition[Any], n_kept: int
-    ) -> tuple[tuple[PerPartition[Any], ...], Iterator[Any]]:
+    ) -> RunResult:
         """Apply a function to the values of every partition."""
         kept: tuple[PerPartition[Any], ...] = tuple(PerPartition([]) for _ in range(n_kept))
 
         def results() -> Iterator[Any]:
-            for arguments in zip(*(value.parts for value in values), strict=True):
-                *made, result = function(*arguments) if n_kept else (function(*arguments),)
-                for each, value in zip(kept, made, strict=True):
-                    each.parts.append(value)
+            for parts in zip(*(value.parts for value in values), strict=True):
+                made = function(*map(self._load, parts))
+                *to_keep, result = made if n_kept else (made,)
+                for each, value in zip(kept, to_keep, strict=True):
+                    each.parts.append(self._store(value))
                 yield result
 
         return kept, results()
 
-    def scatter(self, values: Sequence[T]) -> PerPartition[T]:
-        """Give every partition one of some values."""
-        return PerPartition(list(values))
+    def scatter(self, values: Sequence[T | Stored]) -> PerPartition[T]:
+        """Give every partition one of some values, loaded or not."""
+        return PerPartition([self._store(value) for value in values])
+
+    def _store(self, value: Any) -> Any:
+        """Return what is kept of a value between functions."""
+        return loaded(value)
+
+    def _load(self, part: Any) -> Any:
+        """Return the value of which a part was kept."""
+        return part
 
 
 def loaded(value: Any) -> Any:

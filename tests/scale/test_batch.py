@@ -50,14 +50,14 @@ def expected(path, k, **options):
 
 @pytest.mark.parametrize("options", [{}, {"score": "hamming", "exclude": ["3", "5"]}])
 def test_the_same_as_recommend_all(client, path, tmp_path, options):
-    told = []
+    reported = []
     batch = recommend_all_on(
         client, path, tmp_path, 5, users_per_file=70,
-        progress=lambda done, total: told.append((done, total)), **options,
+        progress=lambda done, total: reported.append((done, total)), **options,
     )  # fmt: skip
     assert len(batch.files) == 8
     assert batch.n_present == 0
-    assert told == [(n, 8) for n in range(9)]
+    assert reported == [(n, 8) for n in range(9)]
     assert whole(batch.files) == expected(path, 5, **options)
     assert len(list(tmp_path.iterdir())) == 9  # and the note: no drafts
 
@@ -72,10 +72,10 @@ def test_what_is_there_is_not_done_again(client, path, tmp_path):
     assert whole(again.files) == expected(path, 3)
 
 
-def test_another_question_is_refused(client, path, tmp_path):
+def test_another_batch_in_the_folder_is_refused(client, path, tmp_path):
     recommend_all_on(client, path, tmp_path / "out", 3, users_per_file=500)
     for changed in ({"k": 4}, {"users_per_file": 100}, {"score": "hamming"}):
-        with pytest.raises(SettingError, match="another question"):
+        with pytest.raises(SettingError, match="other options"):
             recommend_all_on(
                 client, path, tmp_path / "out", **({"k": 3, "users_per_file": 500} | changed)
             )
@@ -95,7 +95,7 @@ def test_a_mistake_reaches_the_caller_and_leaves_no_file(client, path, tmp_path)
 
 def test_a_model_that_changed_under_the_workers_is_refused(path, tmp_path):
     with pytest.raises(SourceError, match="has changed"):
-        write_part(str(path), "0" * 64, str(tmp_path / "part"), 0, 10, 3, {})
+        write_part(path, "0" * 64, tmp_path, 10, 3, {}, 0)
     assert not list(tmp_path.iterdir())
 
 
@@ -122,7 +122,7 @@ def test_a_worker_killed_in_the_middle(path, tmp_path):
 BATCH = """
 import sys
 from distributed import Client, LocalCluster
-from coldhash.scale.batch import recommend_all_on
+from coldhash.scale import recommend_all_on
 if __name__ == "__main__":
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
         with Client(cluster) as client:

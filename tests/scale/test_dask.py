@@ -77,7 +77,7 @@ def test_a_worker_with_another_version_is_refused(scheduler, start, tmp_path):
 def test_a_changed_file_is_another_version(scheduler, start, tmp_path):
     other = tmp_path / "other"
     shutil.copytree(Path(coldhash.__file__).parent, other / "coldhash")
-    with (other / "coldhash" / "codes.py").open("a", encoding="utf-8") as file:
+    with (other / "coldhash" / "arrays" / "codes.py").open("a", encoding="utf-8") as file:
         file.write("\n# changed\n")
     _, address = scheduler
     start(*WORKER, address, PYTHONPATH=str(other))

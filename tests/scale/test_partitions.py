@@ -20,10 +20,8 @@ from coldhash.errors import SettingError, WorkerError
 from coldhash.features.fitting import learn_features
 from coldhash.lab.printed import PrintedMFDCF
 from coldhash.partitions import MemoryPartitions, add_up
+from coldhash.scale import Disk, Memory, open_partitions, prepare
 from coldhash.scale.dask import DaskPartitions
-from coldhash.scale.disk import Disk
-from coldhash.scale.prepare import prepare
-from coldhash.scale.training import Memory, open_partitions
 
 SETTINGS = MFDCF(n_bits=16, n_rounds=4, tolerance=0.0, new_items=True)
 pytestmark = [
@@ -117,8 +115,23 @@ def test_from_disk_it_is_the_same(parts, in_memory, tmp_path):
     assert_same(load(tmp_path / "m.coldhash"), in_memory)
 
 
-def test_on_dask_it_is_the_same(parts, in_memory, client):
-    assert_same(SETTINGS.fit(parts, seed=1, on=client), in_memory)
+def test_on_dask_it_is_the_same_and_tasks_are_released(parts, in_memory, client):
+    n_tasks = []
+
+    def count_tasks(n, objective):
+        n_tasks.append(client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)))
+
+    assert_same(SETTINGS.fit(parts, seed=1, on=client, callback=count_tasks), in_memory)
+    assert n_tasks[-1] < 2 * n_tasks[0]
+
+
+def test_partitions_spread_over_workers(world, client):
+    users = DaskPartitions(client, world.records(30))
+    values, total = users.update(lambda records: (records.ratings.data, 1), users.records)
+    assert total == len(users) == 15
+    for parts in (users.records.parts, values.parts):
+        holders = [holder for some in client.who_has(parts).values() for holder in some]
+        assert min(holders.count(worker) for worker in client.nthreads()) >= 4
 
 
 def test_data_in_memory_may_go_to_disk_and_to_dask(world, client, tmp_path):
@@ -174,8 +187,7 @@ KILLED = """
 import os, signal, sys, warnings
 warnings.simplefilter("ignore")
 from coldhash import MFDCF
-from coldhash.scale.disk import Disk
-from coldhash.scale.prepared import Prepared
+from coldhash.scale import Disk, Prepared
 
 def kill(n, objective):
     if n == 1:
@@ -227,15 +239,15 @@ def test_a_killed_worker_changes_nothing(parts, in_memory, client):
     assert set(client.run(os.getpid).values()) != set(before.values())
 
 
-def gluttony(records):
+def use_too_much_memory(records):
     """Take more memory than a worker has, and hold it."""
-    hoard = [np.ones(10**7) for _ in range(20)]
+    arrays = [np.ones(10**7) for _ in range(20)]
     time.sleep(20)
-    return float(sum(one[0] for one in hoard))
+    return float(sum(array[0] for array in arrays))
 
 
 def run_on(users):
-    list(users.map(gluttony, users.records))
+    list(users.map(use_too_much_memory, users.records))
 
 
 def test_a_worker_without_memory_is_an_error(tmp_path):
@@ -249,24 +261,25 @@ def test_a_worker_without_memory_is_an_error(tmp_path):
             n_workers=1, threads_per_worker=1, memory_limit="700MB", dashboard_address=":0"
         ) as small,
         Client(small) as client,
-        pytest.raises(WorkerError, match=r"died again and again.*hint: .*memory"),
+        pytest.raises(WorkerError, match=r"died repeatedly.*hint: .*memory"),
     ):
         run_on(DaskPartitions(client, [None]))
 
 
-def test_nobody_to_work_is_an_error_in_time():
+def test_nobody_to_work_is_an_error_in_time(monkeypatch):
     from distributed import Client, LocalCluster
 
+    monkeypatch.setattr("coldhash.scale.dask.PATIENCE_SECONDS", 1.0)
     with (
         LocalCluster(n_workers=0, dashboard_address=":0") as empty,
         Client(empty) as client,
         pytest.raises(WorkerError, match="no worker has done anything"),
     ):
-        run_on(DaskPartitions(client, [None], patience=1.0))
+        run_on(DaskPartitions(client, [None]))
 
 
 def test_a_wrong_place_is_named(world):
-    with pytest.raises(SettingError, match="is no place for a fit"):
+    with pytest.raises(SettingError, match="is not a place for a fit"):
         SETTINGS.fit(world, on="the moon")
 
 

@@ -12,8 +12,7 @@ import pytest
 
 from coldhash import Dataset
 from coldhash.errors import DataError, SettingError, SourceError, TableError
-from coldhash.scale.prepare import prepare
-from coldhash.scale.prepared import Prepared
+from coldhash.scale import Prepared, prepare
 
 USERS = {"user_id": ["u3", "u1", "idle"], "town": ["Oslo", "Bergen", None]}
 ITEMS = {"item_id": ["b", "007"], "genres": ["x|y", "y"]}
@@ -61,10 +60,18 @@ def test_it_is_what_reading_into_memory_gives(tmp_path, ending, with_tables):
     if with_tables:
         assert pa.concat_tables(columns).equals(expected.users)
     else:
-        assert columns == [None] * len(columns)
+        assert all(table.num_columns == 0 for table in columns)
     seen = prepared.seen(lambda _, shape, dtype: np.empty(shape, dtype))
     np.testing.assert_array_equal(seen.indices, expected.ratings.matrix.indices)
     np.testing.assert_array_equal(seen.indptr, expected.ratings.matrix.indptr)
+
+
+def test_columns_may_have_any_name(tmp_path):
+    names = {"user_id": 'the "user"', "item_id": "it's", "rating": 'my "rating"'}
+    table = dict(zip(names.values(), (["a", "b"], ["x", "x"], [5, 1]), strict=True))
+    pyarrow.parquet.write_table(pa.table(table), tmp_path / "r.parquet")
+    prepared = prepare(tmp_path / "r.parquet", tmp_path / "parts", columns=names)
+    assert matrix_of(prepared)[0].tolist() == [[5], [1]]
 
 
 @pytest.mark.parametrize("rule", ["last", "mean", "max"])

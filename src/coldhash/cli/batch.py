@@ -11,10 +11,10 @@ def recommend_on(address: str, file: Path, out: Path, k: int, options: dict[str,
     from rich.console import Console
     from rich.progress import Progress
 
-    from coldhash.scale.batch import recommend_all_on
-    from coldhash.scale.dask import client_at
+    from coldhash.scale import recommend_all_on
+    from coldhash.scale.dask import connect
 
-    with client_at(address) as client, Progress(console=Console(stderr=True)) as bars:
+    with connect(address) as client, Progress(console=Console(stderr=True)) as bars:
         bar = bars.add_task("recommending")
         recommend_all_on(
             client,

@@ -52,7 +52,7 @@ def prepare(
 
     from coldhash.data.dataset import PART_USERS
     from coldhash.data.plan import FeaturePlan
-    from coldhash.scale.prepare import prepare as make
+    from coldhash.scale import prepare as make
 
     with Progress(console=Console(stderr=True)) as bars:
         bar = bars.add_task("reading")
@@ -77,7 +77,7 @@ def prepare(
 
 def open_parts(folder: Path, *others: Any) -> Any:
     """Open prepared data; other data must not be named beside it."""
-    from coldhash.scale.prepared import Prepared
+    from coldhash.scale import Prepared
 
     dataset, data, ratings, users, items, column, _, plan, _ = others
     if any(one is not None for one in (dataset, data, ratings, users, items, column, plan)):
@@ -97,12 +97,12 @@ def place_of_fit(
     if memory is not None and (parts is None or dask is not None):
         raise SettingError("--memory is for fits from disk", hint="--parts DIR, without --dask")
     if dask is not None:
-        from coldhash.scale.dask import client_at
+        from coldhash.scale.dask import connect
 
-        with client_at(dask) as client:
+        with connect(dask) as client:
             yield {"on": client}
     elif parts is not None:
-        from coldhash.scale.disk import Disk
+        from coldhash.scale import Disk
 
         yield {"on": Disk(out.with_name(f"{out.name}.work"), memory)}
     else:

@@ -67,8 +67,8 @@ from coldhash.recommender.encoders.consensus import ConsensusEncoder
 from coldhash.recommender.items import CodeItems
 from coldhash.recommender.recommender import Recommender
 from coldhash.recommender.settings import check_settings, check_types
-from coldhash.scale.prepared import Prepared
-from coldhash.scale.training import Place, open_partitions
+from coldhash.scale import Prepared, open_partitions
+from coldhash.scale.training import Place
 
 SETTLED = 2  # the round by which H has settled enough to choose the ridge
 

@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from coldhash.arrays.checks import take
 from coldhash.arrays.codes import pack, signs
 from coldhash.arrays.products import times
-from coldhash.search.index import CodeIndex, Lists
+from coldhash.search import CodeIndex, RowLists
 from coldhash.search.lanes import GROUP
 
 Best = tuple[np.ndarray, np.ndarray]  # rows and scores, users x k; -1 and -inf where fewer exist
@@ -56,8 +56,8 @@ class Items(Protocol):
         self,
         vectors: np.ndarray,
         k: int,
-        excluded: Lists | None = None,
-        candidates: Lists | None = None,
+        excluded: RowLists | None = None,
+        candidates: RowLists | None = None,
         threads: int = 1,
         by_code: bool = False,
     ) -> Best:
@@ -65,12 +65,12 @@ class Items(Protocol):
         ...
 
     def popular(
-        self, n_users: int, k: int, excluded: Lists | None, candidates: Lists | None
+        self, n_users: int, k: int, excluded: RowLists | None, candidates: RowLists | None
     ) -> np.ndarray:
         """Find the rows of the k most popular items, as `best` does."""
         ...
 
-    def lists(self, lists: Sequence[Any]) -> Lists:
+    def lists(self, lists: Sequence[Any]) -> RowLists:
         """Turn lists of rows, one a user, into what `best` takes."""
         ...
 
@@ -134,8 +134,8 @@ class CodeItems:
         self,
         vectors: np.ndarray,
         k: int,
-        excluded: Lists | None = None,
-        candidates: Lists | None = None,
+        excluded: RowLists | None = None,
+        candidates: RowLists | None = None,
         threads: int = 1,
         by_code: bool = False,
     ) -> Best:
@@ -146,12 +146,12 @@ class CodeItems:
         return rows, np.where(rows < 0, -np.inf, self.n_bits - 2.0 * distances)
 
     def popular(
-        self, n_users: int, k: int, excluded: Lists | None, candidates: Lists | None
+        self, n_users: int, k: int, excluded: RowLists | None, candidates: RowLists | None
     ) -> np.ndarray:
         """Find the rows of the k most popular items: of zero vectors all scores are tied."""
         return self.best(np.zeros((n_users, self.n_bits), np.float32), k, excluded, candidates)[0]
 
-    def lists(self, lists: Sequence[Any]) -> Lists:
+    def lists(self, lists: Sequence[Any]) -> RowLists:
         """Turn lists of rows, one a user, into what `best` takes."""
         return self.index.lists(lists)
 
@@ -214,8 +214,8 @@ class RealItems:
         self,
         vectors: np.ndarray,
         k: int,
-        excluded: Lists | None = None,
-        candidates: Lists | None = None,
+        excluded: RowLists | None = None,
+        candidates: RowLists | None = None,
         threads: int = 1,
         by_code: bool = False,
     ) -> Best:
@@ -224,13 +224,13 @@ class RealItems:
         return self._best(self.scores(vectors), k, excluded, candidates)
 
     def popular(
-        self, n_users: int, k: int, excluded: Lists | None, candidates: Lists | None
+        self, n_users: int, k: int, excluded: RowLists | None, candidates: RowLists | None
     ) -> np.ndarray:
         """Find the rows of the k most popular items."""
         return self._best(np.zeros((n_users, len(self))), k, excluded, candidates)[0]
 
     def _best(
-        self, scores: np.ndarray, k: int, excluded: Lists | None, candidates: Lists | None
+        self, scores: np.ndarray, k: int, excluded: RowLists | None, candidates: RowLists | None
     ) -> Best:
         k = min(k, scores.shape[1])
         rows = np.full((len(scores), k), -1, dtype=np.int64)
@@ -248,7 +248,7 @@ class RealItems:
             best[user, : len(first)] = scores[user, first]
         return rows, best
 
-    def lists(self, lists: Sequence[Any]) -> Lists:
+    def lists(self, lists: Sequence[Any]) -> RowLists:
         """Turn lists of rows, one a user, into what `best` takes."""
         starts = np.concatenate([[0], np.cumsum([len(each) for each in lists])])
         flat = np.concatenate([np.asarray(each, dtype=np.int64) for each in lists])

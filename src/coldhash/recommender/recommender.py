@@ -25,7 +25,7 @@ from coldhash.recommender.encoders.base import Encoded, Encoder
 from coldhash.recommender.item_map import ItemMap
 from coldhash.recommender.items import CodeItems, Items, RealItems
 from coldhash.recommender.results import Recommendations, Similar
-from coldhash.search.index import Lists
+from coldhash.search import RowLists
 
 if TYPE_CHECKING:
     from narwhals.typing import IntoDataFrame
@@ -453,7 +453,7 @@ class Recommender:
 
     def _item_lists(
         self, argument: str, lists: ItemLists | None, n_users: int, seen: csr_array | None
-    ) -> Lists | None:
+    ) -> RowLists | None:
         """Turn lists of item ids, for everybody or one a user, and what was seen, into filters."""
         if lists is None and seen is None:
             return None

@@ -2,8 +2,7 @@
 
 from coldhash.scale.batch import Batch, recommend_all_on
 from coldhash.scale.disk import Disk
-from coldhash.scale.prepare import prepare
-from coldhash.scale.prepared import Prepared
+from coldhash.scale.prepared import Prepared, prepare
 from coldhash.scale.training import Memory, open_partitions
 
 __all__ = ["Batch", "Disk", "Memory", "Prepared", "open_partitions", "prepare", "recommend_all_on"]

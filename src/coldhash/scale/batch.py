@@ -1,37 +1,45 @@
 """Recommendations for all users of a model, on a Dask cluster, to a folder of Parquet files.
 
-One file for each partition of users, in the order of the model. A file appears in one step, so that
-what is there is whole: a batch that was killed goes on where it stopped. Beside the files stands
-`batch.json`, what they answer: another question in the same folder is refused.
+There is one file for each range of users, in the order of the model. Files appear complete, so a
+batch that was killed continues where it stopped. `batch.json` in the folder says which model and
+options the files are of; a batch with others in the same folder is an error.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coldhash.errors import ColdhashError, SettingError, SourceError
-from coldhash.files import open_regular, replace_file, replace_text
+import pyarrow.parquet as pq
+
+from coldhash.errors import SettingError, SourceError
+from coldhash.files import open_regular, replace_file, replace_text, writing
 from coldhash.recommender.persistence import load
 from coldhash.recommender.recommender import Recommender
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Future
 
-PARTITION = 16_384  # users in a file
-AHEAD = 4  # tasks a worker thread has waiting
+USERS_PER_FILE = 16_384
+TASKS_AHEAD = 4  # that a worker thread has waiting
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What was written: all files, and which of them were there before.
+    """What `recommend_all_on` wrote.
+
+    Parameters
+    ----------
+    files
+        All files, in the order of users.
+    n_present
+        How many of them an earlier run had written.
 
     Examples
     --------
@@ -49,14 +57,38 @@ def recommend_all_on(
     out_folder: str | Path,
     k: int = 10,
     *,
-    users_per_file: int = PARTITION,
+    users_per_file: int = USERS_PER_FILE,
     progress: Callable[[int, int], None] | None = None,
-    **options: Any,
+    **options: object,
 ) -> Batch:
-    """Write the k best items for every user of a model file; the same as `recommend_all` gives.
+    """Write the k best items for every user of a model file: the rows of `recommend_all`.
 
-    Workers read the model by its path and write to the folder, so both must be where all of them
-    can reach them. `options` are those of `recommend`; `progress` is told files done and in all.
+    Parameters
+    ----------
+    client
+        A `dask.distributed.Client`.
+    model_path, out_folder
+        The model file and the folder to write to; all workers must reach both by these paths.
+    k
+        Items for each user.
+    users_per_file
+        Users of one file.
+    progress
+        Called with the number of files that are done, and of all files.
+    **options
+        Those of `Recommender.recommend`.
+
+    Returns
+    -------
+    Batch
+        The files.
+
+    Raises
+    ------
+    SettingError
+        `users_per_file` is below 1, or the folder holds files of another model or other options.
+    WorkerError
+        A worker has other versions, or the cluster is lost.
 
     Examples
     --------
@@ -75,103 +107,87 @@ def recommend_all_on(
     """
     if users_per_file < 1:
         raise SettingError(f"users_per_file={users_per_file}", hint="at least 1")
-    from coldhash.scale.dask import check_workers, told_of_loss  # needs the extra `dask`
+    from distributed import as_completed
+
+    from coldhash.scale.dask import check_workers, translate_dask_errors  # needs the extra `dask`
 
     check_workers(client)
     path, folder = Path(model_path).resolve(), Path(out_folder).resolve()
-    n_users = len(load(path).user_ids)
-    _agree(folder, path, {"k": k, "users_per_file": users_per_file, "options": options})
-    starts = list(range(0, n_users, users_per_file))
-    files = [folder / f"part-{number:06d}.parquet" for number in range(len(starts))]
-    missing = [number for number, file in enumerate(files) if not file.exists()]
-    done = len(files) - len(missing)
-    if progress is not None:
-        progress(done, len(files))
-    tasks = (
-        (str(path), _print_of(path), str(files[n]), starts[n], starts[n] + users_per_file)
-        for n in missing
+    checksum, n_users = _checksum(path), len(load(path).user_ids)
+    _check_folder(
+        folder, {"model": checksum, "k": k, "users_per_file": users_per_file, "options": options}
     )
-    with told_of_loss():
-        for _ in _finished(client, tasks, k, options):
-            done += 1
-            if progress is not None:
-                progress(done, len(files))
-    return Batch(files, len(files) - len(missing))
+    files = [_part_file(folder, at) for at in range(-(-n_users // users_per_file))]
+    missing = [number for number, file in enumerate(files) if not file.exists()]
+    n_present = len(files) - len(missing)
 
+    def submit(numbers: Iterable[int]) -> list[Future[None]]:
+        task = partial(write_part, path, checksum, folder, users_per_file, k, options)
+        return client.map(task, list(numbers), pure=False)
 
-def _finished(client: Client, tasks: Any, k: int, options: dict[str, Any]) -> Any:
-    """Keep the workers busy without sending them everything at once; yields as tasks end."""
-    from distributed import as_completed
-
-    def submitted() -> Any:
-        for task in tasks:
-            yield client.submit(write_part, *task, k, options, pure=False)
-
-    waiting = submitted()
-    n_threads = max(sum(client.nthreads().values()), 1)
-    running = as_completed(list(islice(waiting, AHEAD * n_threads)))
-    for future in running:
-        future.result()
-        following = next(waiting, None)
-        if following is not None:
-            running.add(following)
-        yield future
+    report = progress or (lambda *_: None)
+    report(n_present, len(files))
+    waiting = iter(missing)  # not sent all at once: there may be very many
+    with translate_dask_errors():
+        n_threads = max(sum(client.nthreads().values()), 1)
+        running = as_completed(submit(islice(waiting, TASKS_AHEAD * n_threads)))
+        for n_done, future in enumerate(running, n_present + 1):
+            future.result()
+            running.update(submit(islice(waiting, 1)))
+            report(n_done, len(files))
+    return Batch(files, n_present)
 
 
 def write_part(
-    path: str, version: str, file: str, start: int, stop: int, k: int, options: dict[str, Any]
+    path: Path,
+    checksum: str,
+    folder: Path,
+    users_per_file: int,
+    k: int,
+    options: dict[str, Any],
+    at: int,
 ) -> None:
-    """Answer for the users of some rows, and write the answer in one step. Runs in a worker."""
-    import pyarrow.parquet
-
-    model = _model(path, version)
-    rows = range(start, min(stop, len(model.user_ids)))
+    """Write file `at`, in a worker."""
+    model = _load_model(path, checksum)
+    first = at * users_per_file
+    rows = range(first, min(first + users_per_file, len(model.user_ids)))
     user_ids = [model.user_ids[row] for row in rows]
     table = model.recommend(user_ids=user_ids, k=k, threads=1, **options).to_arrow()
-    with replace_file(file) as target:
-        pyarrow.parquet.write_table(table, target)
+    with replace_file(_part_file(folder, at)) as file:
+        pq.write_table(table, file)
+
+
+def _part_file(folder: Path, at: int) -> Path:
+    return folder / f"part-{at:06d}.parquet"
 
 
 @lru_cache(maxsize=2)
-def _model(path: str, version: str) -> Recommender:
-    """Map a model once in each process; another file in its place is another model."""
-    if _print_of(Path(path)) != version:
-        raise SourceError(f"{path} is not the same on every machine, or has changed")
+def _load_model(path: Path, checksum: str) -> Recommender:
+    """Map a model once in each process."""
+    if _checksum(path) != checksum:
+        raise SourceError(
+            f"{path} is not the same on every machine, or has changed", hint="start again"
+        )
     return load(path, verify=False)
 
 
-def _print_of(path: Path) -> str:
-    """Give the checksum that a model file ends with: what it is known by."""
+def _checksum(path: Path) -> str:
+    """Read the checksum that a model file ends with."""
     with open_regular(path) as file:
         file.seek(-32, os.SEEK_END)
         return file.read().hex()
 
 
-def _agree(folder: Path, path: Path, question: dict[str, Any]) -> None:
-    """Refuse a folder that holds answers of another model or to another question."""
-    text = json.dumps(question, sort_keys=True, default=repr)
-    asked = {
-        "model": _print_of(path),
-        "question": hashlib.sha256(text.encode()).hexdigest(),
-        "asked": json.loads(text),
-    }
-    note = folder / "batch.json"
-    try:
+def _check_folder(folder: Path, batch: dict[str, Any]) -> None:
+    """Create the folder, or raise an error if it holds files of another batch."""
+    text, note = json.dumps(batch, sort_keys=True, default=repr, indent=1), folder / "batch.json"
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        if note.exists():
-            before = json.loads(note.read_text(encoding="utf-8"))
-            if {n: before.get(n) for n in ("model", "question")} != {
-                n: asked[n] for n in ("model", "question")
-            }:
-                raise SettingError(
-                    f"{folder} holds answers of another model or to another question",
-                    hint="name an empty folder",
-                )
-            return
-        if any(folder.glob("part-*.parquet")):
-            raise SettingError(f"{folder} holds other files", hint="name an empty folder")
-        replace_text(note, json.dumps(asked, indent=1))
-    except ColdhashError:
-        raise
-    except (OSError, ValueError, RecursionError) as error:
-        raise SourceError(f"cannot use {folder}: {error}", hint="name another folder") from None
+        before = note.read_text(encoding="utf-8", errors="replace") if note.exists() else None
+    if before is None and not any(folder.glob("part-*.parquet")):
+        replace_text(note, text)
+    elif before != text:
+        raise SettingError(
+            f"{folder} holds recommendations of another model or with other options",
+            hint="name an empty folder",
+        )

@@ -3,33 +3,44 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import shutil
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import DTypeLike
+from scipy.sparse import csr_array
 
 from coldhash.arrays.memory import n_bytes_of
-from coldhash.data.dataset import Dataset, UserRecords
+from coldhash.data.dataset import UserRecords
 from coldhash.errors import SettingError
 from coldhash.files import lock_file
-from coldhash.partitions import Partitions, PerPartition, Stored, T, loaded
+from coldhash.partitions import MemoryPartitions, Stored, T
 from coldhash.scale.prepared import Prepared
-from coldhash.scale.stored import remove, store
 
-RATING = 64  # bytes that a step needs for each rating of its partition, at most
-BASE = 500_000_000  # bytes of the interpreter, the libraries and what the fit knows of items
+RATING_BYTES = 64  # that a step needs for each rating of its partition, at most
+BASE_BYTES = 500_000_000  # of the interpreter, the libraries and what the fit knows of items
 
 
 @dataclass(frozen=True)
 class Disk:
-    """A folder to work in: partitions pass through memory one by one, each round is kept there.
+    """Fit from files, one partition in memory at a time, with a checkpoint after every round.
 
-    A fit that was killed goes on from its last round if it is started again with the same folder.
-    `memory`, such as "2GB", is what it may use: a partition that cannot fit is an error at once.
+    A fit that was killed continues after its last round if it is started with the same folder.
+
+    Parameters
+    ----------
+    folder
+        The folder to work in; it is removed at the end of the fit if nothing else is in it.
+    memory
+        How much memory may be used, such as "2GB": a fit of a prepared folder whose largest
+        partition needs more raises an error before it starts. None: any amount.
 
     Examples
     --------
@@ -45,16 +56,10 @@ class Disk:
     folder: Path | str
     memory: int | str | None = None
 
-    def partitions(self, data: Dataset | Prepared) -> DiskPartitions:
-        """Write the partitions to files."""
-        if self.memory is not None and isinstance(data, Prepared):
-            self._check_memory(data)
-        return DiskPartitions(Path(self.folder), data.records())
-
-    def _check_memory(self, data: Prepared) -> None:
-        limit = n_bytes_of(self.memory)
-        need = BASE + RATING * data.largest_part
-        if need > limit:
+    def check_memory(self, data: Prepared) -> None:
+        """Raise an error if the largest partition needs more memory than there is."""
+        need = BASE_BYTES + RATING_BYTES * data.largest_part
+        if self.memory is not None and need > n_bytes_of(self.memory):
             raise SettingError(
                 f"memory={self.memory!r}: the largest of {len(data.ends) - 1:,} partitions has "
                 f"{data.largest_part:,} ratings and needs about {need / 1e9:.1f} GB",
@@ -62,53 +67,89 @@ class Disk:
             )
 
 
-class DiskPartitions(Partitions):
-    """Partitions in files of one folder; the functions see mapped arrays."""
+class DiskPartitions(MemoryPartitions):
+    """Partitions in files of one folder; functions get memory-mapped arrays."""
+
+    folder: Path
 
     def __init__(self, folder: Path, records: Sequence[UserRecords | Stored]) -> None:
-        self.folder = self._folder = folder
-        self._values = folder / "values"
+        self.folder, self._values = folder, folder / "values"
         self._lock = lock_file(folder / "lock", f"another fit works in {folder}")
-        remove(self._values)  # of a fit that was killed
+        shutil.rmtree(self._values, ignore_errors=True)  # of a fit that was killed
         self._values.mkdir()
         self._numbers = count()
-        self.records = PerPartition(
-            [each if isinstance(each, Stored) else self._store(each) for each in records]
-        )
-
-    def run(
-        self, function: Callable[..., Any], *values: PerPartition[Any], n_kept: int
-    ) -> tuple[tuple[PerPartition[Any], ...], Iterator[Any]]:
-        """Apply a function to the values of every partition."""
-        kept: tuple[PerPartition[Any], ...] = tuple(PerPartition([]) for _ in range(n_kept))
-
-        def results() -> Iterator[Any]:
-            for stored in zip(*(value.parts for value in values), strict=True):
-                arguments = [loaded(each) for each in stored]
-                *made, result = function(*arguments) if n_kept else (function(*arguments),)
-                for each, value in zip(kept, made, strict=True):
-                    each.parts.append(self._store(value))
-                yield result
-
-        return kept, results()
-
-    def scatter(self, values: Sequence[T]) -> PerPartition[T]:
-        """Give every partition one of some values."""
-        return PerPartition([self._store(value) for value in values])
+        self.records = self.scatter(records)
 
     def allocate(self, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
-        """Return an array in a file; it stays when the name of the file is removed."""
+        """Return an array in a file; it can be used after the file is removed."""
         if 0 in shape:
             return np.empty(shape, dtype=dtype)
         return np.lib.format.open_memmap(self._values / f"{name}.npy", "w+", dtype, shape)
 
     def close(self) -> None:
         """Remove the values; the checkpoint stays."""
-        remove(self._values)
+        shutil.rmtree(self._values, ignore_errors=True)
         self._lock.close()
         with contextlib.suppress(OSError):
-            if not any(file.name != "lock" for file in self._folder.iterdir()):
-                remove(self._folder)
+            if not any(file.name != "lock" for file in self.folder.iterdir()):
+                shutil.rmtree(self.folder, ignore_errors=True)
 
     def _store(self, value: Any) -> Any:
-        return store(value, self._values / f"{next(self._numbers):08}")
+        """Write arrays and tables, also those in dicts and dataclasses, to files."""
+        if isinstance(value, Stored):
+            return value
+        path = self._values / f"{next(self._numbers):08}"
+        if isinstance(value, np.ndarray):
+            np.save(path, value)
+            return _StoredFile(path.with_suffix(".npy"), _map_array)
+        if isinstance(value, pa.Table):
+            with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, value.schema) as writer:
+                writer.write_table(value)
+            return _StoredFile(path, _read_table)
+        if isinstance(value, csr_array):
+            arrays = [self._store(each) for each in (value.data, value.indices, value.indptr)]
+            return _StoredMatrix(arrays, value.shape)
+        return _map_entries(self._store, value)
+
+    def _load(self, part: Any) -> Any:
+        return part.load() if isinstance(part, Stored) else _map_entries(self._load, part)
+
+
+class _StoredFile(Generic[T]):
+    """A value in a file of its own, which is removed when nothing refers to it any more."""
+
+    def __init__(self, path: Path, read: Callable[[Path], T]) -> None:
+        self.load = partial(read, path)
+        weakref.finalize(self, path.unlink, missing_ok=True)
+
+
+@dataclass(frozen=True, eq=False)
+class _StoredMatrix:
+    """A sparse matrix whose arrays are in files."""
+
+    arrays: list[_StoredFile[np.ndarray]]  # data, indices, indptr
+    shape: tuple[int, ...]
+
+    def load(self) -> csr_array:
+        """Map the files."""
+        return csr_array(tuple(each.load() for each in self.arrays), shape=self.shape)
+
+
+def _map_array(path: Path) -> np.ndarray:
+    """Map an array; writing to it does not change the file."""
+    return np.asarray(np.load(path, mmap_mode="c"))
+
+
+def _read_table(path: Path) -> pa.Table:
+    with pa.OSFile(str(path)) as file:
+        return pa.ipc.open_file(file).read_all()
+
+
+def _map_entries(function: Callable[[Any], Any], value: Any) -> Any:
+    """Apply a function to the entries of a dict or the fields of a dataclass."""
+    if isinstance(value, dict):
+        return {key: function(each) for key, each in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in fields(value)]
+        return replace(value, **{name: function(getattr(value, name)) for name in names})
+    return value

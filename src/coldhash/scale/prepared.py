@@ -1,33 +1,48 @@
-"""A folder of partitions that `prepare` made: ratings and users in Parquet, ids as rows.
+"""Data larger than memory: a folder of partitions, ratings and users in Parquet, ids as rows.
 
 manifest.json          written last: sizes, the scale, where partitions begin, the plan
 items.parquet          item_id and the columns of the item table, in row order
 ratings-00000.parquet  user (row within the partition), item (row), rating; sorted
 users-00000.parquet    user_id and the columns of the user table, in row order
+
+DuckDB reads the file of ratings, numbers the ids and sorts, with bounded memory and spilling to
+the folder. Every partition is then checked in memory, by the same rules as ratings that fit into
+memory. A preparation that was killed continues when it is started again.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from scipy.sparse import csr_array
 
-from coldhash.data.dataset import UserRecords
+from coldhash.arrays.memory import n_bytes_of
+from coldhash.data.dataset import PART_USERS, UserRecords, padded, partition_ends, side_table
+from coldhash.data.duplicates import Duplicates
 from coldhash.data.ids import Ids
-from coldhash.data.plan import FeaturePlan
-from coldhash.errors import ColdhashError, DataError, SourceError
+from coldhash.data.plan import FeaturePlan, guess_plan
+from coldhash.errors import ColdhashError, DataError, SettingError, SourceError
+from coldhash.files import replace_file, replace_text, writing
 from coldhash.partitions import Allocate
+from coldhash.scale.sorting import RatingSorter
 
-FORMAT = 1
+MANIFEST_FORMAT = 1
 MANIFEST = "manifest.json"
 USER_ID, ITEM_ID = "user_id", "item_id"
+
+
+def partition_file(folder: Path, kind: str, at: int) -> Path:
+    """Return the path of the ratings or the users of a partition."""
+    return folder / f"{kind}-{at:05}.parquet"
 
 
 @dataclass(frozen=True)
@@ -41,10 +56,8 @@ class StoredRecords:
 
     def load(self) -> UserRecords:
         """Read the partition."""
-        table = pq.read_table(self.users).drop_columns([USER_ID])
-        return UserRecords(
-            self.first, self.load_ratings(), table if table.num_columns else pa.table({})
-        )
+        table = _without(pq.read_table(self.users), USER_ID)
+        return UserRecords(self.first, self.load_ratings(), table)
 
     def load_ratings(self) -> csr_array:
         """Read the ratings as users x items."""
@@ -57,12 +70,27 @@ class StoredRecords:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A data set in partitions on disk; `Prepared.open` finds it.
+    """A data set in partitions on disk, made by `prepare` and found by `Prepared.open`.
+
+    Parameters
+    ----------
+    folder
+        The folder of the partitions.
+    n_users, n_ratings
+        The numbers of users and ratings.
+    scale
+        The lowest and the highest possible rating.
+    ends
+        The row where each partition begins, and the one where the last ends.
+    largest_part
+        The number of ratings of the largest partition.
+    plan
+        Which columns become which features.
 
     Examples
     --------
     >>> from tempfile import TemporaryDirectory
-    >>> from coldhash.scale.prepare import prepare
+    >>> from coldhash.scale import prepare
     >>> with TemporaryDirectory() as folder:
     ...     table = pa.table({"user_id": [1, 1, 2], "item_id": [7, 8, 7], "rating": [5, 1, 4]})
     ...     pq.write_table(table, f"{folder}/r.parquet")
@@ -75,17 +103,33 @@ class Prepared:
     n_users: int
     n_ratings: int
     scale: tuple[float, float]
-    ends: tuple[int, ...]  # where partitions begin, and where the last one ends
-    largest_part: int  # ratings
+    ends: tuple[int, ...]
+    largest_part: int
     plan: FeaturePlan
 
     @classmethod
     def open(cls, folder: str | Path) -> Prepared:
-        """Open what `prepare` made."""
+        """Open a folder that `prepare` made.
+
+        Parameters
+        ----------
+        folder
+            The folder.
+
+        Returns
+        -------
+        Prepared
+            The data set; its partitions are read when they are needed.
+
+        Raises
+        ------
+        SourceError
+            The folder holds no prepared data or only a part of it, or a newer version made it.
+        """
         path = Path(folder) / MANIFEST
         try:
             facts = json.loads(path.read_text(encoding="utf-8"))
-            if facts["format"] > FORMAT:
+            if facts["format"] > MANIFEST_FORMAT:
                 raise SourceError(f"{folder} was prepared by a newer version", hint="upgrade")
             return cls(
                 folder=Path(folder),
@@ -98,13 +142,11 @@ class Prepared:
             )
         except ColdhashError:
             raise
-        except OSError:
+        except (OSError, ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
             raise SourceError(
-                f"{folder} holds no prepared data, or only a part of it",
-                hint="coldhash prepare --ratings FILE --out DIR (again: it goes on)",
+                f"{folder} holds no prepared data, or only a part of it: {error!r}",
+                hint="coldhash prepare --ratings FILE --out DIR starts it, or continues it",
             ) from None
-        except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
-            raise SourceError(f"{path} cannot be read: {error!r}", hint="prepare again") from None
 
     @cached_property
     def _items(self) -> pa.Table:
@@ -112,41 +154,19 @@ class Prepared:
 
     @property
     def items(self) -> pa.Table:
-        """What is known of items, in row order."""
-        table = self._items.drop_columns([ITEM_ID])
-        return table if table.num_columns else pa.table({})
+        """The item table without ids, in row order."""
+        return _without(self._items, ITEM_ID)
 
     @property
     def item_ids(self) -> Ids:
         """The ids of items, in row order."""
-        return Ids(_texts(self._items.column(ITEM_ID)), "item")
+        return Ids(_texts(self._items, ITEM_ID), "item")
 
     @property
     def user_ids(self) -> Ids:
         """The ids of all users, in row order."""
-        columns = [
-            pq.read_table(self._file("users", at), columns=[USER_ID]).column(0)
-            for at in range(len(self.ends) - 1)
-        ]
-        chunks = [chunk for column in columns for chunk in column.chunks]
-        return Ids(_texts(pa.chunked_array(chunks, pa.string())), "user")
-
-    def seen(self, allocate: Allocate) -> csr_array:
-        """Return what users rated as users x items, without the ratings."""
-        kind = np.int32 if self.n_ratings < 2**31 else np.int64
-        indptr = np.zeros(self.n_users + 1, dtype=kind)
-        indices = allocate("seen", (self.n_ratings,), kind)
-        end = 0
-        for at, part in enumerate(self.records()):
-            ratings = part.load_ratings()
-            begin, end = end, end + ratings.nnz
-            indices[begin:end] = ratings.indices
-            indptr[self.ends[at] + 1 : self.ends[at + 1] + 1] = ratings.indptr[1:] + begin
-        if end != self.n_ratings:
-            raise DataError(f"{self.folder} holds {end:,} ratings, not {self.n_ratings:,}")
-        ones = np.broadcast_to(np.float32(1), indices.shape)
-        shape = (self.n_users, len(self.item_ids))
-        return csr_array((ones, indices, indptr), shape=shape, copy=False)
+        tables = [pq.read_table(part.users, columns=[USER_ID]) for part in self.records()]
+        return Ids(_texts(pa.concat_tables(tables), USER_ID), "user")
 
     def records(self) -> list[StoredRecords]:
         """Return the records of every partition, not yet read."""
@@ -155,15 +175,185 @@ class Prepared:
             StoredRecords(
                 first,
                 (last - first, n_items),
-                self._file("ratings", at),
-                self._file("users", at),
+                partition_file(self.folder, "ratings", at),
+                partition_file(self.folder, "users", at),
             )
             for at, (first, last) in enumerate(pairwise(self.ends))
         ]
 
-    def _file(self, name: str, at: int) -> Path:
-        return self.folder / f"{name}-{at:05}.parquet"
+    def seen(self, allocate: Allocate) -> csr_array:
+        """Return what users rated as users x items, without the ratings."""
+        kind = np.int32 if self.n_ratings < 2**31 else np.int64
+        indptr = np.zeros(self.n_users + 1, dtype=kind)
+        indices = allocate("seen", (self.n_ratings,), kind)
+        end = 0
+        for part in self.records():
+            ratings = part.load_ratings()
+            begin, end = end, end + ratings.nnz
+            indices[begin:end] = ratings.indices
+            indptr[part.first + 1 : part.first + part.shape[0] + 1] = ratings.indptr[1:] + begin
+        if end != self.n_ratings:
+            raise DataError(
+                f"{self.folder} holds {end:,} ratings, not {self.n_ratings:,}", hint="prepare again"
+            )
+        ones = np.broadcast_to(np.float32(1), indices.shape)
+        shape = (self.n_users, self._items.num_rows)
+        return csr_array((ones, indices, indptr), shape=shape, copy=False)
 
 
-def _texts(column: pa.ChunkedArray) -> pa.Array:
-    return column.cast(pa.string()).combine_chunks()
+def _without(table: pa.Table, name: str) -> pa.Table:
+    """Remove a column; a table without columns has no rows either."""
+    table = table.drop_columns([name])
+    return table if table.num_columns else pa.table({})
+
+
+def _texts(table: pa.Table, name: str) -> pa.Array:
+    return table.column(name).cast(pa.string()).combine_chunks()
+
+
+def prepare(
+    ratings: str | Path,
+    out: str | Path,
+    users: object = None,
+    items: object = None,
+    *,
+    columns: Mapping[str, str | None] | None = None,
+    plan: FeaturePlan | None = None,
+    scale: tuple[float, float] | None = None,
+    duplicates: Duplicates = "error",
+    part_users: int = PART_USERS,
+    memory: int | str = "2GB",
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Prepared:
+    """Turn a file of ratings of any size into a folder of partitions.
+
+    Users and items get rows as in `Dataset.from_tables`: those of the tables first, others in
+    order of appearance. Started again with the same arguments, it continues where it stopped.
+
+    Parameters
+    ----------
+    ratings
+        A CSV, TSV or Parquet file.
+    out
+        The folder to make.
+    users, items, columns, plan, scale, duplicates
+        As for `Dataset.from_tables`; the tables of users and items are read into memory.
+    part_users
+        Users of one partition. It changes how sums over users are rounded.
+    memory
+        How much memory may be used, such as "2GB".
+    progress
+        Called with what is done, how much of it is done, and of how much.
+
+    Returns
+    -------
+    Prepared
+        The data set, which `MFDCF.fit` takes in place of a `Dataset`.
+
+    Raises
+    ------
+    SettingError
+        An argument is wrong, DuckDB is not installed, or the memory is too little to sort.
+    SourceError
+        The file does not exist, or the folder cannot be written.
+    DataError
+        The file holds no ratings, or something that cannot be a rating.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     table = pa.table({"user_id": [1, 1, 2], "item_id": [7, 8, 7], "rating": [5, 1, 4]})
+    ...     pq.write_table(table, f"{folder}/r.parquet")
+    ...     parts = prepare(f"{folder}/r.parquet", f"{folder}/parts", part_users=1)
+    ...     parts.n_users, parts.n_ratings, parts.ends
+    (2, 3, (0, 1, 2))
+    """
+    if duplicates not in get_args(Duplicates):
+        raise SettingError(
+            f"duplicates={duplicates!r} is not a rule",
+            hint=f"one of {', '.join(get_args(Duplicates))}",
+        )
+    if part_users < 1:
+        raise SettingError(f"part_users={part_users}", hint="at least 1")
+    folder, source, mapping = Path(out), Path(ratings), dict(columns or {})
+    files = {"ratings": source, "users": users, "items": items}
+    job = {
+        "files": {kind: _identify(file) for kind, file in files.items()},
+        "columns": mapping,
+        "scale": scale,
+        "duplicates": duplicates,
+        "part_users": part_users,
+        "plan": None if plan is None else plan.model_dump(),
+    }
+    _begin(folder, json.dumps(job))
+    if not (folder / MANIFEST).exists():
+        user_ids, user_table = side_table(users, "user", mapping)
+        item_ids, item_table = side_table(items, "item", mapping)
+        report = progress or (lambda *_: None)
+        with RatingSorter.open(folder, source, n_bytes_of(memory)) as sorter:
+            report("sorting", 0, 1)
+            n_users, n_items, found_scale = sorter.sort(mapping, user_ids, item_ids, scale)
+            report("sorting", 1, 1)
+            user_table, item_table = padded(user_table, n_users), padded(item_table, n_items)
+            all_items = _with_ids(item_table, sorter.ids("item"), ITEM_ID)
+            _write_table(folder / "items.parquet", all_items)
+            ends, counts = partition_ends(n_users, part_users), []
+            for at, (first, last) in enumerate(pairwise(ends)):
+                path = partition_file(folder, "ratings", at)
+                user_path = partition_file(folder, "users", at)
+                if not (path.exists() and user_path.exists()):
+                    rows = user_table.slice(first, last - first)
+                    rows = _with_ids(rows, sorter.ids("user", first, last), USER_ID)
+                    _write_table(path, sorter.ratings(first, last, duplicates))
+                    _write_table(user_path, rows)
+                counts.append(pq.read_metadata(path).num_rows)
+                report("writing partitions", at + 1, len(ends) - 1)
+        plan = plan or guess_plan(user_table, item_table)
+        facts = {
+            "format": MANIFEST_FORMAT,
+            "n_users": n_users,
+            "n_ratings": sum(counts),
+            "scale": list(scale or found_scale),
+            "ends": ends,
+            "largest_part": max(counts),
+            "plan": plan.model_dump(exclude_none=True),
+        }
+        replace_text(folder / MANIFEST, json.dumps(facts))
+    RatingSorter.remove(folder)  # the partitions hold the ratings
+    return Prepared.open(folder)
+
+
+def _identify(source: object) -> list[str | int] | None:
+    """Describe a table, so that another job in the same folder is not taken for this one."""
+    if isinstance(source, str | Path) and Path(source).exists():
+        facts = Path(source).stat()
+        return [str(Path(source).resolve()), facts.st_size, facts.st_mtime_ns]
+    return None if source is None else [repr(type(source))]
+
+
+def _begin(folder: Path, job: str) -> None:
+    """Make the folder; remove what another job made in it, but nothing else."""
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "job.json"
+    if path.is_file() and path.read_text(encoding="utf-8", errors="replace") == job:
+        return
+    RatingSorter.remove(folder)
+    for pattern in (MANIFEST, "items.parquet", "ratings-*.parquet", "users-*.parquet"):
+        for file in folder.glob(pattern):
+            file.unlink()
+    replace_text(path, job)
+
+
+def _with_ids(table: pa.Table, ids: Ids, name: str) -> pa.Table:
+    """Add a column of ids before the others."""
+    if name in table.column_names:
+        raise DataError(f"a second column {name!r} beside the ids", hint="rename it")
+    columns = dict(zip(table.column_names, table.columns, strict=True))
+    return pa.table({name: ids.values, **columns})
+
+
+def _write_table(path: Path, table: pa.Table) -> None:
+    with replace_file(path) as file:
+        pq.write_table(table, file)

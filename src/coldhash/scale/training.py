@@ -1,29 +1,28 @@
-"""Places for a fit: in memory, in files, on a Dask cluster."""
+"""Where a fit keeps its partitions: in memory, in files, or on a Dask cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from coldhash.data.dataset import Dataset
 from coldhash.errors import SettingError
 from coldhash.partitions import MemoryPartitions, Partitions
-from coldhash.scale.disk import Disk
+from coldhash.scale.disk import Disk, DiskPartitions
 from coldhash.scale.prepared import Prepared
 
 if TYPE_CHECKING:
     from distributed import Client
 
-    Place: TypeAlias = "Memory | Disk | Client | None"
-else:
-    Place: TypeAlias = object
+Place: TypeAlias = "Memory | Disk | Client | None"
 
 
 @dataclass(frozen=True)
 class Memory:
-    """All partitions in the memory of this process.
+    """Fit with all partitions in the memory of this process.
 
     Examples
     --------
@@ -31,10 +30,6 @@ class Memory:
     >>> MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100), on=Memory()).name
     'mfdcf'
     """
-
-    def partitions(self, data: Dataset | Prepared) -> MemoryPartitions:
-        """Load the partitions."""
-        return MemoryPartitions(data.records())
 
 
 @contextmanager
@@ -46,25 +41,43 @@ def open_partitions(data: Dataset | Prepared, on: Place = None) -> Iterator[Part
     data
         A data set, or a prepared folder.
     on
-        None: in memory, or in files below a prepared folder.
+        `Memory()`, `Disk(folder)` or a `dask.distributed.Client`. None: in memory, or in files
+        below a prepared folder.
+
+    Yields
+    ------
+    Partitions
+        Closed at the end of the block.
 
     Raises
     ------
     SettingError
-        `on` is not a place, or another fit works in the folder.
+        `on` is none of these, another fit works in the folder, or a partition needs more memory
+        than there is.
+
+    Examples
+    --------
+    >>> from coldhash import read
+    >>> with open_partitions(read("sample", n_users=300, n_items=100), Memory()) as users:
+    ...     users.sum(lambda records: records.ratings.shape[0], users.records)
+    300
     """
     if on is None:
         on = Disk(data.folder / "work") if isinstance(data, Prepared) else Memory()
-    if isinstance(on, Memory | Disk):
-        users: Partitions = on.partitions(data)
-    elif hasattr(on, "submit") and hasattr(on, "scheduler_info"):
+    if isinstance(on, Memory):
+        users: Partitions = MemoryPartitions(data.records())
+    elif isinstance(on, Disk):
+        if isinstance(data, Prepared):
+            on.check_memory(data)
+        users = DiskPartitions(Path(on.folder), data.records())
+    elif hasattr(on, "scheduler_info") and not on.asynchronous:
         from coldhash.scale.dask import DaskPartitions  # needs the extra `dask`
 
         users = DaskPartitions(on, data.records())
     else:
         raise SettingError(
-            f"on={on!r} is no place for a fit",
-            hint="None, Memory(), Disk(folder), or a dask.distributed.Client",
+            f"on={on!r} is not a place for a fit",
+            hint="None, Memory(), Disk(folder), or a synchronous dask.distributed.Client",
         )
     try:
         yield users

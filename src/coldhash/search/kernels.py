@@ -51,7 +51,7 @@ _POPCOUNT = np.array([bin(value).count("1") for value in range(16)], np.uint8)
 
 @compiled(nogil=True)
 def _hamming_tables(code, rounded):
-    """rounded[half byte, value] = number of bits in which value differs from the query's."""
+    """Compute rounded[half byte, value]: the bits in which value differs from the query's."""
     for byte in range(code.shape[0]):
         low, high = code[byte] & 15, code[byte] >> 4
         for value in range(16):
@@ -61,7 +61,7 @@ def _hamming_tables(code, rounded):
 
 @compiled(nogil=True)
 def _weight_unit(query):
-    """Float weight of one integer unit, so that the heaviest half byte just fits WEIGHT_LIMIT."""
+    """Return the weight of one integer unit: the heaviest half byte just fits WEIGHT_LIMIT."""
     heaviest = 0.0
     for start in range(0, query.shape[0], 4):
         weight = 0.0
@@ -73,9 +73,9 @@ def _weight_unit(query):
 
 @compiled(nogil=True)
 def _weighted_tables(query, unit, rounded, exact, state):
-    """exact[half byte, value] = weight of the bits of value that disagree with the query's signs.
+    """Compute exact[half byte, value]: the weight of bits that differ from the query's signs.
 
-    Sets the slack and shift of the rounded tables; returns the total weight.
+    Set the slack and the shift of the rounded tables, and return the total weight.
     """
     total, error = 0, 0
     for half in range(exact.shape[0]):
@@ -104,7 +104,7 @@ def _weighted_tables(query, unit, rounded, exact, state):
 
 @compiled(nogil=True)
 def _distance(stripes, position, table):
-    """Distance of one item, by the rounded or the exact table."""
+    """Compute the distance of one item, by the rounded or the exact table."""
     group, lane = position // GROUP, position % GROUP
     total = 0
     for byte in range(stripes.shape[1]):
@@ -114,8 +114,8 @@ def _distance(stripes, position, table):
 
 
 @compiled(nogil=True)
-def _take(hits, base, listed, sums, sums_row, query, k, excluded, counts, keys, state):
-    """Offer the lanes below the limit, in tie order; lower the limit to what may still enter."""
+def _accept(hits, base, listed, sums, sums_row, query, k, excluded, counts, keys, state):
+    """Add the items below the limit to the pool, in tie order; return the new limit."""
     bound, within, limit = state[query, BOUND], state[query, WITHIN], state[query, LIMIT]
     size, cursor, stop = state[query, SIZE], state[query, CURSOR], state[query, STOP]
     slack, shift = state[query, SLACK], state[query, SHIFT]
@@ -148,8 +148,8 @@ def _take(hits, base, listed, sums, sums_row, query, k, excluded, counts, keys, 
 
 
 @compiled(nogil=True)
-def _make_room(stripes, k, exact, keys, state):
-    """Drop what the limit has overtaken; if rounding ties fill the pool, keep the k exact best."""
+def _compact(stripes, k, exact, keys, state):
+    """Drop keys above the limit; if rounding ties fill the pool, keep the k exact best."""
     size, kept = state[SIZE], 0
     for i in range(size):
         if keys[i] >> 32 <= state[LIMIT]:
@@ -200,7 +200,7 @@ def _insertion_sort(keys, begin, end):
 
 @compiled(nogil=True)
 def _sort(keys, counts, shift, k):
-    """Give the keys with the k smallest first, in order: by bucket, then within each bucket.
+    """Return the keys with the k smallest first, in order: by bucket, then within each bucket.
 
     Most buckets hold a key or two: three times as fast as a sort of all keys.
     """
@@ -231,7 +231,7 @@ def _sort(keys, counts, shift, k):
 
 @compiled(nogil=True)
 def _answer_exact(stripes, order, exact, counts, keys, state, rows, distances):
-    """Order the survivors of the rounded scan by exact distance, then position."""
+    """Sort what the rounded scan has left by exact distance, then position."""
     kept = 0
     for i in range(state[SIZE]):
         if keys[i] >> 32 < state[LIMIT]:
@@ -248,7 +248,7 @@ def _answer_exact(stripes, order, exact, counts, keys, state, rows, distances):
 
 @compiled(nogil=True)
 def _valid(group, n_items):
-    """Mask of the lanes that hold an item: all but the padding of the last group."""
+    """Return the mask of lanes that hold an item: all but the padding of the last group."""
     if group == n_items // GROUP:
         return (np.uint64(1) << np.uint64(n_items % GROUP)) - np.uint64(1)
     return ~np.uint64(0)
@@ -256,7 +256,7 @@ def _valid(group, n_items):
 
 @compiled(nogil=True)
 def _scan_one(items, query, sums, pools, k):
-    """One query against all groups."""
+    """Scan all groups for one query."""
     stripes, order, first, last, _, excluded, _, _ = items
     rounded, exact, counts, keys, state = pools
     limits, hits = state[query, LIMIT : LIMIT + 1].copy(), np.empty(1, np.uint64)
@@ -265,8 +265,8 @@ def _scan_one(items, query, sums, pools, k):
         if sums_one(stripes, group, rounded, query, limits, sums, hits) != 0:
             mask = hits[0] & _valid(group, order.shape[0])
             if state[query, SIZE] + GROUP > keys.shape[1]:
-                _make_room(stripes, k, exact[query], keys[query], state[query])
-            limits[0] = _take(
+                _compact(stripes, k, exact[query], keys[query], state[query])
+            limits[0] = _accept(
                 mask, group * GROUP, listed, sums, 0, query, k, excluded, counts, keys, state
             )
 
@@ -284,15 +284,15 @@ def _scan_tile(items, first, last, query, limits, hits, sums, pools, k):
                 if mask == 0:
                     continue
                 if state[row, SIZE] + GROUP > keys.shape[1]:
-                    _make_room(stripes, k, exact[row], keys[row], state[row])
-                limits[i] = _take(
+                    _compact(stripes, k, exact[row], keys[row], state[row])
+                limits[i] = _accept(
                     mask, group * GROUP, listed, sums, i, row, k, excluded, counts, keys, state
                 )
 
 
 @compiled(nogil=True)
 def _scan_tiles(items, count, sums, pools, k):
-    """Many queries: a block of items stays in cache while each tile of queries scans it."""
+    """Scan all groups for many queries; a block of items stays in cache for all tiles of them."""
     tile, step = sums.shape[0], max(1, BLOCK_BYTES // (items.stripes.shape[1] * GROUP))
     limits, hits = np.zeros(pools.state.shape[0] + tile, np.int64), np.empty(tile, np.uint64)
     limits[:count] = pools.state[:count, LIMIT]
@@ -304,28 +304,28 @@ def _scan_tiles(items, count, sums, pools, k):
 
 @compiled(nogil=True)
 def _scan_listed(items, query, listed, sums, pools, k):
-    """One query against its listed positions only, 64 at a time."""
+    """Scan only the listed positions for one query, 64 at a time."""
     rounded, exact, counts, keys, state = pools
     for base in range(0, listed.shape[0], GROUP):
         lanes = min(GROUP, listed.shape[0] - base)
         for lane in range(lanes):
             sums[0, lane] = _distance(items.stripes, np.int64(listed[base + lane]), rounded[query])
         if state[query, SIZE] + GROUP > keys.shape[1]:
-            _make_room(items.stripes, k, exact[query], keys[query], state[query])
+            _compact(items.stripes, k, exact[query], keys[query], state[query])
         hits = ~np.uint64(0) >> np.uint64(GROUP - lanes)
-        _take(hits, base, listed, sums, 0, query, k, items.excluded, counts, keys, state)
+        _accept(hits, base, listed, sums, 0, query, k, items.excluded, counts, keys, state)
 
 
 @compiled(nogil=True)
 def _sums(n_queries, like):
-    """Room for the distances of a group: to a lone query, or to a tile of queries."""
+    """Allocate the distances of a group: to a single query, or to a tile of queries."""
     tile = 1 if n_queries == 1 else TILE if like.itemsize == 1 else TILE // 2
     return np.empty((tile, GROUP), like.dtype)
 
 
 @compiled(nogil=True)
 def _workspace(n_queries, tile, n_bytes, n_buckets, k, exact_rows):
-    """Tables and pools for the queries that share a pass, allocated once per call."""
+    """Allocate tables and pools for the queries that share a pass, once per call."""
     width = min(n_queries + tile - 1, QUERIES)
     return Pools(
         np.empty((width, 2 * n_bytes, 16), np.uint8),
@@ -338,7 +338,7 @@ def _workspace(n_queries, tile, n_bytes, n_buckets, k, exact_rows):
 
 @compiled(nogil=True)
 def _start(items, begin, count, pools, widest):
-    """Empty pools: any distance is accepted, the bound is the last bucket."""
+    """Empty the pools: any distance is accepted, the bound is the last bucket."""
     for i in range(count):
         pools.counts[i, :] = 0
         state = pools.state[i]
@@ -353,8 +353,8 @@ def _start(items, begin, count, pools, widest):
 
 @compiled(nogil=True)
 def _search(items, begin, count, sums, pools, rows, distances):
-    """Answers of `count` queries from `begin` on, whose tables are ready."""
-    k = rows.shape[1]
+    """Answer `count` queries from `begin` on, whose tables are ready."""
+    k, stripes, order = rows.shape[1], items.stripes, items.order
     _start(items, begin, count, pools, 255 if sums.itemsize == 1 else 65535)
     starts = items.listed_starts
     if starts.shape[0] > 0:
@@ -366,21 +366,13 @@ def _search(items, begin, count, sums, pools, rows, distances):
     else:
         _scan_one(items, 0, sums, pools, k)
     for i in range(count):
-        keys, state = pools.keys[i], pools.state[i]
+        counts, keys, state = pools.counts[i], pools.keys[i], pools.state[i]
         my_rows, mine = rows[begin + i], distances[begin + i]
         if state[SLACK] == 0:
-            found = _answer_counted(items.order, pools.counts[i], keys, state, my_rows, mine)
+            found = _answer_counted(order, counts, keys, state, my_rows, mine)
         else:
-            found = _answer_exact(
-                items.stripes,
-                items.order,
-                pools.exact[i],
-                pools.counts[i],
-                keys,
-                state,
-                my_rows,
-                mine,
-            )
+            exact = pools.exact[i]
+            found = _answer_exact(stripes, order, exact, counts, keys, state, my_rows, mine)
         my_rows[found:], mine[found:] = -1, -1
 
 
@@ -399,7 +391,7 @@ def hamming_kernel(
     rows,
     distances,
 ):
-    """Hamming search of packed codes (uint8[n_queries, n_bytes])."""
+    """Find the nearest codes of packed queries (uint8[n_queries, n_bytes])."""
     items = Items(stripes, order, first, last, excluded_starts, excluded, listed_starts, listed)
     n_queries, n_bytes = codes.shape
     sums = _sums(n_queries, like)
@@ -427,7 +419,7 @@ def weighted_kernel(
     distances,
     scores,
 ):
-    """Search of real queries (float32[n_queries, n_bits]): exact over 20-bit weights."""
+    """Find the best codes of real queries (float32[n_queries, n_bits]), over 20-bit weights."""
     items = Items(stripes, order, first, last, excluded_starts, excluded, listed_starts, listed)
     n_queries, halves = queries.shape[0], 2 * stripes.shape[1]
     sums = _sums(n_queries, like)

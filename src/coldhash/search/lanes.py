@@ -22,7 +22,7 @@ TILE = 4  # queries summed together: their sums just fill the registers
 
 
 def _lookup(builder, table, index):
-    """Give table[index] per lane: LLVM turns this pattern into one byte shuffle (x86, Arm)."""
+    """Return table[index] per lane: LLVM turns this pattern into one byte shuffle (x86, Arm)."""
     word = ir.IntType(32)
     repeat = ir.Constant(ir.VectorType(word, UNIT), [lane % 16 for lane in range(UNIT)])
     table = builder.shuffle_vector(table, ir.Constant(table.type, ir.Undefined), repeat)
@@ -73,7 +73,7 @@ def _load(builder, base, offset, vector):
 
 
 def _emit_sums(context, builder, sig, args, tile, narrow):
-    """Code of sums_one and sums_tile: loop over code bytes, all sums in registers."""
+    """Write the code of sums_one and sums_tile: a loop over bytes of codes, sums in registers."""
     stripes, rounded, limits, out, hits = (
         context.make_array(sig.args[i])(context, builder, args[i]) for i in (0, 2, 4, 5, 6)
     )
@@ -107,7 +107,7 @@ def _emit_sums(context, builder, sig, args, tile, narrow):
 
 
 def _emit_hits(builder, sums, tile, limits, out, hits):
-    """Code that stores sums and masks of lanes below the limits; gives whether any is."""
+    """Write the code that stores sums and masks of lanes below the limits; return any hits."""
     word, long = ir.IntType(64), ir.IntType(GROUP)
     masks = [long(0)] * tile
     for query, unit in sums:
@@ -142,7 +142,7 @@ sums_tile = _sums_intrinsic({types.uint8: TILE, types.uint16: TILE // 2})
 
 @intrinsic
 def lowest_bit(typingctx, mask):
-    """Index of the lowest set bit of a non-zero mask."""
+    """Return the index of the lowest set bit of a non-zero mask."""
 
     def codegen(context, builder, sig, args):
         return builder.cttz(args[0], ir.IntType(1)(1))
