@@ -29,7 +29,7 @@ from coldhash.cli.app import (
 from coldhash.errors import SettingError
 
 if TYPE_CHECKING:
-    from coldhash.evaluate.compare_models import Standing
+    from coldhash.evaluate.compare import ComparisonTable
 
 DataFolder = Annotated[
     Path | None, typer.Option("--data", help="The folder that holds the data sets.")
@@ -70,7 +70,7 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Judge methods side by side on strangers: the same splits, users and candidates for all."""
-    from coldhash.evaluate.compare_models import beside
+    from coldhash.evaluate.compare import compare_models
     from coldhash.registry import MODELS
 
     chosen = {}
@@ -82,7 +82,7 @@ def evaluate(
     given = [_whole(text) for text in shots.split(",")]
     opened = open_data(dataset, data, ratings, users, items, column, duplicates, plan, encoding)
     with _bar("evaluating") as progress:
-        found = beside(
+        found = compare_models(
             opened,
             chosen,
             splits=splits,
@@ -93,7 +93,7 @@ def evaluate(
             seed=seed,
             progress=progress,
         )
-    print(json.dumps(_document(found, k)) if as_json else _in_words(found, k))
+    print(json.dumps(_document(found)) if as_json else _format_table(found))
 
 
 @app.command()
@@ -174,36 +174,36 @@ def _whole(text: str) -> int:
         raise SettingError(f"--shots: {text!r}", hint="whole numbers, e.g. 0,5,20") from None
 
 
-def _document(found: list[Standing], k: int) -> dict[str, Any]:
+def _document(found: ComparisonTable) -> dict[str, Any]:
     return {
-        "k": k,
+        "k": found.k,
         "models": [
             {
                 "model": each.model,
                 "shots": each.shots,
                 "metrics": each.metrics,
-                "accuracy": each.sure.mean,  # as the protocol counts it
-                "low": each.sure.low,
-                "high": each.sure.high,
-                "first_is": each.versus,
+                "accuracy": each.accuracy.mean,  # as the protocol counts it
+                "low": each.accuracy.low,
+                "high": each.accuracy.high,
+                "first_is": each.verdict,
             }
-            for each in found
+            for each in found.rows
         ],
     }
 
 
-def _in_words(found: list[Standing], k: int) -> str:
-    """Lay out a table, and say what the comparison means."""
-    first = found[0].model
+def _format_table(found: ComparisonTable) -> str:
+    """Format a table, with a line that explains its columns."""
+    k, first = found.k, found.rows[0].model
     lines = [
         f"{'method':12} {'given':>5} {'accuracy':>9} {'between':>17} {'ndcg':>7} {'coverage':>9}"
         f"  {first} is"
     ]
     lines += [
-        f"{each.model:12} {each.shots:>5} {each.sure.mean:9.4f}"
-        f" {each.sure.low:8.4f} {each.sure.high:8.4f} {each.metrics[f'ndcg@{k}']:7.4f}"
-        f" {each.metrics['coverage@10']:9.3f}  {each.versus or ''}"
-        for each in found
+        f"{each.model:12} {each.shots:>5} {each.accuracy.mean:9.4f}"
+        f" {each.accuracy.low:8.4f} {each.accuracy.high:8.4f} {each.metrics[f'ndcg@{k}']:7.4f}"
+        f" {each.metrics['coverage@10']:9.3f}  {each.verdict or ''}"
+        for each in found.rows
     ]
     lines.append(f"accuracy and ndcg at {k}; between: 95%, drawn over users")
     return "\n".join(lines)

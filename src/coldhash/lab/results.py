@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from coldhash.errors import DataError
-from coldhash.evaluate.statistics import Comparison, Interval, UserHits, compare, interval
+from coldhash.evaluate.compare import Comparison, Interval, UserHits, compare, interval
 from coldhash.lab.results_log import Journal, flat
 
 QUESTION = ("protocol", "shots", "oracle", "score")

@@ -31,7 +31,7 @@ from coldhash.data.dataset import Dataset
 from coldhash.data.sources import read
 from coldhash.data.splits import split_cold_users
 from coldhash.errors import ColdhashError, SettingError
-from coldhash.evaluate.lists import KS, judge
+from coldhash.evaluate.judge import KS, judge
 from coldhash.evaluate.protocol import Trial, make_trial, scorer
 from coldhash.lab.experiment import Experiment, Question, Run
 from coldhash.lab.printed import METHODS
