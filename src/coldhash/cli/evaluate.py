@@ -105,15 +105,14 @@ def experiment(
     quick: Quick = False,
 ) -> None:
     """Run an experiment; stopped and started again, it goes on where it was."""
-    from coldhash.lab.experiment import Experiment
-    from coldhash.lab.running import run_experiment
+    from coldhash.lab import Experiment, run_experiment
 
     plan = Experiment.from_toml(file)
     if quick:
-        plan = plan.quickened()
+        plan = plan.quick_version()
     with _bar(plan.name) as progress:
-        journal = run_experiment(plan, data, out, jobs or os.cpu_count() or 1, progress)
-    print(journal.folder / "results.parquet")
+        log = run_experiment(plan, data, out, jobs or os.cpu_count() or 1, progress)
+    print(log.folder / "results.parquet")
 
 
 @app.command()
@@ -121,8 +120,8 @@ def reproduce(
     name: Annotated[
         str,
         typer.Argument(
-            help="table-1, table-2, figure-1 to figure-4; ours: ablation, shots, bytes, protocols;"
-            " or all."
+            help="table-1, table-2, figure-1 to figure-4; beyond the paper: ablation, shots, bytes,"
+            " protocols; or all."
         ),
     ],
     data: Annotated[Path, typer.Option("--data", help="The folder that holds the data sets.")],
@@ -131,15 +130,13 @@ def reproduce(
     quick: Quick = False,
 ) -> None:
     """Reproduce the paper: run, draw, judge its claims; stopped and started again, it goes on."""
-    from coldhash.lab.reproduce.report import write_report
-    from coldhash.lab.reproduce.works import WORKS, Workshop
+    from coldhash.lab.reproduce import SECTIONS, make_section, write_report
 
-    shop = Workshop(data, out, quick, jobs or os.cpu_count() or 1)
-    names = WORKS if name == "all" else (name,)
+    jobs = jobs or os.cpu_count() or 1
     sections = []
-    for each in names:
+    for each in SECTIONS if name == "all" else (name,):
         with _bar(each) as progress:
-            sections.append(shop.make(each, progress))
+            sections.append(make_section(each, data, out, quick, jobs, progress))
     command = f"coldhash reproduce {name} --data DIR --out DIR" + (" --quick" if quick else "")
     print(write_report(sections, out, command))
 
