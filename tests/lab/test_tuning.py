@@ -183,7 +183,7 @@ def test_a_setting_that_the_model_refuses_fails_alone(datasets, tmp_path):
 
 
 def test_if_all_are_refused_it_is_an_error(datasets, tmp_path):
-    with pytest.raises(SettingError, match=r"mf came to an end, all 3 were refused: .*bits_per"):
+    with pytest.raises(SettingError, match=r"mf is complete, all 3 were refused: .*bits_per"):
         run_study(
             Study(
                 model="mf",
