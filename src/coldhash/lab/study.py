@@ -47,6 +47,7 @@ from pydantic import (
 
 from coldhash.data.toml_forms import mistake, read_toml
 from coldhash.files import replace_text
+from coldhash.lab.figures import format_table
 from coldhash.lab.printed import METHODS
 from coldhash.recommender.settings import settings_from
 from coldhash.registry import Model
@@ -361,20 +362,17 @@ class StudyResult:
         ranked = sorted(self.attempts, key=lambda a: (a.state != "complete", -(a.value or 0.0)))
         listed = [a for a in ranked[:_TABLE_ROWS] if a.state != "refused"]
         listed += [a for a in ranked[_TABLE_ROWS:] if a.is_default]
-        columns = ["trial", *names, "value", "folds", "seconds"]
-        lines = [
+        parts = [
             f"# Tuning {study.model}",
-            "",
             f"Accuracy@{study.k} for strangers over that of popularity, mean of "
             f"{len(self.folds)} folds ({', '.join(study.datasets)}).",
-            "",
-            _row(columns),
-            _row(["---"] + ["---:"] * (len(columns) - 1)),
-            *(_row(self._cells(attempt, names)) for attempt in listed),
-            "",
+            format_table(
+                ["trial", *names, "value", "folds", "seconds"],
+                [self._cells(attempt, names) for attempt in listed],
+            ),
             self._summarise(),
         ]
-        return "\n".join(lines)
+        return "\n\n".join(parts)
 
     def _cells(self, attempt: Attempt, names: list[str]) -> list[str]:
         settings = [_short(attempt.settings[name]) for name in names]
@@ -400,7 +398,3 @@ class StudyResult:
 
 def _short(value: object, digits: int = 3) -> str:
     return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
-
-
-def _row(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"

@@ -107,11 +107,18 @@ def run_study(
     deadline = float("inf") if minutes is None else time.monotonic() + 60 * minutes
     folds = make_folds(study, datasets)
     with _quiet(), _open_study(study, Path(out)) as search:
-        while (done := len(_finished(search))) < study.trials and time.monotonic() < deadline:
-            _run_trial(study, search, folds, _reporter(progress, search, done, study.trials))
-        attempts = tuple(map(_attempt, _finished(search)))
+        attempts = _list_attempts(search)
+        while len(attempts) < study.trials and time.monotonic() < deadline:
+            _run_trial(study, search, folds, attempts, progress)
+            attempts = _list_attempts(search)
+        if not any(attempt.state == "complete" for attempt in attempts):
+            why = [attempt.message for attempt in attempts if attempt.message]
+            raise SettingError(
+                f"no trial of {study.model} is complete"
+                + (f", all {len(why)} were refused: {why[0]}" if why else ""),
+                hint="other settings or another space" if why else "more minutes",
+            )
         result = StudyResult(study, tuple(fold.info for fold in folds), attempts)
-        _check_complete(result)
         result.save(Path(out))
     return result
 
@@ -145,43 +152,39 @@ def _accuracy(model: Model, train: Dataset, trial: Trial, study: Study) -> float
 
 
 def _run_trial(
-    study: Study, search: optuna.Study, folds: list[Fold], report: Callable[[float], None]
+    study: Study,
+    search: optuna.Study,
+    folds: list[Fold],
+    before: tuple[Attempt, ...],
+    progress: StudyProgress | None,
 ) -> None:
     """Judge one set of settings fold by fold, and stop when Optuna prunes it."""
+    from optuna.samplers import TPESampler
     from optuna.trial import TrialState
 
-    search.sampler = _sampler(study, len(_finished(search)))
+    seed = int(np.random.SeedSequence([study.seed, len(before)]).generate_state(1)[0])
+    search.sampler = TPESampler(seed=seed, n_startup_trials=_RANDOM_TRIALS)
     trial = search.ask(_distributions(study))
+    best = max((each.value or 0.0 for each in before if each.state == "complete"), default=None)
     values: list[float] = []
     try:
         model = study.make_model(trial.params)
         for fold in folds:
             values.append(fold.judge(model, study))
             trial.set_user_attr("by_fold", values)
-            report(len(values) / len(folds))
-            if len(values) < len(folds) and _should_prune(trial, values, len(study.datasets)):
-                search.tell(trial, state=TrialState.PRUNED)
-                return
+            if progress is not None:
+                progress(len(before) + len(values) / len(folds), study.trials, best)
+            n_rounds, between = divmod(len(values), len(study.datasets))
+            if between == 0 and len(values) < len(folds):  # values of data sets differ
+                trial.report(float(np.mean(values)), n_rounds)
+                if trial.should_prune():
+                    search.tell(trial, state=TrialState.PRUNED)
+                    return
     except (ColdhashError, np.linalg.LinAlgError) as error:
         trial.set_user_attr("refused", str(error))
         search.tell(trial, state=TrialState.FAIL)
         return
     search.tell(trial, float(np.mean(values)))
-
-
-def _should_prune(trial: optuna.Trial, values: list[float], n_datasets: int) -> bool:
-    """Ask Optuna after each round of all data sets, whose values differ."""
-    if len(values) % n_datasets:
-        return False
-    trial.report(float(np.mean(values)), len(values) // n_datasets)
-    return trial.should_prune()
-
-
-def _sampler(study: Study, n_before: int) -> optuna.samplers.BaseSampler:
-    from optuna.samplers import TPESampler
-
-    seed = int(np.random.SeedSequence([study.seed, n_before]).generate_state(1)[0])
-    return TPESampler(seed=seed, n_startup_trials=_RANDOM_TRIALS)
 
 
 def _distributions(study: Study) -> dict[str, BaseDistribution]:
@@ -198,36 +201,21 @@ def _distributions(study: Study) -> dict[str, BaseDistribution]:
     return found
 
 
-def _attempt(trial: optuna.trial.FrozenTrial) -> Attempt:
-    return Attempt(
-        settings=trial.params,
-        state=_STATES[trial.state.name],
-        value=trial.value,
-        by_fold=tuple(trial.user_attrs.get("by_fold", ())),
-        seconds=0.0 if trial.duration is None else trial.duration.total_seconds(),
-        is_default=trial.user_attrs.get("is_default", False),
-        message=trial.user_attrs.get("refused"),
-    )
-
-
-def _check_complete(result: StudyResult) -> None:
-    if not any(attempt.state == "complete" for attempt in result.attempts):
-        why = [attempt.message for attempt in result.attempts if attempt.message]
-        raise SettingError(
-            f"no trial of {result.study.model} is complete"
-            + (f", all {len(why)} were refused: {why[0]}" if why else ""),
-            hint="other settings or another space" if why else "more minutes",
+def _list_attempts(search: optuna.Study) -> tuple[Attempt, ...]:
+    """List the trials that were not interrupted, in order."""
+    return tuple(
+        Attempt(
+            settings=trial.params,
+            state=_STATES[trial.state.name],
+            value=trial.value,
+            by_fold=tuple(trial.user_attrs.get("by_fold", ())),
+            seconds=0.0 if trial.duration is None else trial.duration.total_seconds(),
+            is_default=trial.user_attrs.get("is_default", False),
+            message=trial.user_attrs.get("refused"),
         )
-
-
-def _reporter(
-    progress: StudyProgress | None, search: optuna.Study, done: int, total: int
-) -> Callable[[float], None]:
-    values = [each.value for each in _finished(search) if each.state.name == "COMPLETE"]
-    best = max((value for value in values if value is not None), default=None)
-    if progress is None:
-        return lambda part: None
-    return lambda part: progress(done + part, total, best)
+        for trial in search.get_trials(deepcopy=False)
+        if trial.state.name in ("COMPLETE", "PRUNED") or "refused" in trial.user_attrs
+    )
 
 
 @contextmanager
@@ -280,18 +268,10 @@ def _requeue(study: Study, search: optuna.Study) -> None:
         if not stopped.user_attrs.get("is_default"):
             search.enqueue_trial(stopped.params)
         search.tell(stopped.number, state=TrialState.FAIL)
-    begun = [*_finished(search), *search.get_trials(states=(TrialState.WAITING,))]
-    if not any(trial.user_attrs.get("is_default") for trial in begun):
+    waiting = search.get_trials(states=(TrialState.WAITING,))
+    has_default = any(attempt.is_default for attempt in _list_attempts(search))
+    if not has_default and not any(trial.user_attrs.get("is_default") for trial in waiting):
         search.enqueue_trial(study.start, user_attrs={"is_default": True})
-
-
-def _finished(search: optuna.Study) -> list[optuna.trial.FrozenTrial]:
-    """List the trials that were not interrupted, in order."""
-    return [
-        trial
-        for trial in search.get_trials(deepcopy=False)
-        if trial.state.name in ("COMPLETE", "PRUNED") or "refused" in trial.user_attrs
-    ]
 
 
 @contextmanager

@@ -5,13 +5,12 @@ from __future__ import annotations
 from statistics import fmean
 
 from coldhash.evaluate import PROTOCOLS
-from coldhash.lab.figures import Line, Panel, draw
+from coldhash.lab.figures import Line, Panel, draw, format_table
 from coldhash.lab.reproduce.report import (
     DATASETS,
     Claim,
     Section,
     format_accuracy,
-    format_table,
     method_name,
     metric_name,
     select_best_score,

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from coldhash.lab.figures import Line, Panel, draw
+from coldhash.lab.figures import Line, Panel, draw, format_table
 from coldhash.lab.reproduce.report import (
     DATASETS,
     Claim,
     ClaimVerdict,
     Section,
     format_accuracy,
-    format_table,
     method_name,
     metric_name,
     select_best_score,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from coldhash.files import replace_text
-from coldhash.lab.figures import save
+from coldhash.lab.figures import format_table, save
 from coldhash.lab.results_log import Results
 from coldhash.lab.runner import stamp
 
@@ -80,12 +80,6 @@ def metric_name(k: int, ties: str = "expected") -> str:
 def select_best_score(results: Results) -> Results:
     """Select the way of scoring with the highest accuracy."""
     return max((part for _, part in results.by("score")), key=lambda part: part.mean("accuracy@10"))
-
-
-def format_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Format a table in Markdown: text to the left, numbers to the right."""
-    lines = [list(head), ["---"] + ["---:"] * (len(head) - 1), *map(list, rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def format_accuracy(value: float) -> str:
