@@ -35,8 +35,8 @@ from table import Row, finish, parser
 from coldhash import load, read
 from coldhash.cli import app
 from coldhash.errors import ColdhashError
-from coldhash.lab.results_log import Journal
-from coldhash.lab.running import _data
+from coldhash.lab.results_log import ResultsLog
+from coldhash.lab.runner import _read
 from coldhash.recommender import model_file
 from coldhash.scale import Prepared
 
@@ -101,7 +101,7 @@ def warm_up(world: Path) -> None:
     for module in ("duckdb", "rich.progress", "coldhash.registry", "coldhash.scale"):
         import_module(module)
     load(world / "old").recommend({"age": 30}, k=1, threads=1)
-    _data("sample", None)
+    _read("sample", None)
 
 
 def fit_of(world: Path) -> list[object]:
@@ -163,7 +163,7 @@ def saving(world: Path) -> Job:
 
 
 def experimenting(world: Path) -> Job:
-    """`coldhash experiment`: a line of the journal stands for a whole run."""
+    """`coldhash experiment`: a line of the log stands for a whole run."""
 
     def check(folder: Path) -> None:
         for path in (folder / "out").rglob("*.parquet"):
@@ -174,8 +174,8 @@ def experimenting(world: Path) -> Job:
             pq.read_table(log.parent / "users" / f"{line['key']}.parquet")
 
     def result(folder: Path) -> Result:
-        with Journal.open(folder / "out", "try") as journal:
-            lines = timeless(journal.lines)
+        with ResultsLog(folder / "out", "try") as results:
+            lines = timeless(results.lines)
         users = {path.name: path.read_bytes() for path in folder.rglob("users/*.parquet")}
         table = pq.read_table(folder / "out" / "try" / "results.parquet")
         rows = timeless(table.to_pylist())

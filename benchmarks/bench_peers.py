@@ -45,8 +45,8 @@ from coldhash.arrays.codes import pack, signs
 from coldhash.baselines.popularity import Popularity
 from coldhash.baselines.ridge import Ridge
 from coldhash.errors import CodeCollapse
-from coldhash.evaluate.lists import judge
-from coldhash.evaluate.protocol import Score, make_trial, scorer
+from coldhash.evaluate.judge import judge
+from coldhash.evaluate.protocol import ScoreFunction, make_trial, scorer
 
 K = 10
 Person = dict[str, Any]
@@ -59,7 +59,7 @@ class Method:
     name: str
     package: str
     settings: str
-    score: Score
+    score: ScoreFunction
     answer: Callable[[Person], object]
     bytes_per_item: float
     seconds: float  # of the fit

@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 from coldhash import Dataset
 from coldhash.baselines.ridge import solve_ridge, stranger_groups
 from coldhash.data.targets import RatingTarget
-from coldhash.evaluate.protocol import BLOCK, Score
+from coldhash.evaluate.protocol import SCORE_BLOCK, ScoreFunction
 from coldhash.features.fitting import fit_features
 from coldhash.recommender.encoders.linear import stack_features
 
@@ -100,9 +100,9 @@ class People:
         return self.cold @ self.to_factors(model) @ items.T.astype(np.float32)
 
 
-def by_rows(scores: np.ndarray) -> Score:
+def by_rows(scores: np.ndarray) -> ScoreFunction:
     """Give ready-made scores block by block, in the order in which `rank` asks."""
-    starts = iter(range(0, len(scores), BLOCK))
+    starts = iter(range(0, len(scores), SCORE_BLOCK))
     return lambda people, _: scores[(at := next(starts)) : at + people.num_rows]
 
 

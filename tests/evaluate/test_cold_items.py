@@ -8,7 +8,7 @@ from coldhash.errors import DataError, SettingError
 from coldhash.evaluate.cold_items import (
     ContentNeighbours,
     choose_neighbours,
-    content_likeness,
+    content_similarity,
     item_accuracy_at,
     make_item_trial,
     model_scores,
@@ -71,7 +71,7 @@ def test_neighbours_by_hand():
     given = [("u", "a"), ("u", "b"), ("v", "c"), ("u", "new y"), ("v", "new x")]
     data = small({name: f"{g}|{g}" for name, g in genres.items()}, given)
     train, cold = data.of_items(np.arange(3)), data.of_items(np.array([3, 4]))
-    likeness = content_likeness(train, cold)
+    similarity = content_similarity(train, cold)
     for k, of_user, expected in (
         (None, False, [[2, 0], [0, 1]]),
         (1, True, [[1, 0], [0, 1]]),
@@ -79,7 +79,7 @@ def test_neighbours_by_hand():
     ):
         scores = ContentNeighbours(k, 2.0, of_user).scores(train, cold)
         np.testing.assert_allclose(scores, expected, atol=1e-6)
-    assert likeness.shape == (2, 3)
+    assert similarity.shape == (2, 3)
 
 
 def test_no_rating_of_a_cold_item_is_needed(parts):

@@ -7,8 +7,7 @@ import json
 import pytest
 
 from coldhash.errors import SettingError
-from coldhash.lab.experiment import Experiment, Question
-from coldhash.lab.shipped import experiments
+from coldhash.lab.experiment import Experiment, Question, experiments_folder
 
 TOML = """
 name = "try"
@@ -63,7 +62,7 @@ def test_the_seed_moves_all_splits(tmp_path):
 
 
 def test_quick_replaces_what_was_said_and_nothing_else(tmp_path):
-    runs = read_toml(tmp_path, TOML).quickened().runs()
+    runs = read_toml(tmp_path, TOML).quick_version().runs()
     assert {run.split for run in runs} == {0}
     assert {_settings(run).get("n_bits") for run in runs} == {8, None}
     assert {run.train_share for run in runs} == {1.0}, "nobody had asked for shares"
@@ -100,12 +99,14 @@ def test_a_missing_file_is_named(tmp_path):
         Experiment.from_toml(tmp_path / "nowhere.toml")
 
 
-@pytest.mark.parametrize("path", sorted(experiments().glob("*.toml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted(experiments_folder().glob("*.toml")), ids=lambda path: path.stem
+)
 def test_the_experiments_that_come_along_are_sound(path):
     plan = Experiment.from_toml(path)
     assert plan.name == path.stem
     assert plan.about
-    assert 0 < len(plan.quickened().runs()) < len(plan.runs())
+    assert 0 < len(plan.quick_version().runs()) < len(plan.runs())
 
 
 def _settings(run):

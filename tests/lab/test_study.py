@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from coldhash.errors import SettingError
-from coldhash.lab.shipped import experiments
+from coldhash.lab.experiment import experiments_folder
 from coldhash.lab.study import Study
 from coldhash.registry import MODELS
 
@@ -36,8 +36,8 @@ def test_a_study_begins_with_the_defaults_of_the_model(tmp_path):
 
 def test_a_range_is_of_whole_numbers_if_both_ends_are(tmp_path):
     study = Study.from_toml(written(tmp_path, STUDY))
-    assert study.space["n_rounds"].whole
-    assert not study.space["map_ridge"].whole
+    assert study.space["n_rounds"].is_integer
+    assert not study.space["map_ridge"].is_integer
 
 
 def test_start_stands_in_for_a_default_that_no_range_holds():
@@ -55,7 +55,7 @@ def test_lists_in_settings_become_what_the_model_takes():
         settings={"hidden": [50, 20]},
         space={"masked": {"low": 0.0, "high": 0.5}},
     )
-    assert study.model_with({"masked": 0.25}) == MODELS["ddl"](hidden=(50, 20), masked=0.25)
+    assert study.make_model({"masked": 0.25}) == MODELS["ddl"](hidden=(50, 20), masked=0.25)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_lists_in_settings_become_what_the_model_takes():
         ("low = 1.0", "lowest = 1.0", r"space\.map_ridge\.range\.low: Field required"),
         ("low = 5", "low = true", r"space\.n_rounds\.range\.low"),
         ("low = 5", "low = 31", "low=31 is not below high=30"),
-        ("low = 5", "low = 11", r"space\.n_rounds does not hold the default 10"),
+        ("low = 5", "low = 11", r"space\.n_rounds does not contain the default 10"),
         ("low = 1.0", "low = 0.0", "log = true needs low above 0"),
         ('"codes"]', '"codes"], log = true', r"space\.map_to\.choices\.log"),
         ('"factors", "codes"', '"factors"', r"space\.map_to\.choices\.choices"),
@@ -91,7 +91,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
         Study.from_toml(tmp_path / "gone.toml")
 
 
-STUDIES = sorted(file.stem for file in (experiments() / "tune").glob("*.toml"))
+STUDIES = sorted(file.stem for file in (experiments_folder() / "tune").glob("*.toml"))
 
 
 def test_studies_of_the_methods_whose_defaults_come_from_them_are_shipped():
@@ -101,6 +101,6 @@ def test_studies_of_the_methods_whose_defaults_come_from_them_are_shipped():
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_shipped_study_can_be_run(name):
-    study = Study.from_toml(experiments() / "tune" / f"{name}.toml")
+    study = Study.from_toml(experiments_folder() / "tune" / f"{name}.toml")
     assert study.model == name
     assert study.datasets == ("ml-1m", "book-crossing")

@@ -28,7 +28,7 @@ import hashlib, json, sys
 import numba, numpy as np
 from threadpoolctl import threadpool_info, threadpool_limits
 from coldhash import read, split_cold_users
-from coldhash.evaluate.lists import judge
+from coldhash.evaluate.judge import judge
 from coldhash.evaluate.protocol import make_trial, scorer
 from coldhash.registry import MODELS
 

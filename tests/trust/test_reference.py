@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_limits
 
 from coldhash import MFDCF, FeaturePlan, read, split_cold_users
 from coldhash.data.plan import Category, Number
-from coldhash.evaluate.lists import judge
+from coldhash.evaluate.judge import judge
 from coldhash.evaluate.protocol import make_trial, scorer
 from coldhash.recommender.items import CodeItems
 from reference import Reference

@@ -14,7 +14,7 @@ from coldhash.cli.app import app
 from coldhash.errors import SettingError
 
 if TYPE_CHECKING:
-    from coldhash.evaluate.compare_models import Standing
+    from coldhash.evaluate.compare import ComparisonTable
 
 STRANGER = {"age": 34, "gender": "female", "occupation": "nurse"}
 METHODS = {"mfdcf": "MFDCF", "ridge": "ridge", "popularity": "popularity"}
@@ -33,7 +33,7 @@ def demo(
 ) -> None:
     """Fit on the embedded sample, judge it beside popularity and ridge, and open the page."""
     from coldhash.data.sources import read
-    from coldhash.evaluate.compare_models import beside
+    from coldhash.evaluate.compare import compare_models
     from coldhash.registry import MODELS
 
     say("A made-up world: 2,000 users, 1,000 items. A fifth of the users are set aside, three")
@@ -41,12 +41,12 @@ def demo(
     say("gender, occupation and city. Which items will they like?")
     say("(The first run compiles, which may take a minute or two; the result is kept.)")
     data = read("sample")
-    found = beside(data, {name: MODELS[name]() for name in METHODS}, splits=3)
+    found = compare_models(data, {name: MODELS[name]() for name in METHODS}, splits=3)
     print("Accuracy@10 for strangers (a favourite among the items that they have not rated):")
-    for each in found:
+    for each in found.rows:
         print(
             f"  {METHODS[each.model]:12} {each.metrics['accuracy@10']:.3f}"
-            f"   (95%: {each.sure.low:.3f} to {each.sure.high:.3f})"
+            f"   (95%: {each.accuracy.low:.3f} to {each.accuracy.high:.3f})"
         )
     print(findings(found))
     say(f"The figure: {_figure(found, out)}")
@@ -65,16 +65,16 @@ def say(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def findings(found: list[Standing]) -> str:
+def findings(found: ComparisonTable) -> str:
     """Say in plain words what the comparison came to."""
-    ours, others = found[0], found[1:]
+    ours, others = found.rows[0], found.rows[1:]
     words = {
         "ahead": "is better than {}, beyond what chance explains",
         "level": "cannot be told from {}",
         "behind": "is worse than {}, beyond what chance explains",
     }
-    said = [words[each.versus or "level"].format(METHODS[each.model]) for each in others]
-    popular = found[-1].metrics["accuracy@10"]
+    said = [words[each.verdict or "level"].format(METHODS[each.model]) for each in others]
+    popular = found.rows[-1].metrics["accuracy@10"]
     gain = 100 * (ours.metrics["accuracy@10"] / popular - 1)
     return (
         f"Found: with 8 bytes an item, {METHODS[ours.model]} {' and '.join(said)}.\n"
@@ -83,12 +83,12 @@ def findings(found: list[Standing]) -> str:
     )
 
 
-def _figure(found: list[Standing], out: Path) -> Path:
+def _figure(found: ComparisonTable, out: Path) -> Path:
     from coldhash.lab.figures import Line, Panel, draw, save
 
     lines = [
         Line(METHODS[each.model], K_AXIS, [each.metrics[f"accuracy@{k}"] for k in K_AXIS])
-        for each in found
+        for each in found.rows
     ]
     panel = Panel("Strangers in the sample world", "k", "Accuracy@k", lines)
     note = "3 splits, ties as expected"

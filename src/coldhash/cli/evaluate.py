@@ -29,7 +29,7 @@ from coldhash.cli.app import (
 from coldhash.errors import SettingError
 
 if TYPE_CHECKING:
-    from coldhash.evaluate.compare_models import Standing
+    from coldhash.evaluate.compare import ComparisonTable
 
 DataFolder = Annotated[
     Path | None, typer.Option("--data", help="The folder that holds the data sets.")
@@ -70,7 +70,7 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Judge methods side by side on strangers: the same splits, users and candidates for all."""
-    from coldhash.evaluate.compare_models import beside
+    from coldhash.evaluate.compare import compare_models
     from coldhash.registry import MODELS
 
     chosen = {}
@@ -82,7 +82,7 @@ def evaluate(
     given = [_whole(text) for text in shots.split(",")]
     opened = open_data(dataset, data, ratings, users, items, column, duplicates, plan, encoding)
     with _bar("evaluating") as progress:
-        found = beside(
+        found = compare_models(
             opened,
             chosen,
             splits=splits,
@@ -93,7 +93,7 @@ def evaluate(
             seed=seed,
             progress=progress,
         )
-    print(json.dumps(_document(found, k)) if as_json else _in_words(found, k))
+    print(json.dumps(_document(found)) if as_json else _format_table(found))
 
 
 @app.command()
@@ -105,15 +105,14 @@ def experiment(
     quick: Quick = False,
 ) -> None:
     """Run an experiment; stopped and started again, it goes on where it was."""
-    from coldhash.lab.experiment import Experiment
-    from coldhash.lab.running import run_experiment
+    from coldhash.lab import Experiment, run_experiment
 
     plan = Experiment.from_toml(file)
     if quick:
-        plan = plan.quickened()
+        plan = plan.quick_version()
     with _bar(plan.name) as progress:
-        journal = run_experiment(plan, data, out, jobs or os.cpu_count() or 1, progress)
-    print(journal.folder / "results.parquet")
+        log = run_experiment(plan, data, out, jobs or os.cpu_count() or 1, progress)
+    print(log.folder / "results.parquet")
 
 
 @app.command()
@@ -121,8 +120,8 @@ def reproduce(
     name: Annotated[
         str,
         typer.Argument(
-            help="table-1, table-2, figure-1 to figure-4; ours: ablation, shots, bytes, protocols;"
-            " or all."
+            help="table-1, table-2, figure-1 to figure-4; beyond the paper: ablation, shots, bytes,"
+            " protocols; or all."
         ),
     ],
     data: Annotated[Path, typer.Option("--data", help="The folder that holds the data sets.")],
@@ -131,15 +130,13 @@ def reproduce(
     quick: Quick = False,
 ) -> None:
     """Reproduce the paper: run, draw, judge its claims; stopped and started again, it goes on."""
-    from coldhash.lab.reproduce.report import write_report
-    from coldhash.lab.reproduce.works import WORKS, Workshop
+    from coldhash.lab.reproduce import SECTIONS, make_section, write_report
 
-    shop = Workshop(data, out, quick, jobs or os.cpu_count() or 1)
-    names = WORKS if name == "all" else (name,)
+    jobs = jobs or os.cpu_count() or 1
     sections = []
-    for each in names:
+    for each in SECTIONS if name == "all" else (name,):
         with _bar(each) as progress:
-            sections.append(shop.make(each, progress))
+            sections.append(make_section(each, data, out, quick, jobs, progress))
     command = f"coldhash reproduce {name} --data DIR --out DIR" + (" --quick" if quick else "")
     print(write_report(sections, out, command))
 
@@ -174,36 +171,36 @@ def _whole(text: str) -> int:
         raise SettingError(f"--shots: {text!r}", hint="whole numbers, e.g. 0,5,20") from None
 
 
-def _document(found: list[Standing], k: int) -> dict[str, Any]:
+def _document(found: ComparisonTable) -> dict[str, Any]:
     return {
-        "k": k,
+        "k": found.k,
         "models": [
             {
                 "model": each.model,
                 "shots": each.shots,
                 "metrics": each.metrics,
-                "accuracy": each.sure.mean,  # as the protocol counts it
-                "low": each.sure.low,
-                "high": each.sure.high,
-                "first_is": each.versus,
+                "accuracy": each.accuracy.mean,  # as the protocol counts it
+                "low": each.accuracy.low,
+                "high": each.accuracy.high,
+                "first_is": each.verdict,
             }
-            for each in found
+            for each in found.rows
         ],
     }
 
 
-def _in_words(found: list[Standing], k: int) -> str:
-    """Lay out a table, and say what the comparison means."""
-    first = found[0].model
+def _format_table(found: ComparisonTable) -> str:
+    """Format a table, with a line that explains its columns."""
+    k, first = found.k, found.rows[0].model
     lines = [
         f"{'method':12} {'given':>5} {'accuracy':>9} {'between':>17} {'ndcg':>7} {'coverage':>9}"
         f"  {first} is"
     ]
     lines += [
-        f"{each.model:12} {each.shots:>5} {each.sure.mean:9.4f}"
-        f" {each.sure.low:8.4f} {each.sure.high:8.4f} {each.metrics[f'ndcg@{k}']:7.4f}"
-        f" {each.metrics['coverage@10']:9.3f}  {each.versus or ''}"
-        for each in found
+        f"{each.model:12} {each.shots:>5} {each.accuracy.mean:9.4f}"
+        f" {each.accuracy.low:8.4f} {each.accuracy.high:8.4f} {each.metrics[f'ndcg@{k}']:7.4f}"
+        f" {each.metrics['coverage@10']:9.3f}  {each.verdict or ''}"
+        for each in found.rows
     ]
     lines.append(f"accuracy and ndcg at {k}; between: 95%, drawn over users")
     return "\n".join(lines)

@@ -11,7 +11,7 @@ from coldhash.cli.app import AsJson, app, print_json, printable
 from coldhash.errors import SettingError
 
 if TYPE_CHECKING:
-    from coldhash.lab.study import Study
+    from coldhash.lab import Study
 
 
 @app.command()
@@ -36,13 +36,13 @@ def tune(
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     from coldhash.data.sources import read
-    from coldhash.lab.tune import tune as run_study
+    from coldhash.lab import run_study
 
     study = _study(file, model)
     if dataset:
-        study = study.replaced(datasets=dataset)
+        study = study.replace(datasets=dataset)
     if trials is not None:
-        study = study.replaced(trials=trials)
+        study = study.replace(trials=trials)
     opened = {name: read(name, data) for name in study.datasets}
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as bars:
@@ -61,14 +61,14 @@ def tune(
 
 
 def _study(file: Path | None, model: str | None) -> Study:
-    from coldhash.lab.shipped import experiments
-    from coldhash.lab.study import Study
+    from coldhash.lab import Study
+    from coldhash.lab.experiment import experiments_folder
 
     if (file is None) == (model is None):
         raise SettingError("say which study", hint="either STUDY.toml or --model NAME")
     if file is not None:
         return Study.from_toml(file)
-    shipped = experiments() / "tune" / f"{model}.toml"
+    shipped = experiments_folder() / "tune" / f"{model}.toml"
     if not shipped.is_file():
         names = sorted(each.stem for each in shipped.parent.glob("*.toml"))
         raise SettingError(f"no study of {model!r} is shipped", hint=f"one of {', '.join(names)}")

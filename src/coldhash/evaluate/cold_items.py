@@ -1,14 +1,12 @@
-"""Cold items: how well items that nobody has rated find the users who will like them.
+"""Evaluate cold items: how well items that nobody has rated find the users who will like them.
 
 A share of the items is held out with all its ratings. Each favourite of a training user among the
-cold items is ranked alone against other cold items that the user has not rated, up to
-`n_candidates`. As nobody has rated any of them, popularity cannot help: it is what content says, or
-nothing. Beside a model stand the neighbours by content, and chance.
+cold items is ranked against other cold items that the user has not rated, up to `n_candidates`.
+Nobody has rated any of them, so popularity cannot help. The baselines are content kNN and chance.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,16 +18,24 @@ from coldhash.data.splits import split_cold_items
 from coldhash.data.targets import is_favourite
 from coldhash.errors import DataError, SettingError
 from coldhash.evaluate.metrics import accuracy_at
+from coldhash.evaluate.protocol import count_candidates
 from coldhash.features.fitting import fit_content
 from coldhash.recommender.recommender import Recommender
 
-COUNTS = (10, 30, 100, 300, None)  # neighbours to choose from; None: all
-POWERS = (1.0, 2.0, 4.0)  # of the likeness
+COUNTS = (10, 30, 100, 300, None)  # numbers of neighbours to try; None: all
+POWERS = (1.0, 2.0, 4.0)  # powers of the similarity to try
 
 
 @dataclass(frozen=True, eq=False)
 class ItemTrial:
-    """For each user the cold items to tell apart, and the favourites among them.
+    """The cold items that compete for each user, and the favourites among them.
+
+    Parameters
+    ----------
+    candidates
+        Users x cold items, True where an item competes.
+    favourites
+        Users x cold items, stored where an item is a favourite.
 
     Examples
     --------
@@ -39,12 +45,30 @@ class ItemTrial:
     (200, 12)
     """
 
-    candidates: np.ndarray  # users x cold items, True where it competes
-    favourites: csr_array  # users x cold items, stored where a favourite
+    candidates: np.ndarray
+    favourites: csr_array
 
 
 def make_item_trial(cold: Dataset, *, n_candidates: int = 1000, seed: int = 0) -> ItemTrial:
     """Draw the candidates of each user: cold items that somebody rated, but not the user.
+
+    Parameters
+    ----------
+    cold
+        The cold part of `split_cold_items`.
+    n_candidates
+        Candidates of a user at most.
+    seed
+        Seed of the candidates.
+
+    Returns
+    -------
+    ItemTrial
+
+    Raises
+    ------
+    SettingError
+        If `n_candidates` is below 1.
 
     Examples
     --------
@@ -64,12 +88,30 @@ def make_item_trial(cold: Dataset, *, n_candidates: int = 1000, seed: int = 0) -
         for user, rng in enumerate(np.random.default_rng(seed).spawn(len(free))):
             rows = np.flatnonzero(free[user])
             free[user, rng.permutation(rows)[n_candidates:]] = False
-    liked = ratings.where(is_favourite(ratings.matrix.data, ratings.scale[1])).matrix
-    return ItemTrial(free, liked)
+    return ItemTrial(free, _favourites(cold))
 
 
 def item_accuracy_at(k: int, scores: np.ndarray, trial: ItemTrial) -> float:
-    """Give Accuracy@k of scores (users x cold items), pooled over users.
+    """Compute Accuracy@k of scores, pooled over users.
+
+    Parameters
+    ----------
+    k
+        Length of the list.
+    scores
+        Users x cold items.
+    trial
+        Candidates and favourites.
+
+    Returns
+    -------
+    float
+        nan if there is no favourite.
+
+    Raises
+    ------
+    DataError
+        If the scores have another shape, or one is not finite.
 
     Examples
     --------
@@ -80,29 +122,33 @@ def item_accuracy_at(k: int, scores: np.ndarray, trial: ItemTrial) -> float:
     >>> 0.05 < chance < 0.2
     True
     """
-    if scores.shape != trial.favourites.shape:
-        raise DataError(f"scores of shape {scores.shape}, not {trial.favourites.shape}")
+    favourites = trial.favourites
+    if scores.shape != favourites.shape:
+        raise DataError(f"scores of shape {scores.shape}, not {favourites.shape}")
     if not np.isfinite(scores).all():
         raise DataError("a score is not a finite number")
-    pairs = list(_places(scores, trial))
-    if not pairs:
-        return float("nan")
-    greater, equal = (np.concatenate(part) for part in zip(*pairs, strict=True))
-    return accuracy_at(k, greater, equal)
-
-
-def _places(scores: np.ndarray, trial: ItemTrial) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Count, for each favourite of each user, the candidates above it and level with it."""
-    indptr, indices = trial.favourites.indptr, trial.favourites.indices
-    for user in np.flatnonzero(np.diff(indptr)):
-        own = scores[user, indices[indptr[user] : indptr[user + 1]]]
-        others = np.sort(scores[user, trial.candidates[user]])
-        above = np.searchsorted(others, own, side="right")
-        yield len(others) - above, above - np.searchsorted(others, own, side="left")
+    rows = np.where(trial.candidates, np.arange(scores.shape[1], dtype=np.int32), np.int32(-1))
+    scores = np.ascontiguousarray(scores)
+    counts = count_candidates(scores, rows, favourites.indptr, favourites.indices)
+    return accuracy_at(k, *counts)
 
 
 def model_scores(model: Recommender, cold: Dataset, by_code: bool = False) -> np.ndarray:
-    """Score cold items, which the model must have by now, for its own users.
+    """Score cold items, which were added to the model, for its own users.
+
+    Parameters
+    ----------
+    model
+        A fitted model that has the cold items.
+    cold
+        The cold part of `split_cold_items`.
+    by_code
+        Compare codes with codes.
+
+    Returns
+    -------
+    numpy.ndarray
+        Users x cold items.
 
     Examples
     --------
@@ -122,10 +168,17 @@ def model_scores(model: Recommender, cold: Dataset, by_code: bool = False) -> np
 
 @dataclass(frozen=True)
 class ContentNeighbours:
-    """Content kNN: a cold item is worth to a user what the favourites like it are.
+    """Content kNN: score a cold item by its similarity to a user's favourites.
 
-    `of_user`: the k favourites of the user that are most like the item. Otherwise the k training
-    items most like it, of which the user's favourites count: popular neighbours reach more users.
+    Parameters
+    ----------
+    k
+        Number of neighbours; None for all.
+    power
+        Power of the cosine similarity.
+    of_user
+        Take the k most similar favourites of the user. If False, take the k most similar training
+        items, of which the user's favourites count.
 
     Examples
     --------
@@ -140,28 +193,32 @@ class ContentNeighbours:
     of_user: bool
 
     def scores(self, train: Dataset, cold: Dataset) -> np.ndarray:
-        """Score the cold items for all users."""
-        likeness = content_likeness(train, cold) ** np.float32(self.power)
-        ratings = train.ratings
-        liked = ratings.where(is_favourite(ratings.matrix.data, ratings.scale[1])).matrix
+        """Score the cold items for all users: users x cold items."""
+        similarity = content_similarity(train, cold) ** np.float32(self.power)
+        liked = _favourites(train)
         ones = np.ones(liked.nnz, dtype=np.float32)
         liked = csr_array((ones, liked.indices, liked.indptr), shape=liked.shape)
-        if self.k is None or self.k >= likeness.shape[1]:
-            return np.asarray(liked @ likeness.T)
+        if self.k is None or self.k >= similarity.shape[1]:
+            return np.asarray(liked @ similarity.T)
         if not self.of_user:
-            cut = np.partition(likeness, -self.k, axis=1)[:, -self.k][:, None]
-            return np.asarray(liked @ np.where(likeness >= cut, likeness, np.float32(0)).T)
-        scores = np.zeros((liked.shape[0], len(likeness)), dtype=np.float32)
+            cut = np.partition(similarity, -self.k, axis=1)[:, -self.k][:, None]
+            return np.asarray(liked @ np.where(similarity >= cut, similarity, np.float32(0)).T)
+        scores = np.zeros((liked.shape[0], len(similarity)), dtype=np.float32)
         for user in range(liked.shape[0]):
-            own = likeness[:, liked.indices[liked.indptr[user] : liked.indptr[user + 1]]]
+            own = similarity[:, liked.indices[liked.indptr[user] : liked.indptr[user + 1]]]
             if own.shape[1] > self.k:
                 own = np.partition(own, -self.k, axis=1)[:, -self.k :]
             scores[user] = own.sum(axis=1)
         return scores
 
 
-def content_likeness(train: Dataset, cold: Dataset) -> np.ndarray:
-    """Give the cosines of the content of cold items (rows) and training items (columns)."""
+def _favourites(data: Dataset) -> csr_array:
+    ratings = data.ratings
+    return ratings.where(is_favourite(ratings.matrix.data, ratings.scale[1])).matrix
+
+
+def content_similarity(train: Dataset, cold: Dataset) -> np.ndarray:
+    """Compute the cosines of the content of cold items (rows) and training items (columns)."""
     encoder, known = fit_content(train.plan, train.items, len(train.ratings.items))
     columns = {name: cold.items.column(name) for name in encoder.columns}
     new = encoder.apply(columns, len(cold.ratings.items))
@@ -171,7 +228,20 @@ def content_likeness(train: Dataset, cold: Dataset) -> np.ndarray:
 
 
 def choose_neighbours(train: Dataset, seed: int = 0, k: int = 10) -> ContentNeighbours:
-    """Choose the best of all forms of content kNN on training items held out for it.
+    """Choose the best variant of content kNN on held-out training items.
+
+    Parameters
+    ----------
+    train
+        The training part of `split_cold_items`.
+    seed
+        Seed of the inner split.
+    k
+        Choose by Accuracy@k.
+
+    Returns
+    -------
+    ContentNeighbours
 
     Examples
     --------
@@ -182,12 +252,12 @@ def choose_neighbours(train: Dataset, seed: int = 0, k: int = 10) -> ContentNeig
     """
     inner, held = split_cold_items(train, 0.2, seed)
     trial = make_item_trial(held, seed=seed)
-    forms = [
+    variants = [
         ContentNeighbours(count, power, of_user)
         for count in COUNTS
         for power in POWERS
         for of_user in (False, True)
         if count is not None or not of_user  # with all of them the two are the same
     ]
-    found = [item_accuracy_at(k, form.scores(inner, held), trial) for form in forms]
-    return forms[int(np.argmax(found))]
+    found = [item_accuracy_at(k, each.scores(inner, held), trial) for each in variants]
+    return variants[int(np.argmax(found))]

@@ -1,16 +1,16 @@
 """Metrics from ranks with ties.
 
-A test pair is a favourite item among a user's candidates. All that matters of it are two numbers:
-`greater`, how many candidates score higher, and `equal`, how many score the same. A list, with one
-favourite or with several, is therefore a row of groups of level places: after a places, n level
-ones, of which r are favourites and n - r are candidates. If ties are broken at random, each order
-of a group is as likely as any other, and of its r favourites
+A test pair is a favourite item among a user's candidates. Two numbers describe it: `greater`, how
+many candidates score higher, and `equal`, how many score the same. A list with one or several
+favourites is therefore a sequence of groups of tied places: after a places, n tied ones, of which r
+are favourites and n - r are candidates. If ties are broken at random, each order of a group is
+equally likely, and of its r favourites
 
     r clip((k - a) / n, 0, 1)
 
 are expected among the first k. Counting ties as hits ("optimistic") makes a constant score perfect;
-counting them as misses ("pessimistic") punishes codes for being short. Both are given beside the
-expected value. NDCG, reciprocal rank and average precision are expected values in the same sense.
+counting them as misses ("pessimistic") penalises short codes. Both are reported with the expected
+value. NDCG, reciprocal rank and average precision are expected values in the same sense.
 
 McSherry and Najork, "Computing Information Retrieval Performance Measures Efficiently in the
 Presence of Tied Scores", ECIR 2008.
@@ -33,7 +33,26 @@ Ties = Literal["expected", "optimistic", "pessimistic"]
 
 
 def hits_at(k: int, greater: np.ndarray, equal: np.ndarray, ties: Ties = "expected") -> np.ndarray:
-    """Give the chance that each favourite, alone among the candidates, is among the first k.
+    """Compute the probability that each favourite is among the first k of its candidates.
+
+    Parameters
+    ----------
+    k
+        Length of the list.
+    greater, equal
+        For each favourite, the number of candidates that score higher and the same.
+    ties
+        How ties count: by their "expected" value, as hits ("optimistic") or as misses
+        ("pessimistic").
+
+    Returns
+    -------
+    numpy.ndarray
+
+    Raises
+    ------
+    SettingError
+        If k is below 1 or `ties` is unknown.
 
     Examples
     --------
@@ -44,7 +63,22 @@ def hits_at(k: int, greater: np.ndarray, equal: np.ndarray, ties: Ties = "expect
 
 
 def accuracy_at(k: int, greater: np.ndarray, equal: np.ndarray, ties: Ties = "expected") -> float:
-    """Accuracy@k: the share of hits among all test pairs, pooled over users.
+    """Compute Accuracy@k: the share of hits among all test pairs, pooled over users.
+
+    Parameters
+    ----------
+    k, greater, equal, ties
+        As for `hits_at`.
+
+    Returns
+    -------
+    float
+        nan if there is no test pair.
+
+    Raises
+    ------
+    SettingError
+        If k is below 1 or `ties` is unknown.
 
     Examples
     --------
@@ -65,22 +99,22 @@ def group_hits(
     relevant: np.ndarray | int,
     ties: Ties = "expected",
 ) -> np.ndarray:
-    """Give how many favourites of each group are among the first k; the arguments broadcast."""
+    """Count the favourites of each group among the first k; the arguments broadcast."""
     if np.min(k, initial=1) < 1:
         raise SettingError(f"k={np.min(k)}", hint="at least 1")
-    room = k - above
+    places_left = k - above
     if ties == "expected":
-        return np.asarray(relevant * np.clip(room / places, 0.0, 1.0))
+        return np.asarray(relevant * np.clip(places_left / places, 0.0, 1.0))
     if ties == "optimistic":
-        return np.asarray(np.clip(room, 0, relevant), dtype=np.float64)
+        return np.asarray(np.clip(places_left, 0, relevant), dtype=np.float64)
     if ties == "pessimistic":
-        return np.asarray(np.clip(room - (places - relevant), 0, relevant), dtype=np.float64)
+        return np.asarray(np.clip(places_left - (places - relevant), 0, relevant), dtype=np.float64)
     raise SettingError(f"ties={ties!r}", hint=f"one of {', '.join(get_args(Ties))}")
 
 
 @dataclass(frozen=True, eq=False)
-class Groups:
-    """Ranked lists as groups of level places, from the top down. Lists may be empty."""
+class TieGroups:
+    """Ranked lists as groups of tied places, from the top down. Lists may be empty."""
 
     indptr: np.ndarray  # where the groups of each list start
     above: np.ndarray  # a: places before the group
@@ -89,60 +123,60 @@ class Groups:
 
     @cached_property
     def totals(self) -> np.ndarray:
-        """R: the favourites of each list."""
-        return sums(self.relevant, self.indptr)
+        """Number of favourites of each list (R)."""
+        return sum_rows(self.relevant, self.indptr)
 
     def hits(self, ks: np.ndarray, ties: Ties = "expected") -> np.ndarray:
         """Count the favourites among the first k of each list: lists x ks."""
         columns = (self.above[:, None], self.places[:, None], self.relevant[:, None])
-        return sums(group_hits(ks, *columns, ties), self.indptr)
+        return sum_rows(group_hits(ks, *columns, ties), self.indptr)
 
     def ndcg(self, ks: np.ndarray) -> np.ndarray:
-        """Give the expected NDCG@k, a favourite at place i worth 1 / log2(1 + i): lists x ks."""
-        gains = _running(1 / np.log2(1 + np.arange(1, self._longest + 1)))
+        """Compute the expected NDCG@k, with gains 1 / log2(1 + place): lists x ks."""
+        gains = _cumulate(1 / np.log2(1 + np.arange(1, self._longest + 1)))
         ends = (self.above + self.places)[:, None]
         worth = gains[np.minimum(ends, ks)] - gains[np.minimum(self.above[:, None], ks)]
-        found = sums((self.relevant / self.places)[:, None] * worth, self.indptr)
+        found = sum_rows((self.relevant / self.places)[:, None] * worth, self.indptr)
         ideal = gains[np.minimum(self.totals[:, None].astype(np.int64), ks)]
         return np.asarray(found / np.where(ideal > 0, ideal, 1.0))  # of no favourites, 0
 
     def reciprocal_ranks(self) -> np.ndarray:
-        """Give the expected 1 / place of the first favourite of each list."""
-        return np.asarray(_first_places(self.indptr, self.above, self.places, self.relevant))
+        """Compute the expected 1 / place of the first favourite of each list."""
+        return np.asarray(_mean_first_place(self.indptr, self.above, self.places, self.relevant))
 
     def average_precisions(self) -> np.ndarray:
-        """Give the expected mean of the precision at the places of a list's favourites.
+        """Compute the expected mean of the precision at the places of a list's favourites.
 
-        Place i of a group holds a favourite with chance r/n; then b + 1 + (i-1) c favourites are
+        Place i of a group is a favourite with probability r/n; then b + 1 + (i-1) c favourites are
         expected so far, b before the group and c = (r-1)/(n-1) at each place before i. Summed over
         i, with 1/(a+1) + .. + 1/(a+n) = h, the terms (b + 1 + (i-1) c) / (a+i) are
         n c + (b + 1 - (a+1) c) h.
         """
-        harmonic = _running(1 / np.arange(1, self._longest + 1))
+        harmonic = _cumulate(1 / np.arange(1, self._longest + 1))
         a, n, r = self.above, self.places, self.relevant
         c = (r - 1) / np.maximum(n - 1, 1)
         h = harmonic[a + n] - harmonic[a]
-        so_far = _running(r)[:-1]
-        b = so_far - np.repeat(_running(r)[self.indptr[:-1]], np.diff(self.indptr))
-        found = sums(r / n * (n * c + (b + 1 - (a + 1) * c) * h), self.indptr)
+        before = _cumulate(r)
+        b = before[:-1] - np.repeat(before[self.indptr[:-1]], np.diff(self.indptr))
+        found = sum_rows(r / n * (n * c + (b + 1 - (a + 1) * c) * h), self.indptr)
         return np.asarray(found / np.maximum(self.totals, 1))
 
     @property
     def _longest(self) -> int:
-        """No place that matters is behind this one."""
+        """Last place that counts."""
         return int(np.max(self.above + self.places, initial=1))
 
 
-def lists_alone(greater: np.ndarray, equal: np.ndarray) -> Groups:
+def make_single_lists(greater: np.ndarray, equal: np.ndarray) -> TieGroups:
     """Make every test pair a list of its own: one favourite among the candidates."""
-    return Groups(np.arange(len(greater) + 1), greater, equal + 1, np.ones_like(greater))
+    return TieGroups(np.arange(len(greater) + 1), greater, equal + 1, np.ones_like(greater))
 
 
-def lists_together(greater: np.ndarray, equal: np.ndarray, indptr: np.ndarray) -> Groups:
-    """Make one list of all favourites of a user, who compete with each other as well."""
-    # A favourite that beats another with the same `greater` has no candidate between or beside it:
-    # its `equal` is 0. So the same `greater` and an `equal` above 0 mean the same score; ones with
-    # 0 stand before those, and whether they are level does not matter, as all are favourites.
+def make_user_lists(greater: np.ndarray, equal: np.ndarray, indptr: np.ndarray) -> TieGroups:
+    """Make one list of all favourites of a user, which compete with each other as well."""
+    # A favourite that beats another with the same `greater` has no candidate between or tied with
+    # it: its `equal` is 0. So the same `greater` and an `equal` above 0 mean the same score; those
+    # with 0 come first, and whether they tie does not matter, as all are favourites.
     users = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
     order = np.lexsort((equal, greater, users))
     greater, equal = greater[order], equal[order]
@@ -150,7 +184,7 @@ def lists_together(greater: np.ndarray, equal: np.ndarray, indptr: np.ndarray) -
     starts = np.flatnonzero(np.any(np.diff(keys, axis=1, prepend=-1) != 0, axis=0))
     relevant = np.diff(starts, append=len(users))
     earlier = starts - indptr[users[starts]]
-    return Groups(
+    return TieGroups(
         np.searchsorted(starts, indptr),
         greater[starts] + earlier,
         relevant + equal[starts],
@@ -158,20 +192,20 @@ def lists_together(greater: np.ndarray, equal: np.ndarray, indptr: np.ndarray) -
     )
 
 
-def sums(values: np.ndarray, indptr: np.ndarray) -> np.ndarray:
-    """Sum up rows of values that belong together; of no rows the sum is 0."""
+def sum_rows(values: np.ndarray, indptr: np.ndarray) -> np.ndarray:
+    """Sum the rows of each group; the sum of no rows is 0."""
     n_rows = len(values)
     ones = csr_array((np.ones(n_rows), np.arange(n_rows), indptr), (len(indptr) - 1, n_rows))
     return np.asarray(ones @ values)
 
 
-def _running(values: np.ndarray) -> np.ndarray:
-    """Give the sums of the first 0, 1, 2, ... values."""
+def _cumulate(values: np.ndarray) -> np.ndarray:
+    """Return the sums of the first 0, 1, 2, ... values."""
     return np.concatenate([np.zeros(1, dtype=values.dtype), np.cumsum(values)])
 
 
 @compiled(parallel=True)
-def _first_places(indptr, above, places, relevant):  # type: ignore[no-untyped-def]
+def _mean_first_place(indptr, above, places, relevant):  # type: ignore[no-untyped-def]
     """Average 1 / (a + j) over the places j of the first favourite in a list's first group."""
     found = np.zeros(len(indptr) - 1)
     for u in prange(len(indptr) - 1):

@@ -1,9 +1,8 @@
-"""The protocols: cold users, their favourites, and what they have to be found among.
+"""Protocols of evaluation: cold users, their favourites, and the candidates they compete with.
 
-For every cold user, candidates are taken from the items that somebody has rated; the same ones for
-every model. A favourite is a rating above 0.6 of the highest possible one. With `n_given` > 0 the
-user first gives that many ratings, which the model sees, and the favourites among the rest are the
-test. What the protocols differ in is said where they are defined.
+The candidates of a cold user are items that somebody has rated, the same for every model. A
+favourite is an item rated above 0.6 of the highest possible rating. With `n_given` > 0 the model
+sees that many ratings of the user, and the favourites among the rest are the test.
 """
 
 from __future__ import annotations
@@ -23,26 +22,41 @@ from coldhash.data.splits import split_first_ratings
 from coldhash.data.targets import is_favourite
 from coldhash.errors import DataError, SettingError
 from coldhash.evaluate.metrics import Ties
-from coldhash.recommender.recommender import Recommender
-from coldhash.recommender.recommender import Score as RecommenderScore
+from coldhash.recommender.recommender import Recommender, Score
 
-BLOCK = 256  # users scored at a time
-SHOWN = 10  # items in the list that a user would be shown
+SCORE_BLOCK = 256  # users scored at a time
+LIST_LENGTH = 10  # of the list that a user would get
 
-Score = Callable[[pa.Table, csr_array | None], np.ndarray]
+ScoreFunction = Callable[[pa.Table, csr_array | None], np.ndarray]
 Negatives = Literal["unrated", "not-liked"]
-Lists = Literal["alone", "together"]
+ListKind = Literal["alone", "together"]
 Average = Literal["pairs", "users"]
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """What favourites have to be found among, and how finding them is counted.
+    """Which candidates favourites are ranked against, and how hits are counted.
 
-    `negatives`: candidates are items that the user has not rated, or also those that the user has
-    rated but not as a favourite. `lists`: each favourite is ranked alone against the candidates,
-    or all of a user together. `average`: hits are pooled over all test pairs, or averaged for each
-    user first. `ties` is how the work that the protocol comes from counts them.
+    Parameters
+    ----------
+    name
+        Name of the protocol.
+    n_candidates
+        Number of candidates drawn for each user; None for every item that somebody rated.
+    negatives
+        Candidates are items that the user has not rated ("unrated"), or also rated items that are
+        no favourites ("not-liked").
+    lists
+        Rank each favourite "alone" against the candidates, or a user's favourites "together".
+    average
+        Pool hits over all test "pairs", or average over "users".
+    ties
+        How the work that the protocol comes from counts ties.
+
+    Raises
+    ------
+    SettingError
+        If a value is not one of these.
 
     Examples
     --------
@@ -53,16 +67,16 @@ class Protocol:
     """
 
     name: str
-    n_candidates: int | None  # None: every item that somebody rated
+    n_candidates: int | None
     negatives: Negatives = "unrated"
-    lists: Lists = "alone"
+    lists: ListKind = "alone"
     average: Average = "pairs"
     ties: Ties = "expected"
 
     def __post_init__(self) -> None:
         if self.n_candidates is not None and self.n_candidates < 1:
             raise SettingError(f"n_candidates={self.n_candidates}", hint="at least 1, or None")
-        kinds = {"negatives": Negatives, "lists": Lists, "average": Average, "ties": Ties}
+        kinds = {"negatives": Negatives, "lists": ListKind, "average": Average, "ties": Ties}
         for name, kind in kinds.items():
             value = getattr(self, name)
             if value not in get_args(kind):
@@ -72,15 +86,15 @@ class Protocol:
 PROTOCOLS = {
     protocol.name: protocol
     for protocol in (
-        Protocol("sampled-1000", 1000),  # Cremonesi et al. 2010, with fair ties: the main one
+        Protocol("sampled-1000", 1000),  # Cremonesi et al. 2010, with expected ties: the default
         Protocol("full", None, "not-liked", "together"),
-        # Zhang et al. 2018, their code: 1000 of what is not liked, and ties are hits
+        # Zhang et al. 2018, their code: 1000 items that are not liked, and ties are hits
         Protocol("ddl", 1000, "not-liked", ties="optimistic"),
         # Du et al. 2018, their code: the full ranking, pooled, so the same as "full". They sort,
-        # which breaks ties in the order of the items; here ties count as expected.
+        # which breaks ties in the order of the items; here ties count by their expected value.
         Protocol("du", None, "not-liked", "together"),
-        # MDCF, their code: 999 unrated, a mean of users. Of eq candidates level with the favourite
-        # they make (k - greater) / eq hits; here it is the expected value, with eq + 1.
+        # MDCF, their code: 999 unrated, a mean of users. Of eq candidates tied with the favourite
+        # they count (k - greater) / eq hits; here it is the expected value, with eq + 1.
         Protocol("mdcf", 999, average="users"),
     )
 }
@@ -88,7 +102,31 @@ PROTOCOLS = {
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """Cold users with what they tell, their candidates, and the favourites to be found.
+    """Cold users, what the model is given of them, their candidates, and their favourites.
+
+    Parameters
+    ----------
+    people
+        Features of the cold users.
+    history
+        Ratings that the model is given, users x items; None if none.
+    candidates
+        Rows of items, users x candidates, padded with -1; None for all rated items that are not
+        excluded.
+    favourites
+        Users x items, stored where an item is a favourite.
+    protocol
+        How hits are counted.
+    given
+        Ratings given beforehand, users x items; these items are not recommended again.
+    excluded
+        Users x items, stored where an item cannot be a candidate.
+    rated
+        Whether anybody rated each item.
+    popularity
+        Number of training users who rated each item.
+    n_train_users
+        Number of training users.
 
     Examples
     --------
@@ -99,49 +137,43 @@ class Trial:
     """
 
     people: pa.Table
-    history: csr_array | None  # what the model is told
-    candidates: np.ndarray | None  # users x candidates, -1 where fewer exist; None: all but barred
-    favourites: csr_array  # users x items, stored where a favourite
+    history: csr_array | None
+    candidates: np.ndarray | None
+    favourites: csr_array
     protocol: Protocol
-    given: csr_array  # users x items: ratings given beforehand, never shown again
-    barred: csr_array  # users x items: what cannot be a candidate
-    rated: np.ndarray  # of each item: whether anybody rated it
-    popularity: np.ndarray  # of each item: the training users who rated it
+    given: csr_array
+    excluded: csr_array
+    rated: np.ndarray
+    popularity: np.ndarray
     n_train_users: int
-    oracle: bool = False  # whether the history holds the favourites to be found: a leak
-
-    @property
-    def users(self) -> np.ndarray:
-        """The user of each test pair."""
-        return np.repeat(np.arange(self.n_users), np.diff(self.favourites.indptr))
 
     @property
     def n_users(self) -> int:
-        """How many users are cold, with favourites or without."""
+        """Number of cold users, with favourites or without."""
         return int(self.favourites.shape[0])
 
     def candidates_of(self, rows: slice) -> np.ndarray:
-        """Give the candidates of some users; all of them are laid out only block by block."""
+        """Return the candidates of some users; full rankings are laid out block by block."""
         if self.candidates is not None:
             return self.candidates[rows]
         free = np.tile(self.rated, (rows.stop - rows.start, 1))
-        barred = self.barred[rows]
-        free[np.repeat(np.arange(len(free)), np.diff(barred.indptr)), barred.indices] = False
+        excluded = self.excluded[rows]
+        free[np.repeat(np.arange(len(free)), np.diff(excluded.indptr)), excluded.indices] = False
         return np.where(free, np.arange(free.shape[1], dtype=np.int32), np.int32(-1))
 
 
 @dataclass(frozen=True, eq=False)
 class Ranks:
-    """For each test pair: how many candidates score higher, and how many the same.
+    """For each test pair, how many candidates score higher and how many the same.
 
-    `shown` are the ten items of the whole catalogue that each user would be shown: the best that
-    the user has not given a rating for, of level ones those in the lowest rows; -1 where fewer.
+    `top_items` are the ten best items of the whole catalogue for each user, without those that the
+    user has given a rating for; ties are in the order of rows, and -1 pads a shorter list.
     """
 
     greater: np.ndarray
     equal: np.ndarray
     indptr: np.ndarray  # where the pairs of each user start
-    shown: np.ndarray
+    top_items: np.ndarray
 
 
 def make_trial(
@@ -153,21 +185,42 @@ def make_trial(
     oracle: bool = False,
     seed: int = 0,
 ) -> Trial:
-    """Draw the candidates and set the favourites aside.
+    """Draw the candidates of the cold users and set their favourites aside.
 
-    `oracle` LEAKS: the model is told every rating of the cold users, the favourites to be found
-    included. It shows what features made from all ratings, which a paper may have used, would be
-    worth, not how cold users fare. MFDCF takes the ratings as evidence on top of the features.
+    Parameters
+    ----------
+    train, cold
+        The two parts of a split of users.
+    protocol
+        A `Protocol`, or a key of `PROTOCOLS`.
+    n_given
+        Ratings of each cold user that the model is given.
+    oracle
+        Give the model every rating of the cold users, the favourites included. This is a leak: it
+        measures what features made from all ratings would be worth.
+    seed
+        Seed of the candidates, and of the given ratings where times are unknown.
+
+    Returns
+    -------
+    Trial
+
+    Raises
+    ------
+    DataError
+        If the parts have different items.
+    SettingError
+        If the protocol is unknown.
 
     Examples
     --------
     >>> from coldhash import read, split_cold_users
     >>> train, cold = split_cold_users(read("sample", n_users=200, n_items=60), seed=0)
     >>> trial = make_trial(train, cold, protocol="full")
-    >>> trial.n_users, trial.history is None  # strangers: the model is told no rating
+    >>> trial.n_users, trial.history is None  # the model is given no rating
     (40, True)
     """
-    protocol = protocol if isinstance(protocol, Protocol) else protocol_named(protocol)
+    protocol = protocol if isinstance(protocol, Protocol) else get_protocol(protocol)
     if train.ratings.items != cold.ratings.items:
         raise DataError("the parts have different items", hint="take both from one split")
     known, rest = split_first_ratings(cold, n_given, seed)
@@ -175,52 +228,63 @@ def make_trial(
     liked = is_favourite(rest.ratings.matrix.data, cold.ratings.scale[1])
     favourites = rest.ratings.where(liked).matrix
     every, n_drawn = cold.ratings.matrix, protocol.n_candidates
-    barred = every if protocol.negatives == "unrated" else _marks(given) + _marks(favourites)
+    excluded = every if protocol.negatives == "unrated" else _mark(given) + _mark(favourites)
     rated = train.ratings.per_item + cold.ratings.per_item > 0
     return Trial(
         people=cold.users,
         history=every if oracle else given if n_given else None,
-        candidates=None if n_drawn is None else draw_candidates(barred, rated, n_drawn, seed),
+        candidates=None if n_drawn is None else draw_candidates(excluded, rated, n_drawn, seed),
         favourites=favourites,
         protocol=protocol,
         given=given,
-        barred=barred,
+        excluded=excluded,
         rated=rated,
         popularity=train.ratings.per_item,
         n_train_users=len(train.ratings.users),
-        oracle=oracle,
     )
 
 
-def protocol_named(name: str) -> Protocol:
-    """Find a protocol."""
+def get_protocol(name: str) -> Protocol:
+    """Return the protocol of a name."""
     if name not in PROTOCOLS:
         raise SettingError(f"no protocol is called {name!r}", hint=f"one of {', '.join(PROTOCOLS)}")
     return PROTOCOLS[name]
 
 
-def _marks(ratings: csr_array) -> csr_array:
-    """Put a one where a rating is: a sum of ratings would lose those of 0."""
+def _mark(ratings: csr_array) -> csr_array:
+    """Return ones where ratings are; a sum of ratings would lose those of 0."""
     ones = np.ones(ratings.nnz, dtype=np.int8)
     return csr_array((ones, ratings.indices, ratings.indptr), shape=ratings.shape)
 
 
 def draw_candidates(
-    barred: csr_array, allowed: np.ndarray, n_candidates: int, seed: int
+    excluded: csr_array, allowed: np.ndarray, n_candidates: int, seed: int
 ) -> np.ndarray:
-    """Draw items for each user from those allowed and not barred for the user."""
-    drawn = np.full((barred.shape[0], n_candidates), -1, dtype=np.int32)
-    for user, rng in enumerate(np.random.default_rng(seed).spawn(barred.shape[0])):
+    """Draw items for each user from those allowed and not excluded for the user."""
+    drawn = np.full((excluded.shape[0], n_candidates), -1, dtype=np.int32)
+    for user, rng in enumerate(np.random.default_rng(seed).spawn(excluded.shape[0])):
         free = allowed.copy()
-        free[barred.indices[barred.indptr[user] : barred.indptr[user + 1]]] = False
+        free[excluded.indices[excluded.indptr[user] : excluded.indptr[user + 1]]] = False
         rows = np.flatnonzero(free)
         some = rng.choice(rows, min(n_candidates, len(rows)), replace=False)
         drawn[user, : len(some)] = some
     return drawn
 
 
-def scorer(model: Recommender, how: RecommenderScore = "real") -> Score:
-    """Let a model score people for `rank`.
+def scorer(model: Recommender, how: Score = "real") -> ScoreFunction:
+    """Return a function by which a model scores people, for `judge` and `rank`.
+
+    Parameters
+    ----------
+    model
+        A fitted model.
+    how
+        "real", or "hamming" to compare codes with codes.
+
+    Returns
+    -------
+    Callable
+        Takes a table of people and their ratings or None; returns scores, people x items.
 
     Examples
     --------
@@ -232,34 +296,54 @@ def scorer(model: Recommender, how: RecommenderScore = "real") -> Score:
     return lambda people, history: model.score(model.encode(people, history), how)
 
 
-def rank(score: Score, trial: Trial) -> Ranks:
-    """Score the users block by block, count who is above and level with each favourite, and show.
+def rank(score: ScoreFunction, trial: Trial) -> Ranks:
+    """Score each user once, and count the candidates above each favourite and tied with it.
 
-    Each user is scored once.
+    Parameters
+    ----------
+    score
+        Returns the scores of all items for a table of people; see `scorer`.
+    trial
+        Users, candidates and favourites.
+
+    Returns
+    -------
+    Ranks
+
+    Raises
+    ------
+    DataError
+        If a score is not finite.
+
+    Examples
+    --------
+    >>> from coldhash import read, split_cold_users
+    >>> trial = make_trial(*split_cold_users(read("sample", n_users=200, n_items=60)))
+    >>> ranks = rank(lambda people, history: np.zeros((len(people), 60)), trial)
+    >>> int(ranks.greater.max())  # nothing is above a constant score
+    0
     """
     indptr, indices = trial.favourites.indptr, trial.favourites.indices
-    greater = np.empty(len(indices), dtype=np.int64)
-    equal = np.empty(len(indices), dtype=np.int64)
-    shown = np.empty((trial.n_users, SHOWN), dtype=np.int64)
-    for start in range(0, trial.n_users, BLOCK):
-        rows = slice(start, min(start + BLOCK, trial.n_users))
+    greater, equal = np.empty((2, len(indices)), dtype=np.int64)
+    top_items = np.empty((trial.n_users, LIST_LENGTH), dtype=np.int64)
+    for start in range(0, trial.n_users, SCORE_BLOCK):
+        rows = slice(start, min(start + SCORE_BLOCK, trial.n_users))
         history = None if trial.history is None else trial.history[rows]
-        scores = np.ascontiguousarray(score(trial.people.slice(start, BLOCK), history))
+        scores = np.ascontiguousarray(score(trial.people.slice(start, SCORE_BLOCK), history))
         if not np.isfinite(scores).all():
-            raise DataError("a model gave a score that is not a finite number")
+            raise DataError("a model returned a score that is not a finite number")
         pairs = slice(indptr[rows.start], indptr[rows.stop])
         ends = indptr[rows.start : rows.stop + 1] - indptr[rows.start]
-        greater[pairs], equal[pairs] = _count(
-            scores, trial.candidates_of(rows), ends, indices[pairs]
-        )
+        counts = count_candidates(scores, trial.candidates_of(rows), ends, indices[pairs])
+        greater[pairs], equal[pairs] = counts
         given = trial.given[rows]
-        shown[rows] = _best(scores, given.indptr, given.indices, SHOWN)
-    return Ranks(greater, equal, indptr.astype(np.int64), shown)
+        top_items[rows] = _find_best(scores, given.indptr, given.indices, LIST_LENGTH)
+    return Ranks(greater, equal, indptr.astype(np.int64), top_items)
 
 
 @compiled(parallel=True)
-def _count(scores, candidates, indptr, indices):  # type: ignore[no-untyped-def]
-    """Count, for each favourite of each user, the candidates above it and level with it."""
+def count_candidates(scores, candidates, indptr, indices):  # type: ignore[no-untyped-def]
+    """Count, for each favourite of each user, the candidates above it and tied with it."""
     greater = np.zeros(len(indices), dtype=np.int64)
     equal = np.zeros(len(indices), dtype=np.int64)
     for u in prange(len(indptr) - 1):
@@ -274,8 +358,8 @@ def _count(scores, candidates, indptr, indices):  # type: ignore[no-untyped-def]
 
 
 @compiled(parallel=True)
-def _best(scores, indptr, indices, k):  # type: ignore[no-untyped-def]
-    """Find the k best items of each user but those listed; level ones in the order of rows."""
+def _find_best(scores, indptr, indices, k):  # type: ignore[no-untyped-def]
+    """Find the k best items of each user except those listed; ties are in the order of rows."""
     best = np.full((scores.shape[0], k), -1, dtype=np.int64)
     for u in prange(scores.shape[0]):
         own = scores[u]

@@ -1,4 +1,4 @@
-"""Experiments: a TOML file names data, splits, models and grids; it becomes a list of runs.
+"""Describe experiments: a TOML file names data, splits, models and grids, and becomes runs.
 
     name = "figure-1"
     about = "Accuracy@k for strangers on MovieLens-1M"
@@ -12,14 +12,14 @@
 
     [[models]]
     model = "ddl"
-    splits = 3                             # what stands above may be said again for one model
+    splits = 3                             # replaces the value above for one model
     grid = {n_bits = [8, 16, 32, 64, 128]}
 
-    [quick]                                # what `--quick` takes instead
+    [quick]                                # replaces values with `--quick`
     splits = 1
     grid = {n_bits = [16, 64]}
 
-A run is one fit on one split, and everything that is asked of the fitted model.
+A run is one fit on one split, and all questions about the fitted model.
 """
 
 from __future__ import annotations
@@ -43,26 +43,55 @@ from coldhash.recommender.settings import settings_from
 
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(gt=0, le=1)]
+Grid = dict[str, Annotated[list[object], Field(min_length=1)]]
+
+_PACKAGE = Path(__file__).parents[1]
+_DEFAULTS: dict[str, Any] = {
+    "datasets": ["sample"],
+    "splits": 5,
+    "protocols": ["sampled-1000"],
+    "shots": [0],
+    "oracle": [False],
+    "scores": ["real"],
+    "train_shares": [1.0],
+}
 
 
-class _Part(BaseModel):
+def experiments_folder() -> Path:
+    """Return the folder of experiments, in an installed package or at the root of a checkout."""
+    inside = _PACKAGE / "experiments"
+    return inside if inside.is_dir() else _PACKAGE.parents[1] / "experiments"
+
+
+class _Questions(BaseModel):
+    """Values for the whole experiment that one model may replace."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class _Questions(_Part):
-    """What may be said for the whole experiment, and again for one model."""
 
     datasets: list[str] | None = None
     splits: Count | None = None
     protocols: list[str] | None = None
-    shots: list[Annotated[int, Field(ge=0)]] | None = None  # ratings a stranger gives
-    oracle: list[bool] | None = None  # True: features made from the hidden ratings, a leak
-    scores: list[Literal["real", "hamming"]] | None = None  # hamming: where there are codes
-    train_shares: list[Share] | None = None  # of the training users
+    shots: list[Annotated[int, Field(ge=0)]] | None = None
+    oracle: list[bool] | None = None
+    scores: list[Literal["real", "hamming"]] | None = None
+    train_shares: list[Share] | None = None
 
 
 class ModelPlan(_Questions):
-    """A method, settings that are fixed, and settings that run over a grid.
+    """A method with fixed settings and settings that run over a grid.
+
+    Parameters
+    ----------
+    model
+        A key of `coldhash.registry.MODELS`, or "printed-mfdcf".
+    label
+        Its name in tables; that of the method if None.
+    settings
+        Fixed settings.
+    grid
+        Lists of values by setting; every combination is run.
+    datasets, splits, protocols, shots, oracle, scores, train_shares
+        Replace those of the `Experiment` if not None.
 
     Examples
     --------
@@ -72,19 +101,55 @@ class ModelPlan(_Questions):
     """
 
     model: str
-    label: str | None = None  # what tables call it; the name of the method if not given
-    settings: dict[str, Any] = {}
-    grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = {}
+    label: str | None = None
+    settings: dict[str, object] = {}
+    grid: Grid = {}
 
 
 class Quick(_Questions):
-    """What a quick version takes instead; a grid replaces those of the same name."""
+    """Values of the quick version; a grid replaces those of the same name."""
 
-    grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = {}
+    grid: Grid = {}
 
 
 class Experiment(_Questions):
-    """What to run.
+    """Models to run on data sets, and the questions to answer.
+
+    Parameters
+    ----------
+    name
+        Lower-case letters, digits and hyphens; the name of the folder of results.
+    about
+        A description.
+    models
+        What to fit.
+    datasets
+        Names of data sets; `["sample"]` if None.
+    splits
+        Number of random splits of the users; 5 if None.
+    seed
+        Seed of the first split.
+    cold_share
+        Share of the users that are cold.
+    protocols
+        Keys of `PROTOCOLS`; `["sampled-1000"]` if None.
+    shots
+        Numbers of ratings that a cold user gives first; `[0]` if None.
+    oracle
+        Whether the model sees the hidden ratings, a leak; `[False]` if None.
+    scores
+        "real" and "hamming", the latter for methods with codes; `["real"]` if None.
+    train_shares
+        Shares of the training users to fit on; `[1.0]` if None.
+    timed
+        Measure fit times: one process, one thread, without compilation.
+    quick
+        Values of the quick version.
+
+    Raises
+    ------
+    SettingError
+        If a value is invalid.
 
     Examples
     --------
@@ -98,13 +163,13 @@ class Experiment(_Questions):
     about: str = ""
     seed: Annotated[int, Field(ge=0)] = 0
     cold_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    timed: bool = False  # fit times are the point: one process, one thread, nothing compiled
+    timed: bool = False
     models: Annotated[list[ModelPlan], Field(min_length=1)]
     quick: Quick = Quick()
 
-    def __init__(self, **parts: Any) -> None:
+    def __init__(self, **values: object) -> None:
         try:
-            super().__init__(**parts)
+            super().__init__(**values)  # type: ignore[arg-type]  # pydantic checks them
         except ValidationError as error:
             raise mistake("experiment", error) from None
 
@@ -113,54 +178,55 @@ class Experiment(_Questions):
         """Read an experiment from a TOML file."""
         return read_toml(cls, path)
 
-    def quickened(self) -> Experiment:
-        """Give the quick version."""
+    def quick_version(self) -> Experiment:
+        """Return the experiment with the values of `quick`, where it has values of its own."""
+        values = self.quick.model_dump(exclude={"grid"}, exclude_none=True)
+
+        def replace(plan: _Questions) -> dict[str, object]:
+            return {name: value for name, value in values.items() if getattr(plan, name)}
+
         models = [
             plan.model_copy(
-                update=self._quick_words(plan)
-                | {"grid": {n: self.quick.grid.get(n, values) for n, values in plan.grid.items()}}
+                update={
+                    **replace(plan),
+                    "grid": {name: self.quick.grid.get(name, v) for name, v in plan.grid.items()},
+                }
             )
             for plan in self.models
         ]
-        return self.model_copy(update=self._quick_words(self) | {"models": models})
-
-    def _quick_words(self, part: _Questions) -> dict[str, Any]:
-        """Give what is said in [quick] of the things that a part says for itself."""
-        said = self.quick.model_dump(exclude={"grid"}, exclude_none=True)
-        return {name: value for name, value in said.items() if getattr(part, name)}
+        return self.model_copy(update={**replace(self), "models": models})
 
     def runs(self) -> list[Run]:
-        """List the runs: those of one split side by side, so that it is made once."""
+        """List the runs, those of one split together."""
         runs = [run for plan in self.models for run in self._runs_of(plan)]
         return sorted(dict.fromkeys(runs), key=lambda run: (run.dataset, run.split))
+
+    def keys(self) -> list[str]:
+        """List the keys of the runs in the log."""
+        return [run.key for run in self.runs()]
 
     def _runs_of(self, plan: ModelPlan) -> Iterator[Run]:
         if plan.model not in METHODS:
             raise SettingError(
                 f"{self.name}: no method is called {plan.model!r}", hint=", ".join(METHODS)
             )
-        asked = {
-            name: getattr(plan, name) or getattr(self, name) or value for name, value in DEFAULTS
+        values = {
+            name: getattr(plan, name) or getattr(self, name) or default
+            for name, default in _DEFAULTS.items()
         }
         for name, known in (("datasets", SOURCES), ("protocols", PROTOCOLS)):
-            unknown = [each for each in asked[name] if each not in known]
-            if unknown:
+            if unknown := [each for each in values[name] if each not in known]:
                 raise SettingError(
                     f"{self.name}: {name}: no {unknown[0]!r}", hint=f"one of {', '.join(known)}"
                 )
-        questions = tuple(
-            Question(*each)
-            for each in itertools.product(
-                asked["protocols"], asked["shots"], asked["oracle"], asked["scores"]
-            )
-        )
-        points = itertools.product(*plan.grid.values())
-        for point, dataset, share in itertools.product(
-            points, asked["datasets"], asked["train_shares"]
+        asked = (values[name] for name in ("protocols", "shots", "oracle", "scores"))
+        questions = tuple(Question(*each) for each in itertools.product(*asked))
+        for *point, dataset, share in itertools.product(
+            *plan.grid.values(), values["datasets"], values["train_shares"]
         ):
             settings = plan.settings | dict(zip(plan.grid, point, strict=True))
-            settings_from(METHODS[plan.model], settings)  # a wrong one is told before the first run
-            for split in range(asked["splits"]):
+            settings_from(METHODS[plan.model], settings)  # an invalid one fails before the runs
+            for split in range(values["splits"]):
                 yield Run(
                     dataset=dataset,
                     cold_share=self.cold_share,
@@ -172,17 +238,6 @@ class Experiment(_Questions):
                     questions=questions,
                     timed=self.timed,
                 )
-
-
-DEFAULTS: tuple[tuple[str, Any], ...] = (
-    ("datasets", ["sample"]),
-    ("splits", 5),
-    ("protocols", ["sampled-1000"]),
-    ("shots", [0]),
-    ("oracle", [False]),
-    ("scores", ["real"]),
-    ("train_shares", [1.0]),
-)
 
 
 @dataclass(frozen=True)
@@ -197,7 +252,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Run:
-    """One fit on one split; `settings` are JSON, so that a run can be compared and hashed."""
+    """One fit on one split; `settings` are JSON, so that runs can be hashed."""
 
     dataset: str
     cold_share: float
@@ -211,5 +266,5 @@ class Run:
 
     @property
     def key(self) -> str:
-        """Name the run by all that decides its outcome."""
+        """A hash of everything that determines the result."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]

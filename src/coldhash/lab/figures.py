@@ -1,12 +1,12 @@
-"""Figures: panels of lines, one look for all of them, a colour for each method everywhere.
+"""Draw figures of lines in one style, and format tables.
 
-Colours are Okabe and Ito's, which people who see few colours can tell apart; methods that share
-one differ in marker and dash. Nothing needs a display.
+A method has the same colour everywhere. The colours are Okabe and Ito's, which colour-blind readers
+can distinguish; methods that share one differ in marker and dash. No display is needed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -45,17 +45,26 @@ STYLES: dict[str, Style] = {
     "MF, int8": (BLACK, "8", "--"),
     "biased MF": (BLACK, "1", ":"),
 }
-OTHERS: tuple[Style, ...] = ((BLUE, "o", "-"), (GREEN, "s", "-"), (ORANGE, "D", "-"))
+_OTHER_STYLES: tuple[Style, ...] = ((BLUE, "o", "-"), (GREEN, "s", "-"), (ORANGE, "D", "-"))
 
 
 @dataclass(frozen=True)
 class Line:
-    """One method: points, and where known how sure they are.
+    """The points of one method, with the bounds of their intervals if known.
+
+    Parameters
+    ----------
+    label
+        The name of the method, which determines colour and marker.
+    x, y
+        The points.
+    low, high
+        The bounds of y.
 
     Examples
     --------
-    >>> Line("ours", x=[1, 2, 3], y=[0.1, 0.2, 0.3], low=[0, 0.1, 0.2], high=[0.2, 0.3, 0.4]).label
-    'ours'
+    >>> Line("MFDCF", x=[1, 2, 3], y=[0.1, 0.2, 0.3], low=[0, 0.1, 0.2], high=[0.2, 0.3, 0.4]).label
+    'MFDCF'
     """
 
     label: str
@@ -69,9 +78,18 @@ class Line:
 class Panel:
     """One pair of axes.
 
+    Parameters
+    ----------
+    title, x_label, y_label
+        Texts.
+    lines
+        What to draw.
+    x_scale, y_scale
+        "linear", "log", or for x "log2".
+
     Examples
     --------
-    >>> panel = Panel("Strangers", "k", "Accuracy@k", [Line("ours", [1, 2], [0.1, 0.2])])
+    >>> panel = Panel("Strangers", "k", "Accuracy@k", [Line("MFDCF", [1, 2], [0.1, 0.2])])
     >>> panel.x_scale
     'linear'
     """
@@ -84,7 +102,7 @@ class Panel:
     y_scale: Literal["linear", "log"] = "linear"
 
 
-LOOK = {
+_STYLE = {
     "font.size": 10,
     "font.family": "DejaVu Sans",
     "axes.spines.top": False,
@@ -106,34 +124,56 @@ def draw(
     note: str = "",
     size: tuple[float, float] = (3.1, 2.9),
 ) -> Figure:
-    """Draw panels of a size in rows of `columns`, with one legend for all of them.
+    """Draw panels in rows with one legend for all of them.
+
+    Parameters
+    ----------
+    title
+        The title of the figure.
+    panels
+        What to draw.
+    columns
+        Panels in a row.
+    note
+        A line below the figure.
+    size
+        Width and height of a panel in inches.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    SettingError
+        If matplotlib is missing.
 
     Examples
     --------
-    >>> panel = Panel("Strangers", "k", "Accuracy@k", [Line("ours", [1, 2], [0.1, 0.2])])
-    >>> len(draw("Two alike", [panel, panel], columns=2).axes)
+    >>> panel = Panel("Strangers", "k", "Accuracy@k", [Line("MFDCF", [1, 2], [0.1, 0.2])])
+    >>> len(draw("Two panels", [panel, panel], columns=2).axes)
     2
     """
-    matplotlib = _matplotlib()
+    matplotlib = _import_matplotlib()
     from matplotlib.figure import Figure
 
     rows = -(-len(panels) // columns)
-    with matplotlib.rc_context(LOOK):
+    with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(max(6.0, size[0] * columns + 0.6), size[1] * rows + 1.5))
         axes = figure.subplots(rows, columns, squeeze=False)
         for place, each in enumerate(axes.flat):
             if place < len(panels):
-                _panel(each, panels[place])
+                _draw_panel(each, panels[place])
             else:
                 each.axis("off")
-        _legend(figure, axes, title, note)
+        _add_legend(figure, axes, title, note)
     return figure
 
 
-def _panel(axes: Any, panel: Panel) -> None:
+def _draw_panel(axes: Any, panel: Panel) -> None:
     for place, line in enumerate(panel.lines):
-        colour, marker, dash = STYLES.get(line.label, OTHERS[place % len(OTHERS)])
-        ours = line.label.startswith("MFDCF")
+        colour, marker, dash = STYLES.get(line.label, _OTHER_STYLES[place % len(_OTHER_STYLES)])
+        is_mfdcf = line.label.startswith("MFDCF")
         axes.plot(
             line.x,
             line.y,
@@ -141,8 +181,8 @@ def _panel(axes: Any, panel: Panel) -> None:
             marker=marker or ("D" if len(line.x) == 1 else ""),  # a point alone must be seen
             linestyle=dash,
             markersize=4.5,
-            linewidth=2.4 if ours else 1.5,
-            zorder=3 if ours else 2,
+            linewidth=2.4 if is_mfdcf else 1.5,
+            zorder=3 if is_mfdcf else 2,
             markevery=max(1, len(line.x) // 6),
             label=line.label,
         )
@@ -162,8 +202,8 @@ def _panel(axes: Any, panel: Panel) -> None:
         axes.set_ylim(bottom=0)
 
 
-def _legend(figure: Figure, axes: Any, title: str, note: str) -> None:
-    """Put one legend under all panels, with every method once."""
+def _add_legend(figure: Figure, axes: Any, title: str, note: str) -> None:
+    """Add one legend below all panels, with every method once."""
     handles: dict[str, Any] = {}
     for each in axes.flat:
         for handle, label in zip(*each.get_legend_handles_labels(), strict=True):
@@ -187,30 +227,49 @@ def _legend(figure: Figure, axes: Any, title: str, note: str) -> None:
     figure.tight_layout(rect=(0, below, 1, 0.99))
 
 
+def format_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Format a table in Markdown: text to the left, numbers to the right."""
+    lines = [list(head), ["---"] + ["---:"] * (len(head) - 1), *map(list, rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Write a PNG and an SVG, the same bytes for the same picture.
+    """Write a figure as PNG and SVG; the same figure has the same bytes.
+
+    Parameters
+    ----------
+    figure
+        What `draw` returned.
+    folder
+        Where to write; created if missing.
+    name
+        The file name without its ending.
+
+    Returns
+    -------
+    list of pathlib.Path
 
     Examples
     --------
     >>> from tempfile import TemporaryDirectory
-    >>> panel = Panel("Strangers", "k", "Accuracy@k", [Line("ours", [1, 2], [0.1, 0.2])])
+    >>> panel = Panel("Strangers", "k", "Accuracy@k", [Line("MFDCF", [1, 2], [0.1, 0.2])])
     >>> with TemporaryDirectory() as folder:
     ...     [path.name for path in save(draw("One", [panel], 1), Path(folder), "one")]
     ['one.png', 'one.svg']
     """
-    matplotlib = _matplotlib()
+    matplotlib = _import_matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     FigureCanvasAgg(figure)
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.png", folder / f"{name}.svg"]
-    with matplotlib.rc_context(LOOK):
+    with matplotlib.rc_context(_STYLE):
         figure.savefig(paths[0], metadata={"Software": None})
         figure.savefig(paths[1], metadata={"Date": None, "Creator": None})
     return paths
 
 
-def _matplotlib() -> Any:
+def _import_matplotlib() -> Any:
     try:
         import matplotlib
     except ImportError:

@@ -1,57 +1,64 @@
-"""The journal of an experiment: what is done, safely on disk.
+"""The log of an experiment on disk, and the results that are read from it.
 
-    OUT/NAME/runs.jsonl           a line for each run, added when all of the run is there
+    OUT/NAME/runs.jsonl           a line for each finished run
     OUT/NAME/users/KEY.parquet    the hits of each user
-    OUT/NAME/results.parquet      all figures in one table, in the order of the plan
+    OUT/NAME/results.parquet      all metrics in one table, in the order of the plan
 
-The user table is written first and the line last, so a line stands for a whole run. A line that
-was cut off is dropped when the journal is opened again.
+The table of users is written before the line, so every line stands for a complete run. A line that
+was cut off is dropped when the log is opened again.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from coldhash.errors import DataError
+from coldhash.evaluate import Comparison, Interval, UserHits, compare, interval
 from coldhash.files import lock_file, replace_file, writing
 
+Row = dict[str, Any]  # JSON
+LoggedTies = Literal["expected", "optimistic"]
 
-class Journal:
+_QUESTION = ("protocol", "shots", "oracle", "score")
+_NESTED = ("objective", "fit_parts", "stamp")  # not in results.parquet
+
+
+class ResultsLog:
     """The finished runs of one experiment, by key."""
 
-    def __init__(self, folder: Path, lines: dict[str, dict[str, Any]], file: IO[bytes]) -> None:
-        self.folder, self.lines, self._file = folder, lines, file
-
-    @classmethod
-    def open(cls, out: Path, name: str) -> Journal:
-        """Open or begin it; one process at a time may."""
-        folder = out / name
-        with writing(folder):
-            (folder / "users").mkdir(parents=True, exist_ok=True)
-        busy = f"{folder}: another process is running this experiment"
-        file = lock_file(folder / "runs.jsonl", busy)
-        return cls(folder, dict(_whole_lines(file)), file)
+    def __init__(self, out: Path, name: str) -> None:
+        """Open or create the log; only one process at a time may have it open."""
+        self.folder = out / name
+        with writing(self.folder):
+            (self.folder / "users").mkdir(parents=True, exist_ok=True)
+        busy = f"{self.folder}: another process is running this experiment"
+        self._file = lock_file(self.folder / "runs.jsonl", busy)
+        self.lines = dict(_read_lines(self._file))
 
     def __contains__(self, key: str) -> bool:
         return key in self.lines
 
-    def __enter__(self) -> Journal:
+    def __enter__(self) -> ResultsLog:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def add(self, key: str, line: dict[str, Any], users: pa.Table) -> None:
-        """Add a run: once this returns, it is never done again."""
-        path = self.users_file(key)
+    def add(self, key: str, line: Row, users: pa.Table) -> None:
+        """Add a finished run; once this returns, it is on disk."""
         entry = {"key": key, **line}
-        with replace_file(path) as file:
+        with replace_file(self.users_file(key)) as file:
             pq.write_table(users, file)
         with writing(self.folder / "runs.jsonl"):
             left = json.dumps(entry, ensure_ascii=False).encode() + b"\n"
@@ -60,38 +67,33 @@ class Journal:
             os.fsync(self._file.fileno())
         self.lines[key] = entry
 
-    def finish(self, keys: Iterable[str]) -> None:
-        """Write the table of all figures, in the order of the plan."""
-        rows = [row for key in keys if key in self.lines for row in flat(self.lines[key])]
+    def write_table(self, keys: Iterable[str]) -> None:
+        """Write the table of all metrics, in the order of the plan."""
+        rows = [row for key in keys if key in self for row in _flatten(self.lines[key])]
         if rows:
             with replace_file(self.folder / "results.parquet") as file:
                 pq.write_table(pa.Table.from_pylist(rows), file)
 
     def users_file(self, key: str) -> Path:
-        """Say where the hits of each user are."""
+        """Return the path of the table of users of a run."""
         return self.folder / "users" / f"{key}.parquet"
 
 
-def flat(line: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Give one row for each question that the run answered."""
-    plain = {
-        name: value
-        for name, value in line.items()
-        if name not in ("judgements", "settings", "stamp", "objective", "fit_parts")
-    }
+def _flatten(line: Row) -> Iterator[Row]:
+    """Make one row for each question that the run answered."""
+    plain = {name: v for name, v in line.items() if name not in ("judgements", *_NESTED)}
     for judged in line["judgements"]:
-        asked = {name: judged[name] for name in ("protocol", "shots", "oracle", "score")}
         yield {
             **plain,
             "settings": json.dumps(line["settings"], sort_keys=True),
-            **asked,
+            **{name: judged[name] for name in _QUESTION},
             **judged["metrics"],
             "judge_seconds": judged["seconds"],
         }
 
 
-def _whole_lines(file: IO[bytes]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Read the lines, and cut off what a killed process left of its last one."""
+def _read_lines(file: IO[bytes]) -> Iterator[tuple[str, Row]]:
+    """Read the lines, and cut off an incomplete last one."""
     file.seek(0)
     *whole, cut = file.read().split(b"\n")
     for raw in whole:
@@ -99,3 +101,89 @@ def _whole_lines(file: IO[bytes]) -> Iterator[tuple[str, dict[str, Any]]]:
         yield line["key"], line
     if cut:
         file.truncate(file.tell() - len(cut))
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """Rows of metrics, one for each run and question.
+
+    Parameters
+    ----------
+    rows
+        Metrics, settings and the description of the run, by name.
+
+    Examples
+    --------
+    >>> found = Results([{"label": "a", "mrr": 0.5}, {"label": "b", "mrr": 0.25}])
+    >>> found.values("label"), found.where(label="b").mean("mrr")
+    (['a', 'b'], 0.25)
+    """
+
+    rows: list[Row]
+
+    @classmethod
+    def from_log(cls, log: ResultsLog, keys: list[str]) -> Results:
+        """Select runs of a log by their keys."""
+        rows = []
+        for key in keys:
+            line = log.lines[key]
+            nested = {name: line[name] for name in _NESTED}
+            extra = nested | line["settings"] | {"users_file": log.users_file(key)}
+            for row in _flatten(line):
+                del row["settings"]
+                rows.append(row | extra)
+        return cls(rows)
+
+    def where(self, **wanted: object) -> Results:
+        """Select the rows that have these values."""
+        return Results(
+            [row for row in self.rows if all(row.get(n) == value for n, value in wanted.items())]
+        )
+
+    def values(self, name: str) -> list[Any]:
+        """List the distinct values of a column in order of appearance."""
+        return list(dict.fromkeys(row.get(name) for row in self.rows))
+
+    def by(self, name: str) -> Iterator[tuple[Any, Results]]:
+        """Iterate over the values of a column and the rows that have them."""
+        for value in self.values(name):
+            yield value, self.where(**{name: value})
+
+    def mean(self, metric: str) -> float:
+        """Compute the mean of a metric over the rows."""
+        if not self.rows:
+            raise DataError(f"no run has {metric}")
+        return float(np.mean([row[metric] for row in self.rows]))
+
+    def hits(self, k: int, ties: LoggedTies = "expected") -> list[UserHits]:
+        """Read the hits of each user, split by split."""
+        column = f"{'hits' if ties == 'expected' else ties}@{k}"
+        return [
+            _read_hits(row["users_file"], column, tuple(row[name] for name in _QUESTION))
+            for row in sorted(self.rows, key=lambda row: row["split"])
+        ]
+
+    def interval(self, k: int) -> Interval:
+        """Compute the mean Accuracy@k with its interval over users."""
+        return interval(self.hits(k))
+
+    def compare(self, other: Results, k: int, ties: LoggedTies = "expected") -> Comparison:
+        """Compare with another method on the splits that both have."""
+        both = set(self.values("split")) & set(other.values("split"))
+        first, second = (
+            Results([row for row in side.rows if row["split"] in both]).hits(k, ties)
+            for side in (self, other)
+        )
+        return compare(first, second)
+
+
+@functools.lru_cache(maxsize=4096)
+def _read_hits(path: Path, column: str, question: tuple[object, ...]) -> UserHits:
+    table = pq.read_table(path)
+    for name, value in zip(_QUESTION, question, strict=True):
+        table = table.filter(pc.equal(table.column(name), value))
+    return UserHits(
+        np.array(table.column("user_id").to_pylist(), dtype=object),
+        table.column(column).to_numpy().astype(np.float64),
+        table.column("pairs").to_numpy(),
+    )

@@ -1,4 +1,4 @@
-"""Study: which settings of a model to tune, within what, and judged on what.
+"""Describe a tuning study, and the result of one.
 
 In TOML:
 
@@ -10,20 +10,25 @@ In TOML:
 
     [space]
     content_weight = {low = 0.1, high = 1000.0, log = true}
-    n_rounds = {low = 5, high = 30}               # whole numbers, as both ends are
+    n_rounds = {low = 5, high = 30}               # integers, as both ends are
     map_to = {choices = ["factors", "codes"]}
     stranger_weight = {low = 0.1, high = 0.9, start = 0.6}
 
-The first trial is the model's present default. Where that cannot lie within the space, because it
-is None and stands for a value found in fitting, `start` says what to begin with.
+The first trial uses the model's defaults. `start` replaces a default that is not in the space, such
+as None for a value that is chosen during the fit.
 """
 
 from __future__ import annotations
 
-from dataclasses import fields
+import json
+import platform
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, fields
+from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
+import numpy as np
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -41,24 +46,39 @@ from pydantic import (
 )
 
 from coldhash.data.toml_forms import mistake, read_toml
+from coldhash.files import replace_text
+from coldhash.lab.figures import format_table
 from coldhash.lab.printed import METHODS
 from coldhash.recommender.settings import settings_from
 from coldhash.registry import Model
 
 Number = StrictInt | StrictFloat
 Value = StrictBool | StrictInt | StrictFloat | StrictStr
+AttemptState = Literal["complete", "pruned", "refused"]
+
+_TABLE_ROWS = 10
+_PACKAGES = ("coldhash", "numpy", "scipy", "numba", "optuna")
 
 
-class _Part(BaseModel):
+class _Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Range(_Part):
-    """Numbers from `low` to `high`, both included; whole ones if both ends are whole.
+class Range(_Strict):
+    """Numbers from `low` to `high`, both included; integers if both ends are integers.
+
+    Parameters
+    ----------
+    low, high
+        The ends.
+    log
+        Search on a logarithmic scale.
+    start
+        The value of the first trial; the model's default if None.
 
     Examples
     --------
-    >>> Range(low=1, high=8).whole, Range(low=0.1, high=10.0, log=True).holds(0.05)
+    >>> Range(low=1, high=8).is_integer, Range(low=0.1, high=10.0, log=True).contains(0.05)
     (True, False)
     """
 
@@ -68,15 +88,15 @@ class Range(_Part):
     start: Number | None = None
 
     @property
-    def whole(self) -> bool:
-        """Whether only whole numbers are meant."""
+    def is_integer(self) -> bool:
+        """Whether the range is of integers."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
-    def holds(self, value: Any) -> bool:
-        """Whether a value lies within."""
-        kinds = int if self.whole else (int, float)
-        number = isinstance(value, kinds) and not isinstance(value, bool)
-        return number and bool(self.low <= value <= self.high)
+    def contains(self, value: object) -> bool:
+        """Check whether a value is in the range."""
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        return self.low <= value <= self.high and not (self.is_integer and isinstance(value, float))
 
     @model_validator(mode="after")
     def _check(self) -> Range:
@@ -87,35 +107,68 @@ class Range(_Part):
         return self
 
 
-class Choices(_Part):
-    """One of some values.
+class Choices(_Strict):
+    """One of several values.
+
+    Parameters
+    ----------
+    choices
+        The values, at least two.
+    start
+        The value of the first trial; the model's default if None.
 
     Examples
     --------
-    >>> Choices(choices=["factors", "codes"]).holds("codes")
+    >>> Choices(choices=["factors", "codes"]).contains("codes")
     True
     """
 
     choices: Annotated[tuple[Value, ...], Field(min_length=2)]
     start: Value | None = None
 
-    def holds(self, value: Any) -> bool:
-        """Whether a value is among them; True is not 1."""
+    def contains(self, value: object) -> bool:
+        """Check whether a value is one of the choices; True is not 1."""
         return any(value == each and type(value) is type(each) for each in self.choices)
 
 
-def _kind(value: Any) -> str:
-    named = value if isinstance(value, dict) else getattr(value, "__dict__", {})
-    return "choices" if "choices" in named else "range"
+def _kind(value: object) -> str:
+    names = value if isinstance(value, dict) else vars(value)
+    return "choices" if "choices" in names else "range"
 
 
-Within = Annotated[
+Domain = Annotated[
     Annotated[Range, Tag("range")] | Annotated[Choices, Tag("choices")], Discriminator(_kind)
 ]
 
 
-class Study(_Part):
-    """What to tune; see the module for how to write one.
+class Study(_Strict):
+    """Which settings of a model to tune, in which space, and on what data.
+
+    Parameters
+    ----------
+    model
+        A key of `coldhash.registry.MODELS`, or "printed-mfdcf".
+    datasets
+        Names of data sets.
+    settings
+        Fixed settings.
+    trials
+        Number of trials.
+    folds
+        Number of folds of each data set.
+    score
+        "real", or "hamming" to compare codes with codes.
+    k
+        Tune by Accuracy@k.
+    seed
+        Seed of the split and of the search.
+    space
+        A `Range` or `Choices` for each setting to tune.
+
+    Raises
+    ------
+    SettingError
+        If a value is invalid.
 
     Examples
     --------
@@ -126,17 +179,17 @@ class Study(_Part):
 
     model: str
     datasets: Annotated[tuple[str, ...], Field(min_length=1)]
-    settings: dict[str, Any] = {}
+    settings: dict[str, object] = {}
     trials: PositiveInt = 20
     folds: PositiveInt = 2
     score: Literal["real", "hamming"] = "real"
     k: PositiveInt = 10
     seed: NonNegativeInt = 0
-    space: Annotated[dict[str, Within], Field(min_length=1)]
+    space: Annotated[dict[str, Domain], Field(min_length=1)]
 
-    def __init__(self, **parts: Any) -> None:
+    def __init__(self, **values: object) -> None:
         try:
-            super().__init__(**parts)
+            super().__init__(**values)
         except ValidationError as error:
             raise mistake("study", error) from None
 
@@ -145,38 +198,203 @@ class Study(_Part):
         """Read a study from a TOML file."""
         return read_toml(cls, path)
 
-    def replaced(self, **parts: Any) -> Study:
-        """Give the study with some parts changed, checked again."""
-        return Study(**(self.model_dump() | parts))
+    def replace(self, **values: object) -> Study:
+        """Return the study with some values changed, checked again."""
+        return Study(**(self.model_dump() | values))
 
-    def model_with(self, tuned: dict[str, Any]) -> Model:
-        """Make the model; what is neither tuned nor fixed is as the model has it."""
+    def make_model(self, tuned: dict[str, Any]) -> Model:
+        """Make the model from tuned, fixed and default settings."""
         return settings_from(METHODS[self.model], self.settings | tuned)
 
     @property
     def start(self) -> dict[str, Any]:
-        """The first trial: the model's defaults, of the settings that are tuned."""
-        model = self.model_with({})
+        """The settings of the first trial."""
+        model = self.make_model({})
         return {
-            name: getattr(model, name) if within.start is None else within.start
-            for name, within in self.space.items()
+            name: getattr(model, name) if domain.start is None else domain.start
+            for name, domain in self.space.items()
         }
 
     @model_validator(mode="after")
     def _check(self) -> Study:
-        _known(self.model, METHODS, "no method is called")
+        _check_known(self.model, METHODS, "no method is called")
         names = {each.name for each in fields(METHODS[self.model])}  # type: ignore[arg-type]
         for name in (*self.settings, *self.space):
-            _known(name, names, f"{self.model} has no setting")
+            _check_known(name, names, f"{self.model} has no setting")
         if both := sorted(set(self.settings) & set(self.space)):
             raise ValueError(f"{both[0]} is both fixed in settings and tuned in space")
         for name, value in self.start.items():
-            if not self.space[name].holds(value):
-                raise ValueError(f"space.{name} does not hold the default {value!r}: widen it, "
-                                 "or say what to begin with by start = ...")  # fmt: skip
+            if not self.space[name].contains(value):
+                raise ValueError(
+                    f"space.{name} does not contain the default {value!r}: widen it, or set start"
+                )
         return self
 
 
-def _known(name: str, names: Any, problem: str) -> None:
+def _check_known(name: str, names: Collection[str], problem: str) -> None:
     if name not in names:
         raise ValueError(f"{problem} {name!r}, but there are {', '.join(sorted(names))}")
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One trial of a study.
+
+    Parameters
+    ----------
+    settings
+        The tuned settings.
+    state
+        "complete", "pruned", or "refused" by the model.
+    value
+        Mean over folds of the accuracy divided by that of popularity.
+    by_fold
+        The values of the folds that were run.
+    seconds
+        Duration.
+    is_default
+        Whether these are the defaults.
+    message
+        Why the model refused the settings.
+
+    Examples
+    --------
+    >>> Attempt({"ridge": 50.0}, "complete", value=1.2, by_fold=(1.1, 1.3), seconds=0.1).state
+    'complete'
+    """
+
+    settings: dict[str, Any]
+    state: AttemptState
+    value: float | None
+    by_fold: tuple[float, ...]
+    seconds: float
+    is_default: bool = False
+    message: str | None = None
+
+
+@dataclass(frozen=True)
+class FoldInfo:
+    """The size of a fold, and the accuracy of popularity on it."""
+
+    dataset: str
+    fold: int
+    n_train: int
+    n_cold: int
+    popularity: float
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    """The finished trials of a study.
+
+    Parameters
+    ----------
+    study
+        What was tuned.
+    folds
+        The folds, those of different data sets in turn.
+    attempts
+        The trials in order, at least one of them complete.
+
+    Examples
+    --------
+    >>> space = {"ridge": Range(low=1.0, high=1000.0)}
+    >>> study = Study(model="ridge", datasets=["sample"], space=space)
+    >>> tried = (
+    ...     Attempt({"ridge": 400.0}, "complete", 1.1, (1.1,), seconds=0.1, is_default=True),
+    ...     Attempt({"ridge": 50.0}, "complete", 1.2, (1.2,), seconds=0.1),
+    ... )
+    >>> StudyResult(study, (), tried).best.settings
+    {'ridge': 50.0}
+    """
+
+    study: Study
+    folds: tuple[FoldInfo, ...]
+    attempts: tuple[Attempt, ...]
+
+    @property
+    def best(self) -> Attempt:
+        """The first complete trial of the highest value."""
+        complete = [each for each in self.attempts if each.state == "complete"]
+        return max(complete, key=lambda each: each.value or 0.0)
+
+    @property
+    def default(self) -> Attempt | None:
+        """The trial of the defaults, None if the model refused them."""
+        return next((a for a in self.attempts if a.is_default and a.state == "complete"), None)
+
+    @property
+    def improvement(self) -> float | None:
+        """The best value minus that of the defaults."""
+        if self.default is None:
+            return None
+        return float(np.mean(self._differences(self.default)))
+
+    @property
+    def noise(self) -> float | None:
+        """Standard deviation of the improvement over the folds of a data set; None for one fold."""
+        if self.default is None or self.study.folds < 2:
+            return None
+        by_dataset = self._differences(self.default).reshape(self.study.folds, -1)
+        return float(np.sqrt(np.var(by_dataset, axis=0, ddof=1).mean()))
+
+    def _differences(self, default: Attempt) -> np.ndarray:
+        return np.subtract(self.best.by_fold, default.by_fold)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all results as JSON values, with versions of packages."""
+        return {
+            "study": self.study.model_dump(mode="json"),
+            "versions": {"python": platform.python_version()}
+            | {name: version(name) for name in _PACKAGES},
+            "folds": [asdict(fold) for fold in self.folds],
+            "best": {"settings": self.best.settings, "value": self.best.value},
+            "default": self.default
+            and {"settings": self.default.settings, "value": self.default.value},
+            "improvement": self.improvement,
+            "noise": self.noise,
+            "trials": [asdict(attempt) for attempt in self.attempts],
+        }
+
+    def to_markdown(self) -> str:
+        """Format the best trials as a table, with the improvement over the defaults."""
+        study, names = self.study, list(self.study.space)
+        ranked = sorted(self.attempts, key=lambda a: (a.state != "complete", -(a.value or 0.0)))
+        listed = [a for a in ranked[:_TABLE_ROWS] if a.state != "refused"]
+        listed += [a for a in ranked[_TABLE_ROWS:] if a.is_default]
+        parts = [
+            f"# Tuning {study.model}",
+            f"Accuracy@{study.k} for strangers over that of popularity, mean of "
+            f"{len(self.folds)} folds ({', '.join(study.datasets)}).",
+            format_table(
+                ["trial", *names, "value", "folds", "seconds"],
+                [self._cells(attempt, names) for attempt in listed],
+            ),
+            self._summarise(),
+        ]
+        return "\n\n".join(parts)
+
+    def _cells(self, attempt: Attempt, names: list[str]) -> list[str]:
+        settings = [_short(attempt.settings[name]) for name in names]
+        number = f"{self.attempts.index(attempt)}{' (defaults)' if attempt.is_default else ''}"
+        judged = f"{len(attempt.by_fold)}/{len(self.folds)}"
+        return [number, *settings, _short(attempt.value, 4), judged, f"{attempt.seconds:.1f}"]
+
+    def _summarise(self) -> str:
+        states = [attempt.state for attempt in self.attempts]
+        counts = [f"{states.count(s)} {s}" for s in get_args(AttemptState) if s in states]
+        text = f"{len(states)} trials: {', '.join(counts)}."
+        if self.improvement is None:
+            return f"{text} The defaults were refused."
+        noise = "" if self.noise is None else f", noise {self.noise:.4f}"
+        return f"{text} Best over defaults: {self.improvement:+.4f}{noise}."
+
+    def save(self, folder: Path) -> None:
+        """Write MODEL.json and MODEL.md, each in one step."""
+        report = json.dumps(self.to_dict(), indent=1, ensure_ascii=False)
+        replace_text(folder / f"{self.study.model}.json", report + "\n")
+        replace_text(folder / f"{self.study.model}.md", self.to_markdown() + "\n")
+
+
+def _short(value: object, digits: int = 3) -> str:
+    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)

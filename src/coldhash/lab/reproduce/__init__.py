@@ -1,1 +1,75 @@
-"""The paper, figure by figure: what it shows, what we find, and whether its claims hold."""
+"""Reproduce the paper: run its experiments, draw its figures and judge its claims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from coldhash.data.sources import read
+from coldhash.errors import SettingError
+from coldhash.features.describe import describe
+from coldhash.lab.experiment import Experiment, experiments_folder
+from coldhash.lab.figures import format_table
+from coldhash.lab.reproduce import extensions, paper
+from coldhash.lab.reproduce.report import DATASETS, Claim, Section, write_report
+from coldhash.lab.results_log import Results
+from coldhash.lab.runner import RunProgress, run_experiment
+
+__all__ = ["SECTIONS", "make_section", "write_report"]
+
+STATISTICS = {  # the paper's Table 1: users, items, ratings, sparsity in percent
+    "ml-1m": (6040, 3952, 1_000_209, 95.81),
+    "book-crossing": (2151, 6830, 180_595, 98.77),
+}
+EXPERIMENTS: dict[str, Callable[[Results], Section]] = {
+    "figure-1": partial(paper.accuracy_section, "figure-1"),
+    "figure-2": partial(paper.accuracy_section, "figure-2"),
+    "figure-3": paper.sensitivity_section,
+    "figure-4": paper.convergence_section,
+    "table-2": paper.training_time_section,
+    "ablation": extensions.ablation_section,
+    "shots": extensions.shots_section,
+    "bytes": extensions.bytes_section,
+    "protocols": extensions.protocols_section,
+}
+SECTIONS = ("table-1", *EXPERIMENTS)
+
+
+def make_section(
+    name: str,
+    data: Path,
+    out: Path,
+    quick: bool = False,
+    jobs: int = 1,
+    progress: RunProgress | None = None,
+) -> Section:
+    """Run what is missing for one figure or table, and judge its claims."""
+    if name not in SECTIONS:
+        raise SettingError(f"no section is called {name!r}", hint=f"all, {', '.join(SECTIONS)}")
+    if name == "table-1":
+        return _statistics_section(data)
+    experiment = Experiment.from_toml(experiments_folder() / f"{name}.toml")
+    if quick:
+        experiment = experiment.quick_version()
+    log = run_experiment(experiment, data, out, jobs, progress)
+    return EXPERIMENTS[name](Results.from_log(log, experiment.keys()))
+
+
+def _statistics_section(data: Path) -> Section:
+    """Make Table 1: the sizes of the data sets."""
+    rows, same = [], True
+    for name, expected in STATISTICS.items():
+        facts = describe(read(name, data))
+        users, items, ratings = facts["users"], facts["items"], facts["ratings"]
+        sparsity = round(facts["sparsity"], 2)
+        same &= (users, items, ratings, sparsity) == expected
+        cells = [f"{users:,}", f"{items:,}", f"{ratings:,}", f"{sparsity:.2f}%"]
+        rows.append([DATASETS[name], *cells])
+    text = format_table(["data", "users", "items", "ratings", "sparsity"], rows)
+    claim = Claim(
+        "the statistics of the data sets",
+        "holds" if same else "does not hold",
+        "counted from the published archives",
+    )
+    return Section("table-1", "Table 1: statistics of the data sets", text, (), [claim])

@@ -1,15 +1,34 @@
-"""The report: verdicts first, then every figure and table with its numbers."""
+"""Write the report: sections with text, tables, figures and verdicts on claims."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from coldhash.files import replace_text
-from coldhash.lab.figures import save
-from coldhash.lab.reproduce.sections import Section, table
-from coldhash.lab.running import stamp
+from coldhash.lab.figures import format_table, save
+from coldhash.lab.results_log import Results
+from coldhash.lab.runner import stamp
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+ClaimVerdict = Literal["holds", "does not hold", "does not hold under fair ties", "inconclusive"]
+
+DATASETS = {"ml-1m": "MovieLens-1M", "book-crossing": "Book-Crossing", "sample": "the sample"}
+NAMES = {  # where it is not the label in upper case
+    "popularity": "popularity",
+    "ridge": "ridge",
+    "dcf": "DCF+map",
+    "ch": "CH+map",
+    "itq": "ITQ+map",
+    "bccf": "BCCF+map",
+    "pph": "PPH+map",
+    "sign-lsh": "sign LSH",
+    "biased-mf": "biased MF",
+}
 INTRO = """\
 # Results
 
@@ -18,7 +37,7 @@ Made by `{command}`, not written by hand. Every number below comes from that com
 project.
 
 Accuracy@k is the share of test pairs (a cold user, a favourite) in which the favourite is among
-the first k of 1,001 items. **Fair ties**: items with the same score stand in random order, so a
+the first k of 1,001 items. **Fair ties**: items with the same score are in random order, so a
 tie counts by its expected value. **Ties as hits**: what much of the literature does; a model that
 scores everything alike is then perfect. **Real-valued query**: the user's vector as it is, against
 codes of items. **Hamming**: codes on both sides. "level" means that the 95% interval of the paired
@@ -26,39 +45,69 @@ difference over users contains 0.
 """
 
 
+@dataclass(frozen=True)
+class Claim:
+    """A claim of the paper, and what the runs show."""
+
+    text: str
+    verdict: ClaimVerdict
+    evidence: str
+
+
+@dataclass(frozen=True, eq=False)
+class Section:
+    """A part of the report."""
+
+    name: str
+    title: str
+    text: str
+    figures: Sequence[tuple[str, Figure]] = ()
+    claims: Sequence[Claim] = ()
+
+
+def method_name(label: str, score: str = "real") -> str:
+    """Return the name of a method in tables and figures."""
+    model, comma, variant = label.partition(", ")
+    name = f"{NAMES.get(model, model.upper())}{comma}{variant}"
+    return f"{name}, Hamming" if score == "hamming" else name
+
+
+def metric_name(k: int, ties: str = "expected") -> str:
+    """Return the name of an accuracy in `Results`."""
+    return f"accuracy@{k}" if ties == "expected" else f"accuracy@{k} {ties}"
+
+
+def select_best_score(results: Results) -> Results:
+    """Select the way of scoring with the highest accuracy."""
+    return max((part for _, part in results.by("score")), key=lambda part: part.mean("accuracy@10"))
+
+
+def format_accuracy(value: float) -> str:
+    """Format an accuracy with four places, without the leading zero."""
+    return f"{value:.4f}".removeprefix("0")
+
+
 def write_report(sections: Sequence[Section], out: Path, command: str) -> Path:
-    """Write `results.md` and its figures (PNG and SVG)."""
+    """Write `results.md` and its figures as PNG and SVG."""
     parts = [INTRO.format(command=command)]
-    claims = [(section, claim) for section in sections for claim in section.claims]
+    claims = [
+        [claim.text, f"**{claim.verdict}**", f"{claim.evidence} ([{each.name}](#{each.name}))"]
+        for each in sections
+        for claim in each.claims
+    ]
     if claims:
-        rows = [
-            [
-                claim.text,
-                f"**{claim.verdict}**",
-                f"{claim.evidence} ([{section.name}](#{section.name}))",
-            ]
-            for section, claim in claims
-        ]
-        parts.append(
-            "## The paper's claims\n\n"
-            + table(["claim", "verdict", "evidence"], rows).replace("---:", "---")
-        )
+        table = format_table(["claim", "verdict", "evidence"], claims).replace("---:", "---")
+        parts.append(f"## The paper's claims\n\n{table}")
     for section in sections:
-        pictures = []
+        parts.append(f'<a id="{section.name}"></a>\n\n## {section.title}')
         for name, figure in section.figures:
             save(figure, out / "figures", name)
-            pictures.append(f"![{section.title}](figures/{name}.png)")
-        anchor = f'<a id="{section.name}"></a>'
-        parts.append("\n\n".join([f"{anchor}\n\n## {section.title}", *pictures, section.text]))
-    parts.append(_made_with())
-    out.mkdir(parents=True, exist_ok=True)
-    path = out / "results.md"
-    replace_text(path, "\n\n".join(parts) + "\n")
-    return path
-
-
-def _made_with() -> str:
+            parts.append(f"![{section.title}](figures/{name}.png)")
+        parts.append(section.text)
     machine = dict(stamp())
     hardware = [machine.pop(name) for name in ("system", "processor", "cores")]
     versions = ", ".join(f"{name} {value}" for name, value in machine.items())
-    return "## Made with\n\n{}; {}, {}, {} cores.".format(versions, *hardware)
+    parts.append("## Made with\n\n{}; {}, {}, {} cores.".format(versions, *hardware))
+    out.mkdir(parents=True, exist_ok=True)
+    replace_text(out / "results.md", "\n\n".join(parts) + "\n")
+    return out / "results.md"

@@ -16,9 +16,8 @@ import pytest
 
 from coldhash.errors import SettingError
 from coldhash.lab.experiment import Experiment
-from coldhash.lab.results import Results
-from coldhash.lab.results_log import Journal
-from coldhash.lab.running import run_experiment
+from coldhash.lab.results_log import Results, ResultsLog
+from coldhash.lab.runner import run_experiment
 
 pytestmark = pytest.mark.slow
 
@@ -61,8 +60,8 @@ def whole_out(plan, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole(whole_out):
-    with Journal.open(whole_out, "try") as journal:
-        return journal
+    with ResultsLog(whole_out, "try") as log:
+        return log
 
 
 @pytest.fixture
@@ -71,9 +70,9 @@ def copy(whole_out, tmp_path):
     return tmp_path / "copy"
 
 
-def without_times(journal: Journal) -> dict[str, str]:
+def without_times(log: ResultsLog) -> dict[str, str]:
     found = {}
-    for key, line in journal.lines.items():
+    for key, line in log.lines.items():
         judged = [{n: v for n, v in each.items() if n != "seconds"} for each in line["judgements"]]
         plain = {name: value for name, value in line.items() if name not in TIMES}
         found[key] = json.dumps(plain | {"judgements": judged}, sort_keys=True)
@@ -99,10 +98,10 @@ def test_the_same_experiment_twice_is_the_same(plan, whole, whole_out, tmp_path)
 
 def test_what_is_done_is_not_done_again(plan, copy):
     before = (copy / "try" / "runs.jsonl").read_bytes()
-    told = []
-    run_experiment(plan, None, copy, progress=lambda *each: told.append(each))
+    calls = []
+    run_experiment(plan, None, copy, progress=lambda *each: calls.append(each))
     assert (copy / "try" / "runs.jsonl").read_bytes() == before
-    assert told == [(6, 6, "")]
+    assert calls == [(6, 6, "")]
 
 
 def test_a_line_that_was_cut_off_is_done_again(plan, whole, copy):
@@ -140,14 +139,14 @@ def test_a_run_that_fails_is_named_and_the_others_are_kept(tmp_path):
     )
     with pytest.raises(SettingError, match=r"1 of 2 runs failed; bad, sample.*shoe size"):
         run_experiment(broken, None, tmp_path)
-    with Journal.open(tmp_path, "try") as journal:
-        assert [line["label"] for line in journal.lines.values()] == ["popularity"]
+    with ResultsLog(tmp_path, "try") as log:
+        assert [line["label"] for line in log.lines.values()] == ["popularity"]
 
 
 def test_one_process_at_a_time(tmp_path):
-    with Journal.open(tmp_path, "try"), pytest.raises(SettingError, match="another process"):
-        Journal.open(tmp_path, "try")
-    Journal.open(tmp_path, "try").__exit__()
+    with ResultsLog(tmp_path, "try"), pytest.raises(SettingError, match="another process"):
+        ResultsLog(tmp_path, "try")
+    ResultsLog(tmp_path, "try").__exit__()
 
 
 def test_jobs_must_be_some(plan, tmp_path):
@@ -164,7 +163,7 @@ def test_stamped_with_settings_versions_and_machine_but_not_its_name(whole, whol
 
 
 def test_results_choose_average_and_compare(plan, whole):
-    results = Results.of(whole, [run.key for run in plan.runs()])
+    results = Results.from_log(whole, plan.keys())
     codes, popular = (
         results.where(model="mfdcf", shots=0),
         results.where(label="popularity", shots=0),
@@ -177,8 +176,8 @@ def test_results_choose_average_and_compare(plan, whole):
     sure = real.interval(10)
     assert sure.mean == pytest.approx(real.mean("accuracy@10"), rel=1e-5)
     assert sure.low < sure.mean < sure.high
-    assert real.against(real, 10).verdict == "level"
-    found = real.against(popular, 10)
+    assert real.compare(real, 10).verdict == "level"
+    found = real.compare(popular, 10)
     assert found.difference == pytest.approx(
         real.mean("accuracy@10") - popular.mean("accuracy@10"), abs=1e-6
     )

@@ -8,7 +8,7 @@ import pytest
 
 from coldhash import read, split_cold_users
 from coldhash.errors import SettingError
-from coldhash.evaluate.lists import KS, judge
+from coldhash.evaluate.judge import KS, judge
 from coldhash.evaluate.metrics import accuracy_at
 from coldhash.evaluate.protocol import PROTOCOLS, make_trial, rank
 

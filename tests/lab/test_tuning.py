@@ -14,9 +14,8 @@ from coldhash.baselines.ridge import Ridge
 from coldhash.errors import DataError, SettingError
 from coldhash.evaluate.metrics import accuracy_at
 from coldhash.evaluate.protocol import make_trial, rank, scorer
-from coldhash.lab.study import Study
-from coldhash.lab.tune import make_folds, tune
-from coldhash.lab.tuned import Attempt, FoldFacts, Tuned
+from coldhash.lab.study import Attempt, FoldInfo, Study, StudyResult
+from coldhash.lab.tuning import make_folds, run_study
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +35,7 @@ def datasets():
 def long_study(datasets, tmp_path_factory):
     """A study that was run from the first trial to the last, and its folder."""
     folder = tmp_path_factory.mktemp("long")
-    return tune(STUDY.replaced(trials=12), datasets, folder), folder
+    return run_study(STUDY.replace(trials=12), datasets, folder), folder
 
 
 def found(tuned):
@@ -47,7 +46,7 @@ def found(tuned):
 def test_folds_lie_within_the_training_users(datasets):
     train, cold = split_cold_users(datasets["sample"], share=0.2, seed=0)
     folds = make_folds(STUDY, datasets)
-    assert [(fold.facts.n_train, fold.facts.n_cold) for fold in folds] == [(192, 48)] * 2
+    assert [(fold.info.n_train, fold.info.n_cold) for fold in folds] == [(192, 48)] * 2
     for fold in folds:
         users = set(fold.train.ratings.users.values.to_pylist())
         assert users < set(train.ratings.users.values.to_pylist())
@@ -61,7 +60,7 @@ def test_what_cold_users_rate_changes_nothing(datasets, long_study, tmp_path):
     owners = np.repeat(np.arange(len(ratings.users)), ratings.per_user)
     kept = np.array([owner not in rows for owner in owners])
     blind = {"sample": datasets["sample"].with_ratings(ratings.where(kept))}
-    unseen = tune(STUDY, blind, tmp_path)
+    unseen = run_study(STUDY, blind, tmp_path)
     assert found(unseen) == found(long_study[0])[:4]
     assert unseen.folds == long_study[0].folds
 
@@ -95,11 +94,11 @@ def test_the_defaults_are_the_first_trial_and_the_best_is_no_worse(long_study):
 
 def test_a_study_repeats_itself_and_stopping_changes_nothing(datasets, long_study, tmp_path):
     whole, _ = long_study
-    tune(STUDY.replaced(trials=3), datasets, tmp_path / "parts")
-    parts = tune(STUDY.replaced(trials=12), datasets, tmp_path / "parts")
+    run_study(STUDY.replace(trials=3), datasets, tmp_path / "parts")
+    parts = run_study(STUDY.replace(trials=12), datasets, tmp_path / "parts")
     assert found(whole) == found(parts)
     assert {attempt.state for attempt in whole.attempts} == {"complete", "pruned"}
-    other = tune(STUDY.replaced(seed=1, trials=2), datasets, tmp_path / "other")
+    other = run_study(STUDY.replace(seed=1, trials=2), datasets, tmp_path / "other")
     assert other.attempts[1].settings != whole.attempts[1].settings
 
 
@@ -115,15 +114,14 @@ def test_a_pruned_trial_was_worse_than_the_middle(long_study):
 KILLED = """
 import os, signal, sys
 from coldhash import read
-from coldhash.lab.study import Study
-from coldhash.lab.tune import tune
+from coldhash.lab import Study, run_study
 
 def die(done, total, best):
     if done == float(sys.argv[3]):
         os.kill(os.getpid(), signal.SIGKILL)
 
 study = Study.from_toml(sys.argv[1])
-tune(study, {"sample": read("sample", n_users=300, n_items=120)}, sys.argv[2], progress=die)
+run_study(study, {"sample": read("sample", n_users=300, n_items=120)}, sys.argv[2], progress=die)
 """
 TOML = """
 model = "ridge"
@@ -139,7 +137,7 @@ def test_a_study_that_was_killed_goes_on(datasets, long_study, tmp_path, moment)
     command = [sys.executable, "-c", KILLED, tmp_path / "study.toml", tmp_path / "killed", moment]
     run = subprocess.run(command, capture_output=True, encoding="utf-8")
     assert run.returncode == -9, run.stderr
-    resumed = tune(STUDY, datasets, tmp_path / "killed")
+    resumed = run_study(STUDY, datasets, tmp_path / "killed")
     assert found(resumed) == found(long_study[0])[:4]
     storage = optuna.storages.RDBStorage(f"sqlite:///{tmp_path / 'killed' / 'ridge.sqlite'}")
     trials = optuna.load_study(study_name="ridge", storage=storage).trials
@@ -153,7 +151,7 @@ def test_a_study_that_was_killed_goes_on(datasets, long_study, tmp_path, moment)
 
 def test_only_the_number_of_trials_may_change(datasets, long_study):
     _, folder = long_study
-    again = tune(STUDY.replaced(trials=2), datasets, folder)
+    again = run_study(STUDY.replace(trials=2), datasets, folder)
     assert len(again.attempts) == 12
     for changed in (
         {"folds": 1},
@@ -162,20 +160,20 @@ def test_only_the_number_of_trials_may_change(datasets, long_study):
         {"space": {"ridge": RIDGE | {"low": 1.0}}},
     ):
         with pytest.raises(SettingError, match=f"{next(iter(changed))} changed; hint: .* --out"):
-            tune(STUDY.replaced(**changed), datasets, folder)
+            run_study(STUDY.replace(**changed), datasets, folder)
 
 
 def test_a_study_is_run_by_one_process_at_a_time(datasets, tmp_path):
     def begin_again(*_):
-        tune(STUDY, datasets, tmp_path)
+        run_study(STUDY, datasets, tmp_path)
 
     with pytest.raises(SettingError, match="another process"):
-        tune(STUDY, datasets, tmp_path, progress=begin_again)
+        run_study(STUDY, datasets, tmp_path, progress=begin_again)
 
 
 def test_a_setting_that_the_model_refuses_fails_alone(datasets, tmp_path):
-    study = STUDY.replaced(trials=8, space={"ridge": {"low": -1000.0, "high": 1000.0}})
-    tuned = tune(study, datasets, tmp_path)
+    study = STUDY.replace(trials=8, space={"ridge": {"low": -1000.0, "high": 1000.0}})
+    tuned = run_study(study, datasets, tmp_path)
     refused = [attempt for attempt in tuned.attempts if attempt.state == "refused"]
     assert 0 < len(refused) < 8
     assert all("above 0" in attempt.message for attempt in refused)
@@ -185,8 +183,8 @@ def test_a_setting_that_the_model_refuses_fails_alone(datasets, tmp_path):
 
 
 def test_if_all_are_refused_it_is_an_error(datasets, tmp_path):
-    with pytest.raises(SettingError, match=r"mf came to an end, all 3 were refused: .*bits_per"):
-        tune(
+    with pytest.raises(SettingError, match=r"mf is complete, all 3 were refused: .*bits_per"):
+        run_study(
             Study(
                 model="mf",
                 datasets=["sample"],
@@ -200,36 +198,36 @@ def test_if_all_are_refused_it_is_an_error(datasets, tmp_path):
 
 
 def test_minutes_stop_a_study(datasets, tmp_path):
-    tune(STUDY.replaced(trials=1), datasets, tmp_path)
-    assert len(tune(STUDY, datasets, tmp_path, minutes=1e-9).attempts) == 1
+    run_study(STUDY.replace(trials=1), datasets, tmp_path)
+    assert len(run_study(STUDY, datasets, tmp_path, minutes=1e-9).attempts) == 1
     with pytest.raises(SettingError, match=r"no trial .*more minutes"):
-        tune(STUDY, datasets, tmp_path / "new", minutes=1e-9)
+        run_study(STUDY, datasets, tmp_path / "new", minutes=1e-9)
     with pytest.raises(SettingError, match="minutes=0"):
-        tune(STUDY, datasets, tmp_path, minutes=0)
+        run_study(STUDY, datasets, tmp_path, minutes=0)
 
 
 def test_mistakes_of_data_are_named(datasets, tmp_path):
     with pytest.raises(SettingError, match="'ml-1m'"):
-        tune(STUDY.replaced(datasets=["ml-1m"]), datasets, tmp_path)
+        run_study(STUDY.replace(datasets=["ml-1m"]), datasets, tmp_path)
     few = {"sample": datasets["sample"].of_users(np.arange(3))}
     with pytest.raises((DataError, SettingError), match="leaves a part empty"):
-        tune(STUDY, few, tmp_path)
+        run_study(STUDY, few, tmp_path)
 
 
 def test_progress_is_told_fold_by_fold(datasets, tmp_path):
-    told = []
-    tuned = tune(STUDY, datasets, tmp_path, progress=lambda *each: told.append(each))
-    assert [each[:2] for each in told] == [(n / 2, 4) for n in range(1, 9)]
-    assert told[0][2] is None
-    assert told[-1][2] == max(attempt.value for attempt in tuned.attempts[:3])
+    calls = []
+    tuned = run_study(STUDY, datasets, tmp_path, progress=lambda *each: calls.append(each))
+    assert [each[:2] for each in calls] == [(n / 2, 4) for n in range(1, 9)]
+    assert calls[0][2] is None
+    assert calls[-1][2] == max(attempt.value for attempt in tuned.attempts[:3])
 
 
 def test_the_report_is_plain_and_says_nothing_of_the_machine(datasets, tmp_path):
-    tuned = tune(STUDY.replaced(trials=1), datasets, tmp_path)
+    tuned = run_study(STUDY.replace(trials=1), datasets, tmp_path)
     text = (tmp_path / "ridge.json").read_text(encoding="utf-8")
     report = json.loads(text)
     assert report == json.loads(json.dumps(tuned.to_dict()))
-    assert Study(**report["study"]) == STUDY.replaced(trials=1)
+    assert Study(**report["study"]) == STUDY.replace(trials=1)
     assert report["best"]["settings"] == tuned.best.settings
     assert len(report["trials"]) == 1
     assert str(tmp_path) not in text
@@ -237,14 +235,14 @@ def test_the_report_is_plain_and_says_nothing_of_the_machine(datasets, tmp_path)
 
 
 def test_gain_and_noise_are_of_the_differences_fold_by_fold():
-    study = STUDY.replaced(datasets=["sample", "ml-1m"])
-    folds = tuple(FoldFacts(name, n, 10, 5, 0.2) for n in (0, 1) for name in study.datasets)
+    study = STUDY.replace(datasets=["sample", "ml-1m"])
+    folds = tuple(FoldInfo(name, n, 10, 5, 0.2) for n in (0, 1) for name in study.datasets)
     default = Attempt(
         {"ridge": 100.0}, "complete", 0.75, (0.5, 1.0, 0.5, 1.0), 1.0, is_default=True
     )
     best = Attempt({"ridge": 7.0}, "complete", 1.0, (0.8, 1.2, 0.6, 1.4), 1.0)
     bad = Attempt({"ridge": 1.0}, "pruned", 9.0, (9.0, 9.0), 1.0)  # is not judged on all folds
-    tuned = Tuned(study, folds, (default, best, bad))
+    tuned = StudyResult(study, folds, (default, best, bad))
     assert tuned.best is best
     assert tuned.improvement == pytest.approx((0.3 + 0.2 + 0.1 + 0.4) / 4)
     variances = (0.1**2 + 0.1**2) / (2 - 1), (0.1**2 + 0.1**2) / (2 - 1)
@@ -258,11 +256,11 @@ def test_gain_and_noise_are_of_the_differences_fold_by_fold():
 
 
 def test_what_one_data_set_gains_more_than_another_is_no_noise():
-    study = STUDY.replaced(datasets=["sample", "ml-1m"])
-    folds = tuple(FoldFacts(name, n, 10, 5, 0.2) for n in (0, 1) for name in study.datasets)
+    study = STUDY.replace(datasets=["sample", "ml-1m"])
+    folds = tuple(FoldInfo(name, n, 10, 5, 0.2) for n in (0, 1) for name in study.datasets)
     default = Attempt({"ridge": 100.0}, "complete", 1.0, (1.0,) * 4, 1.0, is_default=True)
     best = Attempt({"ridge": 7.0}, "complete", 1.25, (1.0, 1.5, 1.0, 1.5), 1.0)
-    assert Tuned(study, folds, (default, best)).noise == 0
+    assert StudyResult(study, folds, (default, best)).noise == 0
 
 
 @pytest.mark.parametrize("order", [["easy", "hard"], ["hard", "easy"]])
@@ -272,7 +270,7 @@ def test_pruning_waits_until_all_data_sets_were_seen_and_takes_their_mean(order,
         "easy": read("sample", n_users=300, n_items=120),
         "hard": read("sample", n_users=150, n_items=400, seed=1),
     }
-    tuned = tune(STUDY.replaced(datasets=order, trials=12), worlds, tmp_path)
+    tuned = run_study(STUDY.replace(datasets=order, trials=12), worlds, tmp_path)
     first = [np.mean(attempt.by_fold[:2]) for attempt in tuned.attempts]
     for n, attempt in enumerate(tuned.attempts):
         whole = [m for m, a in zip(first[:n], tuned.attempts, strict=False) if len(a.by_fold) == 4]
@@ -284,10 +282,10 @@ def test_pruning_waits_until_all_data_sets_were_seen_and_takes_their_mean(order,
 
 
 def test_the_defaults_are_shown_even_if_they_are_not_among_the_best():
-    study, folds = STUDY.replaced(folds=1), (FoldFacts("sample", 0, 10, 5, 0.2),)
+    study, folds = STUDY.replace(folds=1), (FoldInfo("sample", 0, 10, 5, 0.2),)
     others = [Attempt({"ridge": 1.0 + n}, "complete", 2.0, (2.0,), 1.0) for n in range(15)]
     default = Attempt({"ridge": 100.0}, "complete", 1.0, (1.0,), 1.0, is_default=True)
-    tuned = Tuned(study, folds, (default, *others))
+    tuned = StudyResult(study, folds, (default, *others))
     rows = [line for line in tuned.to_markdown().splitlines() if line.startswith("| ")][2:]
     assert len(rows) == 11
     assert rows[-1].startswith("| 0 (defaults) | 100 |")
@@ -298,10 +296,9 @@ def test_without_optuna_the_way_out_is_told():
     code = """
 import sys
 sys.modules["optuna"] = None
-from coldhash.lab.study import Study
-from coldhash.lab.tune import tune
+from coldhash.lab import Study, run_study
 study = Study(model="ridge", datasets=["sample"], space={"ridge": {"low": 1.0, "high": 1e5}})
-tune(study, {}, "nowhere")
+run_study(study, {}, "nowhere")
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8")
     assert "SettingError" in run.stderr

@@ -1,11 +1,17 @@
+"""Bootstrap intervals, paired comparisons, and tables of models from Python and the command."""
+
 from __future__ import annotations
+
+import json
 
 import numpy as np
 import pytest
 
+from coldhash import read
 from coldhash.errors import DataError, SettingError
-from coldhash.evaluate import statistics
-from coldhash.evaluate.statistics import UserHits, compare, interval
+from coldhash.evaluate.compare import UserHits, _draw_weights, compare, compare_models, interval
+from coldhash.registry import MODELS
+from commands import coldhash_command
 
 
 def hits_of(rng, n_users=200, chance=0.3, ids=None, pairs=None):
@@ -16,7 +22,7 @@ def hits_of(rng, n_users=200, chance=0.3, ids=None, pairs=None):
     return UserHits(ids, rng.binomial(pairs, luck).astype(float), pairs)
 
 
-def better(split, by):
+def improve(split, by):
     return UserHits(split.user_ids, split.hits + by * split.pairs, split.pairs)
 
 
@@ -76,15 +82,15 @@ def test_the_same_model_is_level_with_itself(rng):
 
 
 def test_a_better_model_is_ahead_though_the_intervals_overlap(rng):
-    theirs = [hits_of(rng), hits_of(rng)]
-    ours = [better(split, 0.01) for split in theirs]
-    assert interval(ours).low < interval(theirs).high
-    found = compare(ours, theirs)
+    worse = [hits_of(rng), hits_of(rng)]
+    better = [improve(split, 0.01) for split in worse]
+    assert interval(better).low < interval(worse).high
+    found = compare(better, worse)
     assert found.verdict == "ahead"
     assert found.difference == pytest.approx(0.01)
-    assert compare(theirs, ours).verdict == "behind"
-    assert compare(theirs, ours).difference == pytest.approx(-0.01)
-    assert compare(ours, theirs, average="users").verdict == "ahead"
+    assert compare(worse, better).verdict == "behind"
+    assert compare(worse, better).difference == pytest.approx(-0.01)
+    assert compare(better, worse, average="users").verdict == "ahead"
 
 
 def test_chance_alone_is_mostly_level(rng):
@@ -104,11 +110,11 @@ def test_the_order_of_users_does_not_matter(rng):
     assert interval([shuffled]).low == pytest.approx(interval([split]).low)
 
 
-def test_seeds_decide_the_drawings(rng, monkeypatch):
+def test_seeds_decide_the_drawings(rng):
     split = hits_of(rng)
     assert interval([split], seed=1) == interval([split], seed=1)
     assert interval([split], seed=1) != interval([split], seed=2)
-    drawn = np.vstack(list(statistics._weights(7, 600, seed=3)))
+    drawn = np.vstack(list(_draw_weights(7, 600, seed=3)))
     assert drawn.shape == (600, 7)
     assert (drawn.sum(axis=1) == 7).all()
 
@@ -132,7 +138,7 @@ def test_mistakes_are_named(rng):
         interval([split], level=95)
     with pytest.raises(SettingError, match="average='items'"):
         interval([split], average="items")
-    with pytest.raises(DataError, match="equally many"):
+    with pytest.raises(DataError, match="differ in length"):
         UserHits(np.array(["a"]), np.zeros(2), np.ones(2))
     with pytest.raises(DataError, match="twice"):
         UserHits(np.array(["a", "a"]), np.zeros(2), np.ones(2))
@@ -141,3 +147,75 @@ def test_mistakes_are_named(rng):
     lonely = [UserHits(np.array([f"u{u}"]), np.ones(1), np.ones(1)) for u in range(30)]
     with pytest.raises(DataError, match="too few users"):
         interval(lonely, n_boot=10)
+
+
+@pytest.fixture(scope="module")
+def small():
+    return read("sample", n_users=300, n_items=150)
+
+
+def compare_two(data, protocol, **options):
+    models = {"mfdcf": MODELS["mfdcf"](n_bits=8), "popularity": MODELS["popularity"]()}
+    return compare_models(data, models, splits=2, protocol=protocol, **options).rows
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
+@pytest.mark.parametrize(
+    "protocol",
+    ["sampled-1000", "full", "mdcf"],  # mdcf is a mean of users
+)
+def test_the_interval_is_about_the_accuracy_of_the_protocol(small, protocol):
+    for each in compare_two(small, protocol):
+        assert each.accuracy.mean == pytest.approx(each.metrics["accuracy@10"])
+        assert each.accuracy.low < each.accuracy.mean < each.accuracy.high
+
+
+@pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
+def test_ties_are_counted_as_the_protocol_counts_them(small):
+    models = {"mfdcf": MODELS["mfdcf"](n_bits=8)}
+    found = compare_models(small, models, splits=1, protocol="ddl", score="hamming")
+    row = found.rows[0]
+    assert row.accuracy.mean == pytest.approx(row.metrics["accuracy@10 optimistic"])
+    assert row.accuracy.mean > row.metrics["accuracy@10"], "short codes tie"
+
+
+@pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
+def test_the_first_model_is_compared_with_the_others_at_every_shot(small):
+    found = compare_two(small, "sampled-1000", shots=(0, 3), k=7)
+    assert [(each.model, each.shots) for each in found] == [
+        ("mfdcf", 0), ("mfdcf", 3), ("popularity", 0), ("popularity", 3),
+    ]  # fmt: skip
+    assert [each.verdict is None for each in found] == [True, True, False, False]
+    assert "accuracy@7" in found[0].metrics
+
+
+def command(*arguments):
+    return coldhash_command("evaluate", "--dataset", "sample", *arguments)
+
+
+@pytest.mark.slow
+def test_the_command_prints_one_document():
+    run = command("--models", "popularity,ridge", "--splits", "1", "--json")
+    assert run.returncode == 0, run.stderr
+    document = json.loads(run.stdout)
+    assert [each["model"] for each in document["models"]] == ["popularity", "ridge"]
+    assert document["models"][1]["first_is"] in ("ahead", "level", "behind")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--models", "popularity,nobody"], "nobody"),
+        (["--shots", "few"], "few"),
+        (["--protocol", "mine"], "mine"),
+        (["--models", "popularity", "--score", "hamming"], "no Hamming distance"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(arguments, named):
+    run = command("--splits", "1", *arguments)
+    assert run.returncode == 2
+    assert run.stdout == ""
+    assert named in run.stderr
+    assert "Traceback" not in run.stderr

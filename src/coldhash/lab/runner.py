@@ -1,0 +1,271 @@
+"""Run experiments in one or several processes, and log the results on disk.
+
+A run in the log is never repeated; one that was interrupted leaves nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import multiprocessing
+import os
+import platform
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import asdict
+from importlib.metadata import version
+from multiprocessing.connection import wait
+from pathlib import Path
+
+import numba
+import numpy as np
+import pyarrow as pa
+from threadpoolctl import threadpool_limits
+
+from coldhash.data.dataset import Dataset
+from coldhash.data.sources import read
+from coldhash.data.splits import split_cold_users
+from coldhash.errors import ColdhashError, SettingError
+from coldhash.evaluate import Judgement, Trial, judge, make_trial, scorer
+from coldhash.evaluate.judge import KS
+from coldhash.lab.experiment import Experiment, Question, Run
+from coldhash.lab.printed import METHODS
+from coldhash.lab.results_log import ResultsLog, Row
+from coldhash.recommender.recommender import Recommender
+from coldhash.recommender.settings import settings_from
+
+_LOGGED_KS = (5, 10, 20, 50)  # for which hits are logged user by user
+
+RunProgress = Callable[[int, int, str], None]  # runs done, runs in all, the last run
+
+
+def run_experiment(
+    experiment: Experiment,
+    data: Path | None,
+    out: Path,
+    jobs: int = 1,
+    progress: RunProgress | None = None,
+) -> ResultsLog:
+    """Run what is not in the log yet.
+
+    Parameters
+    ----------
+    experiment
+        What to run.
+    data
+        The folder of the data sets; None if only `sample` is used.
+    out
+        The folder for the log.
+    jobs
+        Number of processes.
+    progress
+        Called with runs done, runs in all, and a description of the last run.
+
+    Returns
+    -------
+    ResultsLog
+        All runs, those of earlier calls included.
+
+    Raises
+    ------
+    SettingError
+        If the experiment is invalid or a run fails; the other runs are kept.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from coldhash.lab.results_log import Results
+    >>> plan = Experiment(name="one", splits=1, models=[{"model": "popularity"}])  # on the sample
+    >>> with TemporaryDirectory() as folder:
+    ...     log = run_experiment(plan, None, Path(folder))
+    ...     found = Results.from_log(log, plan.keys())
+    >>> 0 < found.mean("accuracy@10") < 1
+    True
+    """
+    if jobs < 1:
+        raise SettingError(f"jobs={jobs}", hint="at least 1")
+    runs, failures = experiment.runs(), []
+    progress = progress or (lambda done, total, last: None)
+    with ResultsLog(out, experiment.name) as log:
+        missing = [run for run in runs if run.key not in log]
+        done = len(runs) - len(missing)
+        progress(done, len(runs), "")
+        outcomes = _execute_all(missing, data, 1 if experiment.timed else jobs)
+        for number, (run, outcome) in enumerate(outcomes, done + 1):
+            if isinstance(outcome, ColdhashError):
+                failures.append(f"{_describe(run)}: {outcome}")
+            else:
+                log.add(run.key, *outcome)
+            progress(number, len(runs), _describe(run))
+        log.write_table(run.key for run in runs)
+    if failures:
+        raise SettingError(
+            f"{experiment.name}: {len(failures)} of {len(runs)} runs failed; {failures[0]}",
+            hint="finished runs are kept; start again to repeat the others",
+        )
+    return log
+
+
+def _describe(run: Run) -> str:
+    settings = ", ".join(f"{name} {value}" for name, value in json.loads(run.settings).items())
+    return f"{run.label}, {run.dataset}, split {run.split}" + (f", {settings}" if settings else "")
+
+
+Outcome = tuple[Row, pa.Table] | ColdhashError  # a line of the log and the hits of each user
+
+
+def _execute_all(runs: list[Run], data: Path | None, jobs: int) -> Iterator[tuple[Run, Outcome]]:
+    """Execute runs, here or in processes of their own, and yield each as it ends."""
+    if jobs == 1:
+        for run in runs:
+            yield run, _execute(run, data)
+        return
+    threads = max(1, (os.cpu_count() or 1) // jobs)
+    context = multiprocessing.get_context("spawn")  # a forked process cannot use numba's threads
+    with ProcessPoolExecutor(jobs, context, _start_worker, (threads,)) as pool:
+        waiting = {pool.submit(_execute, run, data): run for run in runs}
+        try:
+            for future in as_completed(waiting):
+                yield waiting[future], future.result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _start_worker(threads: int) -> None:
+    numba.set_num_threads(min(threads, numba.get_num_threads()))
+    parent = multiprocessing.parent_process()
+    if parent is not None:  # it may be killed
+        threading.Thread(target=_exit_with, args=(parent.sentinel,), daemon=True).start()
+
+
+def _exit_with(sentinel: int) -> None:
+    wait([sentinel])
+    os._exit(1)
+
+
+def _execute(run: Run, data: Path | None) -> Outcome:
+    """Fit one model and answer all questions of the run."""
+    try:
+        train, cold = _split(run.dataset, run.cold_share, run.split, data)
+        n_users = round(len(train.ratings.users) * run.train_share)
+        if run.train_share < 1:
+            train = train.of_users(np.arange(n_users))  # users are in no special order
+        model, seconds = _fit(run, train)
+        judgements, tables = [], []
+        for question in run.questions:
+            if question.score == "hamming" and not model.has_codes:
+                continue
+            start = time.perf_counter()
+            with threadpool_limits(1, "blas"):  # the same sums in any process
+                judged = judge(scorer(model, question.score), _trial(run, question, data))
+            passed = time.perf_counter() - start
+            judgements.append({**asdict(question), "metrics": judged.metrics, "seconds": passed})
+            tables.append(_user_table(question, list(cold.ratings.users), judged))
+    except ColdhashError as error:
+        return error
+    line = {
+        **{name: value for name, value in asdict(run).items() if name != "questions"},
+        "settings": json.loads(run.settings),
+        "train_users": n_users,
+        "train_ratings": len(train.ratings),
+        "n_bits": model.settings.get("n_bits"),
+        "bytes_per_item": model.bytes_per_item,
+        "judgements": judgements,
+        "objective": model.report.get("objective"),
+        "fit_parts": model.report.get("seconds"),
+        "fit_seconds": seconds,
+        "stamp": stamp(),
+    }
+    return line, pa.concat_tables(tables)
+
+
+def _fit(run: Run, train: Dataset) -> tuple[Recommender, float]:
+    settings = settings_from(METHODS[run.model], json.loads(run.settings))
+    with warnings.catch_warnings(), _threads(1 if run.timed else numba.get_num_threads()):
+        warnings.simplefilter("ignore")  # of codes that collapse: the results show it
+        if run.timed:
+            _compile(run.model)
+        start = time.perf_counter()
+        model = settings.fit(train, seed=run.split)
+        return model, time.perf_counter() - start
+
+
+@contextmanager
+def _threads(n: int) -> Iterator[None]:
+    before = numba.get_num_threads()
+    numba.set_num_threads(n)
+    try:
+        yield
+    finally:
+        numba.set_num_threads(before)
+
+
+@functools.cache
+def _compile(model: str) -> None:
+    """Fit a tiny data set, so that compilation is not timed."""
+    train, _ = split_cold_users(read("sample", n_users=300, n_items=120), seed=0)
+    METHODS[model]().fit(train)
+
+
+def _user_table(question: Question, user_ids: list[object], judged: Judgement) -> pa.Table:
+    n, columns = len(user_ids), [(k, KS.index(k)) for k in _LOGGED_KS]
+    kinds = {"hits": judged.hits, "optimistic": judged.hits_optimistic}
+    return pa.table(
+        {name: pa.repeat(pa.scalar(value), n) for name, value in asdict(question).items()}
+        | {"user_id": user_ids, "pairs": judged.pairs.astype(np.int32)}
+        | {
+            f"{kind}@{k}": v[:, c].astype(np.float32)
+            for kind, v in kinds.items()
+            for k, c in columns
+        }
+    )
+
+
+@functools.lru_cache(maxsize=2)
+def _read(name: str, folder: Path | None) -> Dataset:
+    return read(name, folder)
+
+
+@functools.lru_cache(maxsize=2)
+def _split(name: str, share: float, seed: int, folder: Path | None) -> tuple[Dataset, Dataset]:
+    return split_cold_users(_read(name, folder), share, seed)
+
+
+def _trial(run: Run, question: Question, data: Path | None) -> Trial:
+    split = (run.dataset, run.cold_share, run.split, data)
+    return _make_trial(split, question.protocol, question.shots, question.oracle)
+
+
+@functools.lru_cache(maxsize=16)
+def _make_trial(
+    split: tuple[str, float, int, Path | None], protocol: str, shots: int, oracle: bool
+) -> Trial:
+    return make_trial(
+        *_split(*split), protocol=protocol, n_given=shots, oracle=oracle, seed=split[2]
+    )
+
+
+@functools.cache
+def stamp() -> Row:
+    """Return versions and the kind of machine, without its name."""
+    packages = ("coldhash", "numpy", "scipy", "numba", "pyarrow")
+    return {
+        **{name: version(name) for name in packages},
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor())

@@ -1,0 +1,297 @@
+"""Tune the settings of a model with Optuna on cold folds of the training users.
+
+The cold users of `split_cold_users(data, seed=study.seed)` are never used. Fold f is a cold split
+of the others with seed 1000 + f. The value of a trial is the mean, over data sets and folds, of
+the model's accuracy@k divided by that of popularity on the same fold.
+
+A study is kept in one SQLite file, which one process at a time may open, and is resumed where it
+was stopped. What a trial draws depends on the study's seed and the number of earlier trials, so
+stopping changes no result. A trial that was running when the process was killed is marked as
+failed and queued again.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from coldhash.data.dataset import Dataset
+from coldhash.data.splits import split_cold_users
+from coldhash.errors import CodeCollapse, ColdhashError, DataError, SettingError
+from coldhash.evaluate import Trial, accuracy_at, make_trial, rank, scorer
+from coldhash.files import lock_file
+from coldhash.lab.study import Attempt, AttemptState, FoldInfo, Range, Study, StudyResult
+from coldhash.registry import MODELS, Model
+
+if TYPE_CHECKING:
+    import optuna
+    from optuna.distributions import BaseDistribution
+
+_COLD_SHARE = 0.2
+_FIRST_FOLD = 1000  # the seeds of folds, different from those of splits
+_RANDOM_TRIALS = 5  # before Optuna begins to model, and before it prunes
+_STATES: dict[str, AttemptState] = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "refused"}
+
+StudyProgress = Callable[[float, int, float | None], None]  # trials done, in all, best value
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """Training users, cold users among them, and the accuracy of popularity."""
+
+    info: FoldInfo
+    train: Dataset
+    trial: Trial
+
+    def judge(self, model: Model, study: Study) -> float:
+        """Fit a model and divide its accuracy by that of popularity."""
+        return _accuracy(model, self.train, self.trial, study) / self.info.popularity
+
+
+def run_study(
+    study: Study,
+    datasets: Mapping[str, Dataset],
+    out: str | Path,
+    *,
+    minutes: float | None = None,
+    progress: StudyProgress | None = None,
+) -> StudyResult:
+    """Run or resume a study and write its report.
+
+    Parameters
+    ----------
+    study
+        What to tune.
+    datasets
+        The data sets that it names.
+    out
+        The folder for MODEL.sqlite, MODEL.json and MODEL.md; one process at a time may use it.
+    minutes
+        Start no trial after this time; the next call resumes the study.
+    progress
+        Called after each fold with trials done, trials in all, and the best value.
+
+    Returns
+    -------
+    StudyResult
+
+    Raises
+    ------
+    SettingError
+        If Optuna or a data set is missing, the folder holds a different study or is used by
+        another process, or no trial is complete.
+    DataError
+        If popularity finds no favourite on a fold.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from coldhash import read
+    >>> space = {"ridge": Range(low=1.0, high=1000.0)}
+    >>> study = Study(model="ridge", datasets=["sample"], trials=2, space=space)
+    >>> with TemporaryDirectory() as folder:
+    ...     found = run_study(study, {"sample": read("sample", n_users=200, n_items=60)}, folder)
+    >>> len(found.attempts), found.default.settings
+    (2, {'ridge': 400.0})
+    """
+    _need_optuna()
+    if minutes is not None and not minutes > 0:
+        raise SettingError(f"minutes={minutes}", hint="above 0")
+    deadline = float("inf") if minutes is None else time.monotonic() + 60 * minutes
+    folds = make_folds(study, datasets)
+    with _quiet(), _open_study(study, Path(out)) as search:
+        attempts = _list_attempts(search)
+        while len(attempts) < study.trials and time.monotonic() < deadline:
+            _run_trial(study, search, folds, attempts, progress)
+            attempts = _list_attempts(search)
+        if not any(attempt.state == "complete" for attempt in attempts):
+            why = [attempt.message for attempt in attempts if attempt.message]
+            raise SettingError(
+                f"no trial of {study.model} is complete"
+                + (f", all {len(why)} were refused: {why[0]}" if why else ""),
+                hint="other settings or another space" if why else "more minutes",
+            )
+        result = StudyResult(study, tuple(fold.info for fold in folds), attempts)
+        result.save(Path(out))
+    return result
+
+
+def make_folds(study: Study, datasets: Mapping[str, Dataset]) -> list[Fold]:
+    """Make the folds, those of different data sets in turn, so that pruning sees all data early."""
+    missing = [name for name in study.datasets if name not in datasets]
+    if missing:
+        raise SettingError(f"the study needs the data set {missing[0]!r}")
+    folds = []
+    for n in range(study.folds):
+        for name in study.datasets:
+            users, _ = split_cold_users(datasets[name], _COLD_SHARE, study.seed)
+            train, cold = split_cold_users(users, _COLD_SHARE, _FIRST_FOLD + n)
+            trial = make_trial(train, cold, seed=_FIRST_FOLD + n)
+            popularity = _accuracy(MODELS["popularity"](), train, trial, study)
+            if not popularity > 0:
+                raise DataError(
+                    f"{name}: popularity finds no favourite of the {len(cold.ratings.users)} "
+                    f"strangers of fold {n}",
+                    hint="more data, or a larger k",
+                )
+            counts = (len(train.ratings.users), len(cold.ratings.users))
+            folds.append(Fold(FoldInfo(name, n, *counts, popularity), train, trial))
+    return folds
+
+
+def _accuracy(model: Model, train: Dataset, trial: Trial, study: Study) -> float:
+    ranks = rank(scorer(model.fit(train, seed=study.seed), study.score), trial)
+    return accuracy_at(study.k, ranks.greater, ranks.equal)
+
+
+def _run_trial(
+    study: Study,
+    search: optuna.Study,
+    folds: list[Fold],
+    before: tuple[Attempt, ...],
+    progress: StudyProgress | None,
+) -> None:
+    """Judge one set of settings fold by fold, and stop when Optuna prunes it."""
+    from optuna.samplers import TPESampler
+    from optuna.trial import TrialState
+
+    seed = int(np.random.SeedSequence([study.seed, len(before)]).generate_state(1)[0])
+    search.sampler = TPESampler(seed=seed, n_startup_trials=_RANDOM_TRIALS)
+    trial = search.ask(_distributions(study))
+    best = max((each.value or 0.0 for each in before if each.state == "complete"), default=None)
+    values: list[float] = []
+    try:
+        model = study.make_model(trial.params)
+        for fold in folds:
+            values.append(fold.judge(model, study))
+            trial.set_user_attr("by_fold", values)
+            if progress is not None:
+                progress(len(before) + len(values) / len(folds), study.trials, best)
+            n_rounds, between = divmod(len(values), len(study.datasets))
+            if between == 0 and len(values) < len(folds):  # values of data sets differ
+                trial.report(float(np.mean(values)), n_rounds)
+                if trial.should_prune():
+                    search.tell(trial, state=TrialState.PRUNED)
+                    return
+    except (ColdhashError, np.linalg.LinAlgError) as error:
+        trial.set_user_attr("refused", str(error))
+        search.tell(trial, state=TrialState.FAIL)
+        return
+    search.tell(trial, float(np.mean(values)))
+
+
+def _distributions(study: Study) -> dict[str, BaseDistribution]:
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    found: dict[str, BaseDistribution] = {}
+    for name, domain in study.space.items():
+        if not isinstance(domain, Range):
+            found[name] = CategoricalDistribution(domain.choices)
+        elif domain.is_integer:
+            found[name] = IntDistribution(int(domain.low), int(domain.high), log=domain.log)
+        else:
+            found[name] = FloatDistribution(domain.low, domain.high, log=domain.log)
+    return found
+
+
+def _list_attempts(search: optuna.Study) -> tuple[Attempt, ...]:
+    """List the trials that were not interrupted, in order."""
+    return tuple(
+        Attempt(
+            settings=trial.params,
+            state=_STATES[trial.state.name],
+            value=trial.value,
+            by_fold=tuple(trial.user_attrs.get("by_fold", ())),
+            seconds=0.0 if trial.duration is None else trial.duration.total_seconds(),
+            is_default=trial.user_attrs.get("is_default", False),
+            message=trial.user_attrs.get("refused"),
+        )
+        for trial in search.get_trials(deepcopy=False)
+        if trial.state.name in ("COMPLETE", "PRUNED") or "refused" in trial.user_attrs
+    )
+
+
+@contextmanager
+def _open_study(study: Study, out: Path) -> Iterator[optuna.Study]:
+    """Open or create the study's file, and queue interrupted trials again."""
+    import optuna
+
+    file = out / f"{study.model}.sqlite"
+    with lock_file(out / f".{study.model}.lock", f"{file}: another process is running this study"):
+        storage = optuna.storages.RDBStorage(f"sqlite:///{file}")
+        try:
+            search = optuna.create_study(
+                study_name=study.model,
+                storage=storage,
+                direction="maximize",
+                pruner=optuna.pruners.MedianPruner(n_startup_trials=_RANDOM_TRIALS),
+                load_if_exists=True,
+            )
+            _check_same(study, search, file)
+            _requeue(study, search)
+            yield search
+        finally:
+            storage.remove_session()
+            storage.engine.dispose()
+
+
+def _check_same(study: Study, search: optuna.Study, file: Path) -> None:
+    """Raise an error if the file is of another study; only `trials` may change."""
+    current = study.model_dump(mode="json", exclude={"trials"})
+    current["defaults of the model"] = {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in asdict(study.make_model({})).items()  # type: ignore[call-overload]
+    }
+    before = search.user_attrs.get("study")
+    if before is None:
+        search.set_user_attr("study", current)
+    elif before != current:
+        changed = [name for name in current if current[name] != before.get(name)]
+        raise SettingError(
+            f"{file} was made by a different study: {', '.join(changed)} changed",
+            hint="only `trials` may change; choose another --out, or delete the file",
+        )
+
+
+def _requeue(study: Study, search: optuna.Study) -> None:
+    """Mark running trials as failed and queue them again; queue the defaults first."""
+    from optuna.trial import TrialState
+
+    for stopped in search.get_trials(states=(TrialState.RUNNING,)):
+        if not stopped.user_attrs.get("is_default"):
+            search.enqueue_trial(stopped.params)
+        search.tell(stopped.number, state=TrialState.FAIL)
+    waiting = search.get_trials(states=(TrialState.WAITING,))
+    has_default = any(attempt.is_default for attempt in _list_attempts(search))
+    if not has_default and not any(trial.user_attrs.get("is_default") for trial in waiting):
+        search.enqueue_trial(study.start, user_attrs={"is_default": True})
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence Optuna's log and warnings, and those of collapsing codes."""
+    import optuna
+
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            warnings.simplefilter("ignore", CodeCollapse)
+            yield
+    finally:
+        optuna.logging.set_verbosity(before)
+
+
+def _need_optuna() -> None:
+    try:
+        import optuna  # noqa: F401
+    except ImportError:
+        raise SettingError("tuning needs Optuna", hint="pip install coldhash[tune]") from None
