@@ -43,4 +43,6 @@ def blaming(field: str) -> Iterator[None]:
         yield
     except ColdhashError as error:
         status = 404 if isinstance(error, UnknownId) else 422
-        raise Refused(status, error.message, field=error.argument or field, hint=error.hint) from None
+        raise Refused(
+            status, error.message, field=error.argument or field, hint=error.hint
+        ) from None
