@@ -168,15 +168,13 @@ def similar(
         raise SettingError("no item or user, or both", hint="--item ID or --user-id ID")
     model = load(file)
     if item is not None:
-        found = model.similar_items(item, k)
-        rows = list(_add_titles(model, found))
+        found = {"items": list(_add_titles(model, model.similar_items(item, k)))}
     else:
-        found = model.similar_users(user_id=user_id, k=k)
-        rows = list(found)
+        found = {"users": list(model.similar_users(user_id=user_id, k=k))}
     if as_json:
-        print_json({f"{found.kind}s": rows})
+        print_json(found)
     else:
-        print_rows(rows, _SHOWN_COLUMNS)
+        print_rows(chain(*found.values()), _SHOWN_COLUMNS)
 
 
 @app.command()
