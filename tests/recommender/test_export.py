@@ -53,7 +53,7 @@ def fitted():
 
 
 def with_random_codes(model, n_bits):
-    """Return a model with odd lengths, hostile ids, many ties, and items at the largest distance."""
+    """Return a model of any code length, with hostile ids, ties, and the largest distance."""
     rng = np.random.default_rng(n_bits)
     n_items, n_users = len(model.item_ids), len(model.user_ids)
     users = rng.standard_normal((n_users, n_bits)).astype(np.float32)
