@@ -29,8 +29,8 @@ from coldhash.baselines.ridge import Ridge
 from coldhash.baselines.zsr import ZSR
 from coldhash.data.dataset import Dataset
 from coldhash.mfdcf.model import MFDCF
-from coldhash.recommender.callbacks import Callback
 from coldhash.recommender.recommender import Recommender
+from coldhash.recommender.settings import Callback
 
 
 class Model(Protocol):

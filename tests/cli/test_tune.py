@@ -5,7 +5,7 @@ import json
 import pytest
 
 from coldhash.baselines.ridge import Ridge
-from commands import coldhash_command
+from commands import coldhash_command, coldhash_in_process
 
 pytest.importorskip("optuna")
 
@@ -56,8 +56,8 @@ def test_the_study_that_is_shipped_on_other_data(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "say which study"),
-        (["study.toml", "--model", "ridge"], "say which study"),
+        ([], "either STUDY.toml or --model NAME"),
+        (["study.toml", "--model", "ridge"], "either STUDY.toml or --model NAME"),
         (["--model", "popularity"], "no study of 'popularity' is shipped; hint: one of bccf, "),
         (["gone.toml"], "gone.toml"),
         (["bad.toml"], "bad.toml: study, space.ridge.range.hihg"),
@@ -67,12 +67,12 @@ def test_the_study_that_is_shipped_on_other_data(tmp_path):
         (["study.toml", "--minutes", "0"], "minutes=0"),
     ],
 )
-def test_a_mistake_is_told_in_one_line_with_exit_code_2(tmp_path, arguments, message):
+def test_a_mistake_is_reported_in_one_line_with_exit_code_2(tmp_path, arguments, message):
     (tmp_path / "study.toml").write_text(STUDY, encoding="utf-8")
     (tmp_path / "bad.toml").write_text(
         STUDY.replace("high", "hihg, high").replace("hihg,", "hihg = 1,"), encoding="utf-8"
     )
-    run = coldhash_tune(*arguments, "--out", "out", cwd=tmp_path)
+    run = coldhash_in_process("tune", *arguments, "--out", "out", cwd=tmp_path)
     assert run.returncode == 2
     assert run.stdout == ""
     assert message in run.stderr

@@ -1,4 +1,4 @@
-"""Every engine is run for real: its distances are ours, and so is its order."""
+"""Search each export in its own engine: the distances and the order must equal ours."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ import pytest
 from pyarrow import parquet
 
 from coldhash import MFDCF, Ids, load, read
-from coldhash.baselines.mf import MF
 from coldhash.errors import DataError, SettingError, SourceError
 from coldhash.recommender.export import EXPORTERS, bit_strings, code_bytes, export
-from coldhash.recommender.items import CodeItems
+from coldhash.recommender.items import CodeItems, RealItems
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:(faiss|lancedb|duckdb).*")
 
@@ -48,17 +47,13 @@ HOSTILE = [
 
 
 @pytest.fixture(scope="module")
-def sample_data():
-    return read("sample", n_users=200, n_items=120)
-
-
-@pytest.fixture(scope="module")
-def fitted(sample_data):
-    return {n_bits: MFDCF(n_bits=n_bits).fit(sample_data) for n_bits in (48, 64)}
+def fitted():
+    data = read("sample", n_users=200, n_items=120)
+    return {n_bits: MFDCF(n_bits=n_bits).fit(data) for n_bits in (48, 64)}
 
 
 def with_random_codes(model, n_bits):
-    """A world of odd lengths, hostile ids, many ties, and items as far from a user as can be."""
+    """Return a model of any code length, with hostile ids, ties, and the largest distance."""
     rng = np.random.default_rng(n_bits)
     n_items, n_users = len(model.item_ids), len(model.user_ids)
     users = rng.standard_normal((n_users, n_bits)).astype(np.float32)
@@ -380,8 +375,9 @@ def test_bits_are_where_the_documentation_says():
 
 
 @pytest.mark.parametrize("to", EXPORTERS)
-def test_models_without_codes_are_refused(sample_data, to, tmp_path):
-    real = MF().fit(sample_data)
+def test_models_without_codes_are_refused(fitted, to, tmp_path):
+    vectors = np.ones((len(fitted[48].item_ids), 48), dtype=np.float32)
+    real = replace(fitted[48], items=RealItems(vectors, fitted[48].popularity))
     with pytest.raises(SettingError, match="real-valued items, so there are no codes"):
         export(real, to, tmp_path / "out")
     assert not any(tmp_path.iterdir())

@@ -47,7 +47,7 @@ def test_update(path, tmp_path):
 def test_mistakes(path, tmp_path):
     nothing = update(path, "--out", tmp_path / "x")
     assert nothing.returncode == 2
-    assert "say what has changed" in nothing.stderr
+    assert "--add-items" in nothing.stderr
     (tmp_path / "gone.txt").write_text("no such item\n", encoding="utf-8")
     unknown = update(path, "--out", tmp_path / "x", "--remove-items", tmp_path / "gone.txt")
     assert unknown.returncode == 2

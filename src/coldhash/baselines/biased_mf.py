@@ -28,10 +28,9 @@ from coldhash.baselines.shared import make_recommender
 from coldhash.data.dataset import Dataset
 from coldhash.errors import SettingError
 from coldhash.features.fitting import fit_features
-from coldhash.recommender.callbacks import Callback
 from coldhash.recommender.encoders.linear import StackEncoder
 from coldhash.recommender.recommender import Recommender
-from coldhash.recommender.settings import check_types
+from coldhash.recommender.settings import Callback, check_types
 
 BLOCK = 4096  # rows solved at a time
 EXACT = 1e-3  # the ridge of the map to the users' 1, which needs no shrinking

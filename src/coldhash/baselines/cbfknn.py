@@ -33,11 +33,10 @@ from coldhash.data.targets import RatingTarget, TargetKind
 from coldhash.errors import DataError, SettingError
 from coldhash.features.fitting import fit_features
 from coldhash.features.groups import FeatureEncoder, Features
-from coldhash.recommender.callbacks import Callback
 from coldhash.recommender.encoders.linear import stack_features
 from coldhash.recommender.encoders.neighbours import NeighbourEncoder, average
 from coldhash.recommender.recommender import Recommender
-from coldhash.recommender.settings import check_types
+from coldhash.recommender.settings import Callback, check_types
 
 Variant = Literal["votes", "map-knn", "map-linear"]
 

@@ -42,10 +42,9 @@ from coldhash.baselines.ridge import solve_ridge, stranger_groups
 from coldhash.baselines.shared import balance, make_recommender
 from coldhash.data.dataset import Dataset
 from coldhash.features.fitting import fit_features
-from coldhash.recommender.callbacks import Callback
 from coldhash.recommender.encoders.network import NetworkEncoder, UnitScale
 from coldhash.recommender.recommender import Recommender
-from coldhash.recommender.settings import check_settings, check_types
+from coldhash.recommender.settings import Callback, check_settings, check_types
 
 NO_ENTRIES = np.zeros(0, dtype=np.int32), np.zeros(0)
 

@@ -31,10 +31,9 @@ from coldhash.data.targets import TargetKind
 from coldhash.errors import SettingError
 from coldhash.features.groups import FeatureEncoder
 from coldhash.mfdcf.report import code_report, warn_of_collapse
-from coldhash.recommender.callbacks import Callback
 from coldhash.recommender.encoders.linear import StackEncoder
 from coldhash.recommender.recommender import Recommender
-from coldhash.recommender.settings import check_types
+from coldhash.recommender.settings import Callback, check_types
 
 
 class Mapped(Protocol):

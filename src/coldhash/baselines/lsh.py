@@ -30,11 +30,10 @@ from coldhash.data.dataset import Dataset
 from coldhash.data.targets import TargetKind
 from coldhash.errors import SettingError
 from coldhash.features.fitting import fit_features
-from coldhash.recommender.callbacks import Callback
 from coldhash.recommender.encoders.buckets import BucketEncoder, Tokens, bucket_keys
 from coldhash.recommender.encoders.neighbours import NeighbourEncoder
 from coldhash.recommender.recommender import Recommender
-from coldhash.recommender.settings import check_types
+from coldhash.recommender.settings import Callback, check_types
 
 
 @dataclass(frozen=True, kw_only=True)

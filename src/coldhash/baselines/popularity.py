@@ -20,11 +20,10 @@ from coldhash.data.dataset import Dataset
 from coldhash.errors import SettingError
 from coldhash.features.fitting import fit_features
 from coldhash.features.groups import FeatureEncoder
-from coldhash.recommender.callbacks import Callback
 from coldhash.recommender.encoders.base import Encoder
 from coldhash.recommender.encoders.linear import CellEncoder, NoEncoder
 from coldhash.recommender.recommender import Recommender
-from coldhash.recommender.settings import check_settings, check_types
+from coldhash.recommender.settings import Callback, check_settings, check_types
 
 
 @dataclass(frozen=True, kw_only=True)

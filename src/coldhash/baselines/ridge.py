@@ -19,10 +19,9 @@ from coldhash.errors import DataError, SettingError
 from coldhash.features.fitting import fit_features
 from coldhash.features.groups import FeatureEncoder, Features
 from coldhash.features.preference import PREFERENCE
-from coldhash.recommender.callbacks import Callback
 from coldhash.recommender.encoders.linear import StackEncoder, stack_features
 from coldhash.recommender.recommender import Recommender
-from coldhash.recommender.settings import check_types
+from coldhash.recommender.settings import Callback, check_types
 
 
 @dataclass(frozen=True, kw_only=True)

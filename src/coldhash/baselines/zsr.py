@@ -33,10 +33,9 @@ from coldhash.baselines.shared import make_recommender
 from coldhash.data.dataset import Dataset
 from coldhash.data.targets import RatingTarget, TargetKind
 from coldhash.features.fitting import fit_features
-from coldhash.recommender.callbacks import Callback
 from coldhash.recommender.encoders.linear import StackEncoder, stack_features
 from coldhash.recommender.recommender import Recommender
-from coldhash.recommender.settings import check_settings, check_types
+from coldhash.recommender.settings import Callback, check_settings, check_types
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
-"""The command line: parse, call, print. Data goes to stdout, talk to stderr.
+"""The command line: parse, call, print. Data goes to stdout, messages and progress to stderr.
 
-Exit code 2 for a mistake of the user's, 1 for one of ours. Imports of weight are made inside the
-commands, so that `--help` is quick.
+Exit code 2 is a mistake of the user, 1 one of ours. Heavy imports are made inside the commands, so
+that `--help` is quick.
 """
 
 from __future__ import annotations
@@ -12,49 +12,40 @@ import io
 import json
 import sys
 
-from coldhash.cli import data, demo, evaluate, recommend, scale, serve, tune, update
-from coldhash.cli.app import app, printable
+from coldhash.cli import data, evaluate, models, serve  # noqa: F401  # they register commands
+from coldhash.cli.app import app
+from coldhash.cli.output import printable
 from coldhash.errors import ColdhashError
 from coldhash.files import DISK_HINT, reason_of
 
-__all__ = [
-    "app",
-    "data",
-    "demo",
-    "evaluate",
-    "main",
-    "recommend",
-    "scale",
-    "serve",
-    "tune",
-    "update",
-]
+__all__ = ["app", "main"]
 
-
-# what a machine refuses whatever we do
-REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
+_REFUSED_WRITES = {
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM,
+}  # fmt: skip
 
 
 def main() -> None:
-    """Run the command line; a mistake of the user's is told in one line."""
+    """Run the command line; report a mistake of the user in one line, without a traceback."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         codecs.register_error("coldhash", _escape)
         sys.stdout.reconfigure(errors="coldhash")
     try:
         app()
+        return
     except ColdhashError as error:
-        print(f"error: {printable(str(error))}", file=sys.stderr)
-        sys.exit(2)
+        message = str(error)
     except MemoryError:
-        hint = "fewer users or columns; mfdcf fits from disk (coldhash prepare)"
-        print(f"error: out of memory; hint: {hint}", file=sys.stderr)
-        sys.exit(2)
+        message = (
+            "out of memory; hint: use fewer users or columns, or fit from disk (coldhash prepare)"
+        )
     except OSError as error:
-        if error.errno not in REFUSALS:
+        if error.errno not in _REFUSED_WRITES:
             raise
-        place = f" {printable(str(error.filename))}" if error.filename else ""
-        print(f"error: cannot write{place}: {reason_of(error)}; hint: {DISK_HINT}", file=sys.stderr)
-        sys.exit(2)
+        place = f" {error.filename}" if error.filename else ""
+        message = f"cannot write{place}: {reason_of(error)}; hint: {DISK_HINT}"
+    print(f"error: {printable(message)}", file=sys.stderr)
+    sys.exit(2)
 
 
 def _escape(error: UnicodeError) -> tuple[str | bytes, int]:

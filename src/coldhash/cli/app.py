@@ -1,19 +1,24 @@
-"""What commands share: the application, options, how data is opened, how text is printed."""
+"""The application, and the options that commands share."""
 
 from __future__ import annotations
 
-import json
-import re
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from coldhash import __version__
 from coldhash.errors import SettingError
 
 if TYPE_CHECKING:
     from coldhash.data.dataset import Dataset
+    from coldhash.data.plan import FeaturePlan
+    from coldhash.registry import Model
 
 app = typer.Typer(
     help="Recommend to people you have never seen.",
@@ -23,99 +28,118 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-# what a terminal obeys instead of showing: control characters, and those that reorder text
-CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-LONGEST = 200  # letters of an id or title in a table
-
-Name = Annotated[
-    str | None,
-    typer.Option("--dataset", help="A known data set: ml-1m, ml-100k, book-crossing, sample."),
-]
-DataPath = Annotated[
-    Path | None, typer.Option("--data", help="The folder or zip archive that holds the data set.")
-]
-RatingsFile = Annotated[
-    Path | None, typer.Option("--ratings", help="Your own ratings: CSV, TSV, JSON lines, Parquet.")
-]
-UsersFile = Annotated[Path | None, typer.Option("--users", help="Your own user table.")]
-ItemsFile = Annotated[Path | None, typer.Option("--items", help="Your own item table.")]
-ColumnNames = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--column", help="ROLE=NAME for user_id, item_id, rating or timestamp.", metavar="ROLE=NAME"
-    ),
-]
-DuplicateRule = Annotated[
-    str, typer.Option(help="A user rated an item twice: error, last, mean or max.")
-]
-PlanFile = Annotated[Path | None, typer.Option("--plan", help="A feature plan in TOML.")]
-Encoding = Annotated[str, typer.Option(help="The encoding of your own text files.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+AsJson = Annotated[bool, Option("--json", help="Print one JSON document.")]
+DataFolder = Annotated[Path | None, Option("--data", help="The folder that holds the data sets.")]
+ModelFile = Annotated[Path, Argument(help="A model file made by `coldhash fit`.")]
 
 
 @app.callback(invoke_without_command=True)
 def _root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    version: Annotated[bool, Option("--version", help="Print the version.")] = False,
 ) -> None:
     if version:
         print(__version__)
         raise typer.Exit
 
 
-def printable(text: str) -> str:
-    """Escape control characters, which data may hold, as JSON does."""
-    return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+@dataclass(frozen=True)
+class DataOptions:
+    """The options that name the data: a known data set, or the user's own tables.
 
+    A command takes all of them by a parameter `source: DataOptions`; see `with_data_options`.
+    """
 
-def cell(text: str) -> str:
-    """Return a text as it is printed in a table: without control characters, and not too long."""
-    return printable(text if len(text) <= LONGEST else text[: LONGEST - 1] + "…")
-
-
-def print_json(document: Any) -> None:
-    """Print one JSON document; of control characters JSON itself escapes only some."""
-    print(printable(json.dumps(document, ensure_ascii=False)))
-
-
-def open_data(
-    name: str | None,
-    path: Path | None,
-    ratings: Path | None,
-    users: Path | None,
-    items: Path | None,
-    column: list[str] | None,
-    duplicates: str,
-    plan: Path | None,
-    encoding: str,
-    raw: bool = False,
-) -> Dataset:
-    """Open a known data set, or the user's own tables."""
-    from coldhash.data.dataset import Dataset
-    from coldhash.data.plan import FeaturePlan
-    from coldhash.data.sources import read
-    from coldhash.data.tables import TableFile
-
-    if (name is None) == (ratings is None):
-        raise SettingError("say which data", hint="either --dataset NAME or --ratings FILE")
-    chosen = None if plan is None else FeaturePlan.from_toml(plan)
-    if name is not None:
-        opened = read(name, path, **({"raw": True} if raw else {}))
-        return opened if chosen is None else opened.with_plan(chosen)
-    tables = [
-        None if file is None else TableFile(path=file, encoding=encoding)
-        for file in (ratings, users, items)
-    ]
-    return Dataset.from_tables(
-        *tables,
-        columns=dict(role_of(text) for text in column or []),
-        plan=chosen,
-        duplicates=duplicates,  # type: ignore[arg-type]  # checked where it is used
+    dataset: Annotated[
+        str | None, Option(help="Known data: ml-1m, ml-100k, book-crossing, sample.")
+    ] = None
+    data: Annotated[Path | None, Option(help="The folder or zip archive of the data set.")] = None
+    ratings: Annotated[Path | None, Option(help="Your ratings: CSV, TSV, JSON lines, Parquet.")] = (
+        None
     )
+    users: Annotated[Path | None, Option(help="Your own user table.")] = None
+    items: Annotated[Path | None, Option(help="Your own item table.")] = None
+    column: Annotated[
+        list[str] | None,
+        Option(help="The column of user_id, item_id, rating or timestamp.", metavar="ROLE=NAME"),
+    ] = None
+    duplicates: Annotated[str, Option(help="For repeated ratings: error, last, mean or max.")] = (
+        "error"
+    )
+    plan: Annotated[Path | None, Option(help="A feature plan in TOML.")] = None
+    encoding: Annotated[str, Option(help="The encoding of your own text files.")] = "utf-8"
+
+    def read(self, raw: bool = False) -> Dataset:
+        """Read the data; `raw` is passed to a known data set."""
+        from coldhash.data.dataset import Dataset
+        from coldhash.data.sources import read
+        from coldhash.data.tables import TableFile
+
+        if (self.dataset is None) == (self.ratings is None):
+            raise SettingError("no data, or two", hint="either --dataset NAME or --ratings FILE")
+        plan = self.read_plan()
+        if self.dataset is not None:
+            known = read(self.dataset, self.data, **({"raw": True} if raw else {}))
+            return known if plan is None else known.with_plan(plan)
+        tables = [
+            None if file is None else TableFile(path=file, encoding=self.encoding)
+            for file in (self.ratings, self.users, self.items)
+        ]
+        return Dataset.from_tables(
+            *tables,
+            columns=self.read_columns(),
+            plan=plan,
+            duplicates=self.duplicates,  # type: ignore[arg-type]  # checked where it is used
+        )
+
+    def read_plan(self) -> FeaturePlan | None:
+        """Read the feature plan, if there is one."""
+        from coldhash.data.plan import FeaturePlan
+
+        return None if self.plan is None else FeaturePlan.from_toml(self.plan)
+
+    def read_columns(self) -> dict[str, str | None]:
+        """Return the column of each role that `--column` names."""
+        pairs = parse_pairs(self.column, "--column", hint="ROLE=NAME, e.g. user_id=customer")
+        return {role: name or None for role, name in pairs}
 
 
-def role_of(text: str) -> tuple[str, str | None]:
-    """Read ROLE=NAME."""
-    role, mark, name = text.partition("=")
-    if not mark:
-        raise SettingError(f"--column {text!r}", hint="ROLE=NAME, e.g. user_id=customer")
-    return role, name or None
+def with_data_options(
+    command: Callable[..., None], without: tuple[str, ...] = ()
+) -> Callable[..., None]:
+    """Replace a command's parameter `source: DataOptions` by one option for each field."""
+    own = inspect.signature(command, eval_str=True).parameters
+    fields = inspect.signature(DataOptions, eval_str=True).parameters
+    options = [option for name, option in fields.items() if name not in without]
+
+    @wraps(command)
+    def run(**values: Any) -> None:
+        source = DataOptions(**{option.name: values.pop(option.name) for option in options})
+        command(source=source, **values)
+
+    parameters = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for name in own
+        for parameter in (options if name == "source" else [own[name]])
+    ]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return run
+
+
+def parse_pairs(texts: list[str] | None, option: str, hint: str) -> list[tuple[str, str]]:
+    """Split the texts NAME=VALUE that an option was given."""
+    pairs = []
+    for text in texts or []:
+        name, mark, value = text.partition("=")
+        if not mark:
+            raise SettingError(f"{option} {text!r}", hint=hint)
+        pairs.append((name, value))
+    return pairs
+
+
+def find_method(name: str) -> type[Model]:
+    """Return the settings class of a method."""
+    from coldhash.registry import MODELS
+
+    if name not in MODELS:
+        raise SettingError(f"no method is called {name!r}", hint=f"one of {', '.join(MODELS)}")
+    return MODELS[name]

@@ -1,69 +1,42 @@
-"""Commands about data: describe, fetch."""
+"""Commands about data: describe, fetch, prepare."""
 
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
-from coldhash.cli.app import (
-    AsJson,
-    ColumnNames,
-    DataPath,
-    DuplicateRule,
-    Encoding,
-    ItemsFile,
-    Name,
-    PlanFile,
-    RatingsFile,
-    UsersFile,
-    app,
-    cell,
-    open_data,
-    print_json,
-    printable,
-)
+from coldhash.cli.app import AsJson, DataOptions, app, with_data_options
+from coldhash.cli.output import cell, print_result, printable, progress_bar
 from coldhash.errors import SettingError
 
 
 @app.command()
+@with_data_options
 def describe(
-    dataset: Name = None,
-    data: DataPath = None,
-    ratings: RatingsFile = None,
-    users: UsersFile = None,
-    items: ItemsFile = None,
-    column: ColumnNames = None,
-    duplicates: DuplicateRule = "error",
-    plan: PlanFile = None,
-    encoding: Encoding = "utf-8",
-    raw: Annotated[bool, typer.Option("--raw", help="Book-Crossing without its filter.")] = False,
+    source: DataOptions,
+    raw: Annotated[bool, Option("--raw", help="Book-Crossing without its filter.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show counts, sparsity, columns, feature groups and what is missing."""
     from coldhash.features.describe import describe as describe_data
 
-    opened = open_data(
-        dataset, data, ratings, users, items, column, duplicates, plan, encoding, raw
-    )
-    facts = describe_data(opened)
-    if as_json:
-        print_json(facts)
-    else:
-        print(in_words(facts))
+    facts = describe_data(source.read(raw))
+    print_result(facts, _format_facts(facts), as_json)
 
 
 @app.command()
 def fetch(
-    name: Annotated[str, typer.Argument(help="ml-1m, ml-100k or book-crossing.")],
-    to: Annotated[Path, typer.Option("--to", help="The folder to put it in.")],
-    source: Annotated[
-        Path | None, typer.Option("--from", help="Import this local archive instead.")
+    name: Annotated[str, Argument(help="ml-1m, ml-100k or book-crossing.")],
+    to: Annotated[Path, Option(help="The folder to put it in.")],
+    archive: Annotated[
+        Path | None, Option("--from", help="Import a local archive instead.")
     ] = None,
     unchecked: Annotated[
-        bool, typer.Option("--unchecked", help="With --from: accept another edition.")
+        bool, Option("--unchecked", help="With --from: accept another edition.")
     ] = False,
 ) -> None:
     """Download a known data set, with checksum and resume, or import a local archive."""
@@ -72,28 +45,46 @@ def fetch(
 
     if name not in ARCHIVES:
         raise SettingError(f"no data set is called {name!r}", hint=f"one of {', '.join(ARCHIVES)}")
-    archive = ARCHIVES[name]
-    print(archive.about, file=sys.stderr)
-    if source is not None:
-        print(import_archive(archive, source, to, check=not unchecked))
+    known = ARCHIVES[name]
+    print(known.about, file=sys.stderr)
+    if archive is not None:
+        print(import_archive(known, archive, to, check=not unchecked))
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+    with progress_bar(name, in_bytes=True) as update:
+        path = download(known, to, progress=update)
+    print(path)
 
-    columns = (BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bars:
-        bar = bars.add_task(name, total=None)
-        print(
-            download(
-                archive,
-                to,
-                progress=lambda done, total: bars.update(bar, completed=done, total=total),
-            )
+
+@app.command()
+@partial(with_data_options, without=("dataset", "data", "ratings", "encoding"))
+def prepare(
+    ratings: Annotated[Path, Option(help="Ratings: CSV, TSV or Parquet.")],
+    out: Annotated[Path, Option(help="The folder to make.")],
+    source: DataOptions,
+    part_users: Annotated[int | None, Option(help="Users in a partition.")] = None,
+    memory: Annotated[str, Option(help="The memory to use.")] = "2GB",
+) -> None:
+    """Sort ratings of any size into partitions; run again, it resumes."""
+    from coldhash.data.dataset import PART_USERS
+    from coldhash.scale.prepare import prepare as prepare_partitions
+
+    with progress_bar("preparing") as update:
+        prepared = prepare_partitions(
+            ratings,
+            out,
+            source.users,
+            source.items,
+            columns=source.read_columns(),
+            plan=source.read_plan(),
+            duplicates=source.duplicates,  # type: ignore[arg-type]  # checked where it is used
+            part_users=PART_USERS if part_users is None else part_users,
+            memory=memory,
+            progress=lambda step, done, total: update(done, total, step),
         )
+    print(f"{out}: {prepared.n_ratings:,} ratings in {len(prepared.ends) - 1:,} partitions")
 
 
-def in_words(facts: dict[str, Any]) -> str:
-    """Say what `describe` found, for people."""
+def _format_facts(facts: dict[str, Any]) -> str:
     low, high = facts["scale"]
     lines = [
         cell(facts["name"]),

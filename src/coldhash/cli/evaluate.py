@@ -1,177 +1,162 @@
-"""Commands about judging models: evaluate, experiment, reproduce."""
+"""Commands that compare methods: evaluate, experiment, tune, reproduce."""
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
-from coldhash.cli.app import (
-    AsJson,
-    ColumnNames,
-    DataPath,
-    DuplicateRule,
-    Encoding,
-    ItemsFile,
-    Name,
-    PlanFile,
-    RatingsFile,
-    UsersFile,
-    app,
-    open_data,
-    printable,
-)
+from coldhash.cli.app import AsJson, DataFolder, DataOptions, app, find_method, with_data_options
+from coldhash.cli.output import print_result, printable, progress_bar
 from coldhash.errors import SettingError
 
 if TYPE_CHECKING:
     from coldhash.evaluate.compare import ComparisonTable
+    from coldhash.lab import Study
 
-DataFolder = Annotated[
-    Path | None, typer.Option("--data", help="The folder that holds the data sets.")
-]
-Jobs = Annotated[
-    int | None, typer.Option("--jobs", "-j", min=1, help="Processes; all cores if not given.")
-]
-Quick = Annotated[bool, typer.Option("--quick", help="One split, small grids.")]
+Jobs = Annotated[int | None, Option("--jobs", "-j", min=1, help="Processes; default: all cores.")]
+Quick = Annotated[bool, Option("--quick", help="One split, small grids.")]
 
 
 @app.command()
+@with_data_options
 def evaluate(
-    dataset: Name = None,
-    data: DataPath = None,
-    ratings: RatingsFile = None,
-    users: UsersFile = None,
-    items: ItemsFile = None,
-    column: ColumnNames = None,
-    duplicates: DuplicateRule = "error",
-    plan: PlanFile = None,
-    encoding: Encoding = "utf-8",
+    source: DataOptions,
     models: Annotated[
-        str, typer.Option("--models", help="Methods, with commas; the first is compared with all.")
+        str, Option(help="Methods, with commas; the first is compared with all.")
     ] = "mfdcf,popularity,ridge",
-    bits: Annotated[
-        int | None, typer.Option("--bits", help="The length of codes, where a method has them.")
-    ] = None,
-    splits: Annotated[int, typer.Option(min=1, help="Random splits of the users.")] = 5,
-    shots: Annotated[
-        str, typer.Option(help="Ratings that a stranger gives first, with commas.")
-    ] = "0",
-    protocol: Annotated[
-        str, typer.Option(help="sampled-1000, full, ddl, du or mdcf.")
-    ] = "sampled-1000",
-    score: Annotated[str, typer.Option(help="real, or hamming: codes on both sides.")] = "real",
-    k: Annotated[int, typer.Option("-k", min=1, help="For intervals and comparisons.")] = 10,
-    seed: Annotated[int, typer.Option(min=0, help="Of splits, candidates and fits.")] = 0,
+    bits: Annotated[int | None, Option(help="Bits of a code, where a method has codes.")] = None,
+    splits: Annotated[int, Option(min=1, help="Random splits of the users.")] = 5,
+    shots: Annotated[str, Option(help="Ratings that a stranger gives first, e.g. 0,5.")] = "0",
+    protocol: Annotated[str, Option(help="sampled-1000, full, ddl, du or mdcf.")] = "sampled-1000",
+    score: Annotated[str, Option(help="real, or hamming: codes on both sides.")] = "real",
+    k: Annotated[int, Option("-k", min=1, help="For intervals and comparisons.")] = 10,
+    seed: Annotated[int, Option(min=0, help="The seed of splits and fits.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Judge methods side by side on strangers: the same splits, users and candidates for all."""
+    """Compare methods on strangers: the same splits, users and candidates for all."""
     from coldhash.evaluate.compare import compare_models
-    from coldhash.registry import MODELS
 
-    chosen = {}
+    settings = {}
     for name in models.split(","):
-        if name not in MODELS:
-            raise SettingError(f"no method is called {name!r}", hint=f"one of {', '.join(MODELS)}")
-        has_bits = bits is not None and "n_bits" in _fields(MODELS[name])
-        chosen[name] = MODELS[name](**({"n_bits": bits} if has_bits else {}))
-    given = [_whole(text) for text in shots.split(",")]
-    opened = open_data(dataset, data, ratings, users, items, column, duplicates, plan, encoding)
-    with _bar("evaluating") as progress:
+        method = find_method(name)
+        has_bits = bits is not None and hasattr(method, "n_bits")
+        settings[name] = method(n_bits=bits) if has_bits else method()
+    given = _parse_shots(shots)
+    data = source.read()
+    with progress_bar("evaluating") as update:
         found = compare_models(
-            opened,
-            chosen,
+            data,
+            settings,
             splits=splits,
             shots=given,
             protocol=protocol,
             score=score,  # type: ignore[arg-type]  # checked where it is used
             k=k,
             seed=seed,
-            progress=progress,
+            progress=update,
         )
-    print(json.dumps(_document(found)) if as_json else _format_table(found))
+    print_result(_make_document(found), _format_table(found), as_json)
 
 
 @app.command()
 def experiment(
-    file: Annotated[Path, typer.Argument(metavar="EXPERIMENT.toml", help="What to run.")],
-    out: Annotated[Path, typer.Option("--out", help="The folder for results.")],
+    file: Annotated[Path, Argument(metavar="EXPERIMENT.toml", help="What to run.")],
+    out: Annotated[Path, Option(help="The folder for results.")],
     data: DataFolder = None,
     jobs: Jobs = None,
     quick: Quick = False,
 ) -> None:
-    """Run an experiment; stopped and started again, it goes on where it was."""
+    """Run an experiment; run again, it resumes."""
     from coldhash.lab import Experiment, run_experiment
 
     plan = Experiment.from_toml(file)
     if quick:
         plan = plan.quick_version()
-    with _bar(plan.name) as progress:
-        log = run_experiment(plan, data, out, jobs or os.cpu_count() or 1, progress)
+    with progress_bar(plan.name) as update:
+        log = run_experiment(plan, data, out, jobs or os.cpu_count() or 1, update)
     print(log.folder / "results.parquet")
+
+
+@app.command()
+def tune(
+    out: Annotated[Path, Option(help="The folder for the study and its report.")],
+    file: Annotated[Path | None, Argument(metavar="STUDY.toml", help="A study.")] = None,
+    model: Annotated[str | None, Option(help="Instead of a file: its shipped study.")] = None,
+    dataset: Annotated[list[str] | None, Option(help="Instead of the study's data sets.")] = None,
+    data: DataFolder = None,
+    trials: Annotated[int | None, Option(help="Instead of the study's number.")] = None,
+    minutes: Annotated[float | None, Option(help="Start no trial after so long.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Search for good settings of a model with Optuna; run again, it resumes."""
+    from coldhash.data.sources import read
+    from coldhash.lab import run_study
+
+    study = _read_study(file, model)
+    if dataset:
+        study = study.replace(datasets=dataset)
+    if trials is not None:
+        study = study.replace(trials=trials)
+    datasets = {name: read(name, data) for name in study.datasets}
+    with progress_bar(f"tuning {study.model}") as update:
+
+        def report(done: float, total: int, best: float | None) -> None:
+            update(done, total, "" if best is None else f"best {best:.4f}")
+
+        tuned = run_study(study, datasets, out, minutes=minutes, progress=report)
+    report_text = "\n".join(map(printable, tuned.to_markdown().split("\n")))
+    print_result(tuned.to_dict(), report_text, as_json)
 
 
 @app.command()
 def reproduce(
     name: Annotated[
         str,
-        typer.Argument(
-            help="table-1, table-2, figure-1 to figure-4; beyond the paper: ablation, shots, bytes,"
-            " protocols; or all."
-        ),
+        Argument(help="table-1, table-2, figure-1 to -4, ablation, shots, bytes, protocols, all."),
     ],
-    data: Annotated[Path, typer.Option("--data", help="The folder that holds the data sets.")],
-    out: Annotated[Path, typer.Option("--out", help="The folder for runs and the report.")],
+    data: Annotated[Path, Option(help="The folder that holds the data sets.")],
+    out: Annotated[Path, Option(help="The folder for runs and the report.")],
     jobs: Jobs = None,
     quick: Quick = False,
 ) -> None:
-    """Reproduce the paper: run, draw, judge its claims; stopped and started again, it goes on."""
+    """Reproduce the paper: run, draw, check its claims; run again, it resumes."""
     from coldhash.lab.reproduce import SECTIONS, make_section, write_report
 
     jobs = jobs or os.cpu_count() or 1
     sections = []
     for each in SECTIONS if name == "all" else (name,):
-        with _bar(each) as progress:
-            sections.append(make_section(each, data, out, quick, jobs, progress))
+        with progress_bar(each) as update:
+            sections.append(make_section(each, data, out, quick, jobs, update))
     command = f"coldhash reproduce {name} --data DIR --out DIR" + (" --quick" if quick else "")
     print(write_report(sections, out, command))
 
 
-@contextmanager
-def _bar(title: str) -> Iterator[Callable[[int, int, str], None]]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-    from rich.progress import TimeRemainingColumn as TimeLeft
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeLeft())
-    with Progress(*columns, console=Console(stderr=True)) as bars:
-        bar = bars.add_task(printable(title), total=None)
-
-        def tell(done: int, total: int, last: str) -> None:
-            told = printable(f"{title}: {last}" if last else title)
-            bars.update(bar, completed=done, total=total, description=told)
-
-        yield tell
-
-
-def _fields(form: Any) -> set[str]:
-    import dataclasses
-
-    return {field.name for field in dataclasses.fields(form)}
-
-
-def _whole(text: str) -> int:
+def _parse_shots(text: str) -> list[int]:
     try:
-        return int(text)
+        return [int(number) for number in text.split(",")]
     except ValueError:
-        raise SettingError(f"--shots: {text!r}", hint="whole numbers, e.g. 0,5,20") from None
+        raise SettingError(f"--shots {text!r}", hint="whole numbers, e.g. 0,5,20") from None
 
 
-def _document(found: ComparisonTable) -> dict[str, Any]:
+def _read_study(file: Path | None, model: str | None) -> Study:
+    from coldhash.lab import Study
+    from coldhash.lab.experiment import experiments_folder
+
+    if (file is None) == (model is None):
+        raise SettingError("no study, or two", hint="either STUDY.toml or --model NAME")
+    if file is not None:
+        return Study.from_toml(file)
+    shipped = experiments_folder() / "tune" / f"{model}.toml"
+    if not shipped.is_file():
+        names = sorted(each.stem for each in shipped.parent.glob("*.toml"))
+        raise SettingError(f"no study of {model!r} is shipped", hint=f"one of {', '.join(names)}")
+    return Study.from_toml(shipped)
+
+
+def _make_document(found: ComparisonTable) -> dict[str, object]:
     return {
         "k": found.k,
         "models": [
@@ -190,11 +175,10 @@ def _document(found: ComparisonTable) -> dict[str, Any]:
 
 
 def _format_table(found: ComparisonTable) -> str:
-    """Format a table, with a line that explains its columns."""
-    k, first = found.k, found.rows[0].model
+    k = found.k
     lines = [
         f"{'method':12} {'given':>5} {'accuracy':>9} {'between':>17} {'ndcg':>7} {'coverage':>9}"
-        f"  {first} is"
+        f"  {found.rows[0].model} is"
     ]
     lines += [
         f"{each.model:12} {each.shots:>5} {each.accuracy.mean:9.4f}"
@@ -202,5 +186,5 @@ def _format_table(found: ComparisonTable) -> str:
         f" {each.metrics['coverage@10']:9.3f}  {each.verdict or ''}"
         for each in found.rows
     ]
-    lines.append(f"accuracy and ndcg at {k}; between: 95%, drawn over users")
+    lines.append(f"accuracy and ndcg at {k}; between: 95% interval, resampled over users")
     return "\n".join(lines)

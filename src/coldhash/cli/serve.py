@@ -1,41 +1,50 @@
-"""The command that serves a model."""
+"""Commands that open a page: serve, demo."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
-from coldhash.cli.app import app
-from coldhash.cli.recommend import ModelFile
+from coldhash.cli.app import ModelFile, app
 from coldhash.errors import SettingError
 
-TOKEN = "COLDHASH_TOKEN"
+if TYPE_CHECKING:
+    from coldhash.evaluate.compare import ComparisonTable
+
+_TOKEN_VARIABLE = "COLDHASH_TOKEN"
+_STRANGER = {"age": 34, "gender": "female", "occupation": "nurse"}
+_DEMO_METHODS = {"mfdcf": "MFDCF", "ridge": "ridge", "popularity": "popularity"}
+_DEMO_INTRODUCTION = """\
+A generated data set: 2,000 users, 1,000 items. A fifth of the users is set aside, in three
+random splits: the models never see their ratings, only age, gender, occupation and city.
+Which items will they like?
+(The first run compiles, which may take a minute or two; the result is kept.)"""
 
 
 @app.command()
 def serve(
     file: ModelFile,
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port; 0 for any free one.")] = 8000,
-    workers: Annotated[int, typer.Option(help="Processes that share the model file.")] = 1,
+    host: Annotated[str, Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, Option(help="The port; 0 for any free one.")] = 8000,
+    workers: Annotated[int, Option(help="Processes that share the model file.")] = 1,
     token_file: Annotated[
         Path | None,
-        typer.Option(help=f"A file that holds the token requests need; or the variable {TOKEN}."),
+        Option(help=f"A file with the token that requests need; or {_TOKEN_VARIABLE} is set."),
     ] = None,
     allowed_host: Annotated[
-        list[str] | None,
-        typer.Option(help="A name in the header Host to answer under; * for any."),
+        list[str] | None, Option(help="A host name to answer under; * for any.")
     ] = None,
-    max_body: Annotated[int, typer.Option(help="Bytes of a request.")] = 1_000_000,
-    max_k: Annotated[int, typer.Option(help="Items of an answer.")] = 1000,
-    max_batch: Annotated[int, typer.Option(help="People of a request.")] = 1000,
-    max_batch_items: Annotated[int, typer.Option(help="People x k of a request.")] = 20_000,
-    max_history: Annotated[int, typer.Option(help="Ratings of a person.")] = 1000,
-    timeout: Annotated[float, typer.Option(help="Seconds for a request.")] = 30.0,
+    max_body: Annotated[int, Option(help="Bytes of a request.")] = 1_000_000,
+    max_k: Annotated[int, Option(help="Items of an answer.")] = 1000,
+    max_batch: Annotated[int, Option(help="People of a request.")] = 1000,
+    max_batch_items: Annotated[int, Option(help="People x k of a request.")] = 20_000,
+    max_history: Annotated[int, Option(help="Ratings of a person.")] = 1000,
+    timeout: Annotated[float, Option(help="Seconds for a request.")] = 30.0,
 ) -> None:
     """Serve a model over HTTP, with a page to try it; a new model file is picked up."""
     try:
@@ -51,27 +60,103 @@ def serve(
         max_body=max_body, max_k=max_k, max_batch=max_batch, max_batch_items=max_batch_items,
         max_history=max_history, timeout=timeout,
     )  # fmt: skip
-    token = _token(token_file)
+    token = _read_token(token_file)
     if token is None and host not in LOOPBACK:
-        print(f"warning: anybody who reaches {host} may ask; see --token-file", file=sys.stderr)
-    run(
-        Serving(
-            file=file, host=host, port=port, workers=workers, token=token, limits=limits,
-            allowed_hosts=tuple(allowed_host or ()),
-        )
+        print(f"warning: anybody can send requests to {host}; see --token-file", file=sys.stderr)
+    serving = Serving(
+        file=file, host=host, port=port, workers=workers, token=token, limits=limits,
+        allowed_hosts=tuple(allowed_host or ()),
     )  # fmt: skip
+    run(serving)
 
 
-def _token(file: Path | None) -> str | None:
+@app.command()
+def demo(
+    out: Annotated[Path, Option(help="The folder for the model and the figure.")] = Path(
+        "coldhash-demo"
+    ),
+    serve: Annotated[bool, Option("--serve/--no-serve", help="Open the page at the end.")] = True,
+    port: Annotated[int, Option(help="The port of the page; 0 for any free one.")] = 8000,
+) -> None:
+    """Fit on the embedded sample, compare with popularity and ridge, and open the page."""
+    from coldhash.data.sources import read
+    from coldhash.evaluate.compare import compare_models
+    from coldhash.registry import MODELS
+
+    print(_DEMO_INTRODUCTION, file=sys.stderr)
+    data = read("sample")
+    found = compare_models(data, {name: MODELS[name]() for name in _DEMO_METHODS}, splits=3)
+    print("Accuracy@10 for strangers (a favourite among the items that they have not rated):")
+    for each in found.rows:
+        print(
+            f"  {_DEMO_METHODS[each.model]:12} {each.metrics['accuracy@10']:.3f}"
+            f"   (95%: {each.accuracy.low:.3f} to {each.accuracy.high:.3f})"
+        )
+    print(_summarize(found))
+    print(f"The figure: {_draw_figure(found, out)}", file=sys.stderr)
+    model = MODELS["mfdcf"]().fit(data)
+    file = out / "sample.coldhash"
+    model.save(file)
+    print(f"The model: {file}. For a stranger, {json.dumps(_STRANGER)}:", file=sys.stderr)
+    for row in model.recommend(_STRANGER, k=5):
+        print(f"  {row['rank']}. item {row['item_id']}  ({row['score']:.2f})")
+    if serve:
+        _open_page(file, port)
+
+
+def _read_token(file: Path | None) -> str | None:
     if file is None:
-        token = os.environ.get(TOKEN)
-        if token is not None and not token.strip():
-            raise SettingError(f"{TOKEN} is empty", hint="unset it, or write the token into it")
-        return token
-    try:
-        token = file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingError(f"--token-file {file}: {error}") from None
-    if not token:
-        raise SettingError(f"--token-file {file} is empty", hint="write the token into it")
+        name, token = _TOKEN_VARIABLE, os.environ.get(_TOKEN_VARIABLE)
+    else:
+        name = f"--token-file {file}"
+        try:
+            token = file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise SettingError(f"{name}: {error}") from None
+    if token is not None and not token.strip():
+        raise SettingError(f"{name} is empty", hint="write the token into it, or leave it out")
     return token
+
+
+def _summarize(found: ComparisonTable) -> str:
+    ours, others = found.rows[0], found.rows[1:]
+    verdicts = {"ahead": "is better than", "level": "is level with", "behind": "is worse than"}
+    compared = [f"{verdicts[e.verdict or 'level']} {_DEMO_METHODS[e.model]}" for e in others]
+    popular = found.rows[-1].metrics["accuracy@10"]
+    gain = 100 * (ours.metrics["accuracy@10"] / popular - 1)
+    return (
+        f"Found: with 8 bytes per item, MFDCF {' and '.join(compared)} (95%).\n"
+        f"Knowing a stranger's features finds {gain:.0f}% more favourites than showing everybody"
+        " the popular items."
+    )
+
+
+def _draw_figure(found: ComparisonTable, out: Path) -> Path:
+    from coldhash.lab.figures import Line, Panel, draw, save
+
+    ks = range(1, 21)
+    lines = [
+        Line(_DEMO_METHODS[each.model], ks, [each.metrics[f"accuracy@{k}"] for k in ks])
+        for each in found.rows
+    ]
+    panel = Panel("Strangers in the sample", "k", "Accuracy@k", lines)
+    note = "3 splits, ties as expected"
+    return save(draw("Recommending to strangers", [panel], 1, note), out, "demo")[0]
+
+
+def _open_page(file: Path, port: int) -> None:
+    import threading
+    import webbrowser
+
+    try:
+        from coldhash.serve.server import Serving, serve
+    except ModuleNotFoundError as error:
+        raise SettingError(
+            f"{error.name} is not installed", hint="pip install 'coldhash[serve]', or --no-serve"
+        ) from None
+    displays = ("DISPLAY", "WAYLAND_DISPLAY")
+    if port and (sys.platform in ("win32", "darwin") or any(map(os.environ.get, displays))):
+        address = f"http://127.0.0.1:{port}/"
+        threading.Timer(1.0, webbrowser.open, [address]).start()  # when the server listens
+    print("The page is at the address below; Ctrl-C ends it.", file=sys.stderr)
+    serve(Serving(file=file, port=port))

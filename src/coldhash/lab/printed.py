@@ -38,8 +38,7 @@ from coldhash.mfdcf.model import MFDCF, SETTLED
 from coldhash.mfdcf.problem import ItemSums, Problem, UserBlock, choose_ridges
 from coldhash.mfdcf.report import Clock
 from coldhash.partitions import Partitions, PerPartition, TrainingData
-from coldhash.recommender.callbacks import Callback
-from coldhash.recommender.settings import check_settings
+from coldhash.recommender.settings import Callback, check_settings
 from coldhash.registry import MODELS, Model
 
 RotationKind = Literal["alm", "mm", "identity"]

@@ -62,11 +62,10 @@ from coldhash.mfdcf.problem import (
 )
 from coldhash.mfdcf.report import REPORTED, Clock, code_report, warn_of_collapse
 from coldhash.partitions import Partitions, TrainingData
-from coldhash.recommender.callbacks import Callback
 from coldhash.recommender.encoders.consensus import ConsensusEncoder
 from coldhash.recommender.items import CodeItems
 from coldhash.recommender.recommender import Recommender
-from coldhash.recommender.settings import check_settings, check_types
+from coldhash.recommender.settings import Callback, check_settings, check_types
 from coldhash.scale import Prepared, open_partitions
 from coldhash.scale.training import Place
 

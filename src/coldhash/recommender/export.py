@@ -1,8 +1,8 @@
-"""Codes for other engines: what a model knows of items and users, to be searched elsewhere.
+"""Write the codes of a model for other engines to search.
 
-    parquet     file    id, code (fixed-size binary), popularity; lines in the order of rows
-    numpy       .npz    ids, codes (rows x bytes, uint8), n_bits, popularity; holds no pickles
-    faiss       file    IndexBinaryFlat by row; beside it <path>.ids.parquet: id, popularity
+    parquet     file    id, code (fixed-size binary), popularity; in the order of rows
+    numpy       .npz    ids, codes (rows x bytes, uint8), n_bits, popularity; no pickles
+    faiss       file    IndexBinaryFlat by row, and <path>.ids.parquet: id, popularity
     duckdb      file    table items: row, id, code (BLOB), popularity, word0, word1, ...;
                         the macro nearest(query, k) is the search
     lancedb     folder  table items: row, id, code (uint8 vector), popularity
@@ -12,14 +12,14 @@ A row is a place in the catalogue; with what="users" it is a training user, the 
 and there is no popularity.
 
 Bits. Bit b of a code is bit b % 8 (1 << b % 8) of byte b // 8, set for +1. A code is n_bits / 8
-bytes, rounded up; what is left of the last byte is 0 on both sides, so it adds nothing to any
-distance. In a bit string of PostgreSQL character b, from the left and from 0, is bit b, and nothing
-is padded. `code_bytes` and `bit_strings` make queries of both kinds from user vectors.
+bytes, rounded up; unused bits of the last byte are 0, so they add nothing to a distance. In a bit
+string of PostgreSQL, character b from the left, counted from 0, is bit b, without padding.
+`code_bytes` and `bit_strings` make queries of both kinds from user vectors.
 
 Ties. `recommend(score="hamming")` orders by distance, then popularity, highest first, then row.
-The SQL here does the same. FAISS and LanceDB order by distance alone and choose among equals as
-they like: for the same k items, ask for all up to the distance of the k-th (`range_search`,
-`distance_range`, both of which leave their upper bound out) and sort those.
+The SQL here does the same. FAISS and LanceDB order by distance alone, with ties in any order: for
+the same k items, ask for all up to the distance of the k-th (`range_search`, `distance_range`,
+which both exclude their upper bound) and sort those.
 
     FROM nearest(?::BLOB, 10)                                     -- DuckDB, one query
     ATTACH 'users.duckdb' AS other;                               -- ... and all users at once
@@ -32,11 +32,12 @@ they like: for the same k items, ask for all up to the distance of the k-th (`ra
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, get_args
+from types import ModuleType
+from typing import Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -50,32 +51,51 @@ from coldhash.recommender.recommender import Recommender
 
 What = Literal["items", "users"]
 
-BLOCK = 1 << 16  # lines made at a time
-BESIDE = {"faiss": ".ids.parquet", "duckdb": ".wal"}  # files that belong to the one asked for
+_BLOCK_ROWS = 1 << 16  # written at a time
+_SECOND_FILE = {"faiss": ".ids.parquet", "duckdb": ".wal"}  # suffix of a file beside the path
 
 
 @dataclass(frozen=True, eq=False)
 class CodeTable:
-    """What is exported: a line for each item or training user, in the order of rows.
+    """The codes to export: a row for each item or training user.
+
+    Parameters
+    ----------
+    name
+        "items" or "users".
+    ids
+        Their ids, strings.
+    codes
+        Rows x bytes, uint8.
+    n_bits
+        The length of a code.
+    popularity
+        The number of favourites of each item; None for users.
 
     Examples
     --------
     >>> from coldhash import MFDCF, read
     >>> model = MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100))
     >>> table = CodeTable.of(model, "items")
-    >>> len(table), table.codes.shape, table.order()
+    >>> len(table), table.codes.shape, table.order
     (100, (100, 4), 'distance, popularity DESC, row')
     """
 
     name: What
-    ids: pa.Array  # strings
-    codes: np.ndarray  # rows x bytes, uint8
+    ids: pa.Array
+    codes: np.ndarray
     n_bits: int
-    popularity: np.ndarray | None  # of items
+    popularity: np.ndarray | None
 
     @classmethod
     def of(cls, model: Recommender, what: What) -> CodeTable:
-        """Take the codes out of a model; one of real numbers has none."""
+        """Return the codes of a model.
+
+        Raises
+        ------
+        SettingError
+            The model has real-valued items, or `what` is neither "items" nor "users".
+        """
         if what not in get_args(What):
             raise SettingError(f"what={what!r}", hint=f"one of {', '.join(get_args(What))}")
         items = code_items(model.items)
@@ -93,27 +113,26 @@ class CodeTable:
     def __len__(self) -> int:
         return len(self.codes)
 
-    def arrow(self, **columns: pa.Array) -> pa.Table:
-        """Give id, the columns asked for, and popularity if there is one, as an Arrow table."""
+    @property
+    def order(self) -> str:
+        """The order of answers, in SQL."""
+        return "distance, row" if self.popularity is None else "distance, popularity DESC, row"
+
+    def to_arrow(self, **columns: pa.Array) -> pa.Table:
+        """Return a table of id, the columns given, and popularity if there is one."""
         columns = {"id": self.ids, **columns}
         if self.popularity is not None:
             columns["popularity"] = pa.array(self.popularity)
         return pa.table(columns).replace_schema_metadata({"n_bits": str(self.n_bits)})
 
     def rows(self) -> pa.Array:
-        """Give each line its number."""
+        """Return the number of each row."""
         return pa.array(np.arange(len(self), dtype=np.int32))
 
     def binary(self) -> pa.Array:
-        """Give the codes as fixed-size binary."""
-        kind = pa.binary(self.codes.shape[1])
-        return pa.FixedSizeBinaryArray.from_buffers(
-            kind, len(self), [None, pa.py_buffer(self.codes)]
-        )
-
-    def order(self) -> str:
-        """Say in SQL in which order answers come."""
-        return "distance, row" if self.popularity is None else "distance, popularity DESC, row"
+        """Return the codes as fixed-size binary."""
+        kind, buffer = pa.binary(self.codes.shape[1]), pa.py_buffer(self.codes)
+        return pa.FixedSizeBinaryArray.from_buffers(kind, len(self), [None, buffer])
 
 
 def export(
@@ -124,19 +143,35 @@ def export(
     what: What = "items",
     overwrite: bool = False,
 ) -> Path:
-    """Write the codes of a model for another engine; gives the path written.
+    """Write the codes of a model for another engine.
 
     Parameters
     ----------
+    model
+        A model with codes.
     to
-        `parquet`, `numpy`, `faiss`, `duckdb`, `lancedb` or `postgres`; the top of this module says
-        what each one gets.
+        `parquet`, `numpy`, `faiss`, `duckdb`, `lancedb` or `postgres`; the docstring of this module
+        describes what each one writes.
     path
-        The file or folder to make. It appears when it is complete, or not at all.
+        The file or folder to write, in one step: a failed export leaves nothing behind.
     what
         `items`, or `users`: those of the training data.
     overwrite
-        Replace what is there. A folder is only replaced if it holds nothing else.
+        Replace what is there; a folder only if it holds nothing but an earlier export.
+
+    Returns
+    -------
+    pathlib.Path
+        The path written.
+
+    Raises
+    ------
+    SettingError
+        The engine is unknown or not installed, or the model has no codes.
+    DataError
+        The format cannot hold an id.
+    SourceError
+        The path exists, or cannot be written.
 
     Examples
     --------
@@ -152,21 +187,31 @@ def export(
     if to not in EXPORTERS:
         raise SettingError(f"no export to {to!r}", hint=f"one of {', '.join(EXPORTERS)}")
     table = CodeTable.of(model, what)
-    place = Path(os.path.abspath(path))
-    _check_free(place, to, overwrite)
-    with draft_folder(place) as draft:
+    target = Path(os.path.abspath(path))
+    _check_free(target, to, overwrite)
+    with draft_folder(target) as draft:
         (draft / "new").mkdir()
         try:
-            EXPORTERS[to](table, draft / "new" / place.name)
-        except RuntimeError as error:  # of an engine that cannot write
+            EXPORTERS[to](table, draft / "new" / target.name)
+        except RuntimeError as error:  # an engine cannot write
             raise OSError(str(error)) from error
-        _check_free(place, to, overwrite)
-        _put(draft, place)
+        _check_free(target, to, overwrite)
+        _move_into_place(draft, target)
     return Path(path)
 
 
 def code_bytes(vectors: np.ndarray) -> np.ndarray:
-    """Give the codes of user vectors as bytes (users x bytes, uint8): queries for an engine.
+    """Return the codes of user vectors as bytes: queries for an engine.
+
+    Parameters
+    ----------
+    vectors
+        Users x bits, real numbers.
+
+    Returns
+    -------
+    numpy.ndarray
+        Users x bytes, uint8.
 
     Examples
     --------
@@ -177,7 +222,19 @@ def code_bytes(vectors: np.ndarray) -> np.ndarray:
 
 
 def bit_strings(codes: np.ndarray, n_bits: int) -> list[str]:
-    """Spell bytes of codes as PostgreSQL does: character b is bit b.
+    """Return codes as PostgreSQL writes bit strings: character b is bit b.
+
+    Parameters
+    ----------
+    codes
+        Rows x bytes, as `code_bytes` returns them.
+    n_bits
+        The length of a code.
+
+    Returns
+    -------
+    list of str
+        A string of n_bits characters for each row.
 
     Examples
     --------
@@ -194,7 +251,7 @@ def _as_bytes(packed: np.ndarray, n_bits: int) -> np.ndarray:
 
 
 def _parquet(table: CodeTable, path: Path) -> None:
-    parquet.write_table(table.arrow(code=table.binary()), path)
+    parquet.write_table(table.to_arrow(code=table.binary()), path)
 
 
 def _numpy(table: CodeTable, path: Path) -> None:
@@ -205,87 +262,82 @@ def _numpy(table: CodeTable, path: Path) -> None:
     arrays = {"ids": np.array(ids, dtype=np.str_), "codes": table.codes}
     if table.popularity is not None:
         arrays["popularity"] = table.popularity
-    with path.open("xb") as file:  # given a name, numpy would add .npz to it
+    with path.open("xb") as file:  # numpy appends .npz to a name
         np.savez(file, allow_pickle=False, n_bits=np.int64(table.n_bits), **arrays)
 
 
 def _faiss(table: CodeTable, path: Path) -> None:
-    faiss = _engine("faiss")
+    faiss = _import_engine("faiss")
     index = faiss.IndexBinaryFlat(8 * table.codes.shape[1])
     index.add(table.codes)
     faiss.write_index_binary(index, str(path))
-    parquet.write_table(table.arrow(), path.with_name(path.name + BESIDE["faiss"]))
+    parquet.write_table(table.to_arrow(), path.with_name(path.name + _SECOND_FILE["faiss"]))
 
 
 def _duckdb(table: CodeTable, path: Path) -> None:
-    """Write a table and its search: whole words count much faster than BIT or BLOB."""
-    duckdb = _engine("duckdb")
+    """Write a table and its search; whole words are counted much faster than BIT or BLOB."""
+    duckdb = _import_engine("duckdb")
     n_bytes = table.codes.shape[1]
-    places = [(start + 1, min(start + 8, n_bytes)) for start in range(0, n_bytes, 8)]
-    words = ", ".join(f"{_word('code', *ends)} AS word{w}" for w, ends in enumerate(places))
+    word = "array_slice({}, {}, {})::BIT::UBIGINT".format  # bytes from 1 on, the last included
+    ends = [(start + 1, min(start + 8, n_bytes)) for start in range(0, n_bytes, 8)]
+    words = ", ".join(f"{word('code', *end)} AS word{w}" for w, end in enumerate(ends))
     distance = " + ".join(  # as INTEGER: a TINYINT holds no more than 127
-        f"bit_count(xor(word{w}, {_word('query', *ends)}))::INTEGER"
-        for w, ends in enumerate(places)
+        f"bit_count(xor(word{w}, {word('query', *end)}))::INTEGER" for w, end in enumerate(ends)
     )
     wrong = f"error('the query is not of {n_bytes} bytes')"
     answer = "id, distance, row" if table.popularity is None else "id, distance, popularity, row"
     try:
         with duckdb.connect(str(path)) as connection:
-            connection.register("given", table.arrow(row=table.rows(), code=table.binary()))
+            connection.register("given", table.to_arrow(row=table.rows(), code=table.binary()))
             connection.execute(f"CREATE TABLE {table.name} AS SELECT *, {words} FROM given")
             connection.execute(
                 f"CREATE MACRO nearest(query, k) AS TABLE SELECT {answer} FROM (SELECT *, "
                 f"CASE WHEN octet_length(query) = {n_bytes} THEN {distance} ELSE {wrong} END "
-                f"AS distance FROM {table.name}) ORDER BY {table.order()} LIMIT k"
+                f"AS distance FROM {table.name}) ORDER BY {table.order} LIMIT k"
             )
     except duckdb.Error as error:
         raise OSError(str(error)) from error
 
 
-def _word(code: str, first: int, last: int) -> str:
-    """Say in DuckDB's SQL: bytes first to last, from 1, as a number."""
-    return f"array_slice({code}, {first}, {last})::BIT::UBIGINT"
-
-
 def _lancedb(table: CodeTable, path: Path) -> None:
-    lancedb = _engine("lancedb")
+    lancedb = _import_engine("lancedb")
     codes = pa.FixedSizeListArray.from_arrays(pa.array(table.codes.ravel()), table.codes.shape[1])
-    lancedb.connect(str(path)).create_table(table.name, table.arrow(row=table.rows(), code=codes))
+    lancedb.connect(str(path)).create_table(
+        table.name, table.to_arrow(row=table.rows(), code=codes)
+    )
 
 
 def _postgres(table: CodeTable, path: Path) -> None:
+    has_popularity = table.popularity is not None
+    facts = {"name": table.name, "n_bits": table.n_bits, "order": table.order}
+    schema = _SCHEMA.format(**facts, popularity=_POPULARITY if has_popularity else "")
+    top_k = (_TOP_K + (_TOP_K_OF_USERS if has_popularity else "")).format(**facts)
     path.mkdir()
-    facts = {"name": table.name, "n_bits": table.n_bits, "order": table.order()}
-    popular = "" if table.popularity is None else POPULARITY
-    (path / "schema.sql").write_text(SCHEMA.format(**facts, popularity=popular), encoding="utf-8")
-    text = TOP_K.format(**facts) + ("" if table.popularity is None else FOR_USERS.format(**facts))
-    (path / "topk.sql").write_text(text, encoding="utf-8")
+    (path / "schema.sql").write_text(schema, encoding="utf-8")
+    (path / "topk.sql").write_text(top_k, encoding="utf-8")
     with (path / f"{table.name}.copy").open("x", encoding="utf-8", newline="\n") as file:
-        for start in range(0, len(table), BLOCK):
-            file.writelines(_copy_lines(table, slice(start, start + BLOCK), start))
+        for start in range(0, len(table), _BLOCK_ROWS):
+            block = slice(start, start + _BLOCK_ROWS)
+            columns: list[Iterable[object]] = [
+                map(_escape_copy, table.ids[block].to_pylist()),
+                bit_strings(table.codes[block], table.n_bits),
+            ]
+            if table.popularity is not None:
+                columns.append(table.popularity[block].tolist())
+            for row, values in enumerate(zip(*columns, strict=True), start):
+                print(row, *values, sep="\t", file=file)
 
 
-def _copy_lines(table: CodeTable, part: slice, start: int) -> list[str]:
-    """Give lines of PostgreSQL's COPY, text format."""
-    ids = [_copy_text(text) for text in table.ids[part].to_pylist()]
-    codes = bit_strings(table.codes[part], table.n_bits)
-    if table.popularity is None:
-        ends = [""] * len(ids)
-    else:
-        ends = [f"\t{count!r}" for count in table.popularity[part].tolist()]
-    lines = enumerate(zip(ids, codes, ends, strict=True), start)
-    return [f"{row}\t{text}\t{code}{end}\n" for row, (text, code, end) in lines]
-
-
-def _copy_text(text: str) -> str:
+def _escape_copy(text: str) -> str:
+    """Escape a text as COPY of PostgreSQL does."""
     if "\0" in text:
         raise DataError(f"id {text!r}: PostgreSQL has no zero byte in texts", hint="to='parquet'")
-    return text.translate(COPY_ESCAPES)
+    return text.translate(_COPY_ESCAPES)
 
 
-COPY_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
-POPULARITY = ",\n    popularity double precision NOT NULL"
-SCHEMA = """\
+_COPY_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
+_POPULARITY = ",\n    popularity double precision NOT NULL"
+_SCHEMA = """\
 -- Codes of {n_bits} bits; character b of a code, from the left and from 0, is bit b.
 -- In this folder:
 --   psql -f schema.sql -c "\\copy {name} FROM '{name}.copy' WITH (ENCODING 'UTF8')"
@@ -295,11 +347,11 @@ CREATE TABLE {name} (
     code bit({n_bits}) NOT NULL{popularity}
 );
 """
-TOP_K = """\
+_TOP_K = """\
 -- The k nearest {name} to a code, for PostgreSQL 14 and later:
 --   psql -v query=0110... -v k=10 -f topk.sql
 -- The query has {n_bits} characters. It is cast to varbit, because a cast to bit(n) would cut or
--- pad one of another length without a word.
+-- pad one of another length silently.
 SELECT id, bit_count(code # :'query'::varbit) AS distance
 FROM {name}
 ORDER BY {order}
@@ -307,14 +359,14 @@ LIMIT :k;
 
 -- With pgvector 0.7 or later, <~> is the same distance, and an index can serve it:
 --   CREATE INDEX ON {name} USING hnsw (code bit_hamming_ops);
--- Such an index is approximate and knows no order among equals, so ask it for more and sort:
+-- Such an index is approximate and returns ties in any order, so ask it for more and sort:
 --   SELECT * FROM (
 --       SELECT *, code <~> :'query'::varbit::bit({n_bits}) AS distance
 --       FROM {name} ORDER BY distance LIMIT 10 * :k
 --   ) AS near
 --   ORDER BY {order} LIMIT :k;
 """
-FOR_USERS = """
+_TOP_K_OF_USERS = """
 -- For all training users at once, with the export of users in the same database:
 --   SELECT users.id AS user_id, best.* FROM users CROSS JOIN LATERAL (
 --       SELECT id AS item_id, bit_count({name}.code # users.code) AS distance
@@ -323,7 +375,7 @@ FOR_USERS = """
 """
 
 
-def _engine(name: str) -> Any:
+def _import_engine(name: str) -> ModuleType:
     try:
         return import_module(name)
     except ImportError as error:
@@ -333,22 +385,23 @@ def _engine(name: str) -> Any:
 
 
 def _check_free(path: Path, to: str, overwrite: bool) -> None:
-    beside = path.with_name(path.name + BESIDE.get(to, ""))
-    for target in (path, beside):
+    second = path.with_name(path.name + _SECOND_FILE.get(to, ""))
+    for target in (path, second):
         if os.path.lexists(target) and not overwrite:
             raise SourceError(f"{target} exists already", hint="another path, or overwrite=True")
-    if to == "duckdb" and beside.exists():
+    if to == "duckdb" and second.exists():
         raise SourceError(
-            f"{beside}: the database is open, or was not closed properly",
+            f"{second}: the database is open, or was not closed properly",
             hint="close it, or remove both files",
         )
 
 
-def _put(draft: Path, path: Path) -> None:
-    """Move what was drafted to its place: files in one step, a folder after the old one."""
+def _move_into_place(draft: Path, path: Path) -> None:
+    """Move the new files to their places in one step; a folder replaces the old one."""
     moves = [(new, path.with_name(new.name)) for new in (draft / "new").iterdir()]
     for new, target in moves:
-        _check_alike(new, target)
+        if os.path.lexists(target):
+            _check_replaceable(new, target)
     for new, target in moves:
         if not target.is_dir():
             move_into_place(new, target)
@@ -361,22 +414,17 @@ def _put(draft: Path, path: Path) -> None:
             raise
 
 
-def _check_alike(new: Path, old: Path) -> None:
-    """Refuse to replace a file by a folder, or a folder that holds anything else."""
-    if not os.path.lexists(old):
-        return
+def _check_replaceable(new: Path, old: Path) -> None:
+    """Raise an error if a file would replace a folder, or a folder one with other files in it."""
     if new.is_dir() != old.is_dir() or (old.is_dir() and old.is_symlink()):
+        kind = "a folder" if old.is_dir() else "a file"
+        raise SourceError(f"{old} is {kind} that this export cannot replace", hint="another path")
+    others = set(os.listdir(old)) - set(os.listdir(new)) if old.is_dir() else None
+    if others:
         raise SourceError(
-            f"{old} is {'a folder' if old.is_dir() else 'a file'} that this export cannot replace",
-            hint="another path",
+            f"{old} also holds {min(others)!r}, which is not of this export",
+            hint="another path, or remove the folder yourself",
         )
-    if old.is_dir():
-        others = {each.name for each in old.iterdir()} - {each.name for each in new.iterdir()}
-        if others:
-            raise SourceError(
-                f"{old} also holds {min(others)!r}, which is not of this export",
-                hint="another path, or remove the folder yourself",
-            )
 
 
 EXPORTERS: dict[str, Callable[[CodeTable, Path], None]] = {

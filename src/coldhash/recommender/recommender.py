@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 else:
     Person, People = object, object
 
-ItemLists: TypeAlias = "Iterable[str | int] | Iterable[Iterable[str | int]]"
+ItemLists: TypeAlias = Iterable[str | int] | Iterable[Iterable[str | int]]
 Score = Literal["real", "hamming"]
 
 USER_ID = "user_id"

@@ -11,9 +11,9 @@ from coldhash.data.dataset import Dataset
 from coldhash.data.ids import Ids
 from coldhash.errors import SettingError
 from coldhash.mfdcf.model import MFDCF
-from coldhash.recommender.callbacks import Callback
 from coldhash.recommender.items import CodeItems
 from coldhash.recommender.recommender import Recommender
+from coldhash.recommender.settings import Callback
 from coldhash.update.change import Change, Source
 from coldhash.update.items import NEEDS_MAP, new_codes
 from coldhash.update.parts import codes_of

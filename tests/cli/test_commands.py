@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -8,9 +9,11 @@ import sys
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+from typer.main import get_command
 
 import coldhash
-from commands import coldhash_command
+from coldhash.cli.app import DataOptions, app
+from commands import coldhash_command, coldhash_in_process
 
 
 def test_version():
@@ -20,7 +23,9 @@ def test_version():
 
 @pytest.mark.slow
 def test_describe_ml_1m(data_folder):
-    run = coldhash_command("describe", "--dataset", "ml-1m", "--data", data_folder, "--json")
+    run = coldhash_in_process(
+        "describe", "--dataset", "ml-1m", "--data", data_folder / "ml-1m.zip", "--json"
+    )
     facts = json.loads(run.stdout)
     counts = ("users", "items", "items_described", "items_rated", "ratings", "sparsity")
     assert [facts[name] for name in counts] == [6040, 3952, 3883, 3706, 1_000_209, 95.81]
@@ -29,7 +34,9 @@ def test_describe_ml_1m(data_folder):
 
 @pytest.mark.slow
 def test_describe_book_crossing_in_words(data_folder):
-    run = coldhash_command("describe", "--dataset", "book-crossing", "--data", data_folder)
+    run = coldhash_in_process(
+        "describe", "--dataset", "book-crossing", "--data", data_folder / "BX-CSV-Dump.zip"
+    )
     for figure in ("2,151", "6,830", "180,595", "98.77%"):
         assert figure in run.stdout
     assert '[users.demographics]\n  age = "number"' in run.stdout
@@ -39,7 +46,7 @@ def test_describe_book_crossing_in_words(data_folder):
 def test_describe_own_tables(tmp_path):
     (tmp_path / "r.csv").write_text("customer,item,rating\n1,a,5\n2,a,3\n2,b,4\n", encoding="utf-8")
     (tmp_path / "u.csv").write_text("customer,town\n1,Oslo\n2,Rome\n", encoding="utf-8")
-    run = coldhash_command(
+    run = coldhash_in_process(
         "describe", "--ratings", "r.csv", "--users", "u.csv", "--column", "user_id=customer",
         "--json", cwd=tmp_path,
     )  # fmt: skip
@@ -68,7 +75,7 @@ def test_any_stdout_takes_any_character(tmp_path, encoding):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["describe"], "say which data"),
+        (["describe"], "either --dataset NAME or --ratings FILE"),
         (["describe", "--dataset", "nothing"], "no data set is called 'nothing'"),
         (["describe", "--ratings", "gone.csv"], "gone.csv"),
         (["describe", "--ratings", "bad.csv"], "bad.csv, line 3"),
@@ -84,10 +91,10 @@ def test_any_stdout_takes_any_character(tmp_path, encoding):
         (["fit", "--dataset", "sample", "--out", "m", "--set", "fit_weight=1e999"], "finite"),
     ],
 )
-def test_a_mistake_is_told_in_one_line_with_exit_code_2(tmp_path, arguments, message):
+def test_a_mistake_is_reported_in_one_line_with_exit_code_2(tmp_path, arguments, message):
     (tmp_path / "bad.csv").write_text("user,item,rating\n1,a,5\n1,a\n", encoding="utf-8")
     (tmp_path / "plan.toml").write_text('[users.who]\nage = "shoe"\n', encoding="utf-8")
-    run = coldhash_command(*arguments, cwd=tmp_path)
+    run = coldhash_in_process(*arguments, cwd=tmp_path)
     assert run.returncode == 2
     assert run.stdout == ""
     assert message in run.stderr
@@ -111,7 +118,7 @@ def model_file(tmp_path_factory):
 
 @pytest.mark.slow
 def test_a_person_nested_without_end_is_a_mistake_too(model_file):
-    run = coldhash_command("recommend", model_file, "--user", "[" * 20_000)
+    run = coldhash_in_process("recommend", model_file, "--user", "[" * 20_000)
     assert (run.returncode, run.stdout) == (2, "")
     assert run.stderr.startswith("error: --user: not JSON")
 
@@ -121,24 +128,13 @@ def test_answers_go_to_a_file_of_any_name_or_not_at_all(model_file, tmp_path):
     for name in (b"\xff\xef.csv", b"s3:x.parquet"):
         out = tmp_path / os.fsdecode(name)
         run = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "coldhash",
-                "recommend",
-                model_file,
-                "--user",
-                "{}",
-                "--out",
-                out,
-            ],
-            capture_output=True,
-            timeout=120,
-            env=os.environ | {"PYTHONIOENCODING": "utf-8"},
-        )
+            [sys.executable, "-m", "coldhash", "recommend", model_file, "--user", "{}",
+             "--out", out],
+            capture_output=True, timeout=120, env=os.environ | {"PYTHONIOENCODING": "utf-8"},
+        )  # fmt: skip
         assert (run.returncode, run.stdout) == (0, os.fsencode(out) + b"\n"), run.stderr
         assert out.stat().st_size > 100
-    run = coldhash_command(
+    run = coldhash_in_process(
         "recommend", model_file, "--user", "{}", "--out", tmp_path / "nowhere" / "x.csv"
     )
     assert (run.returncode, run.stdout) == (2, "")
@@ -149,17 +145,18 @@ def test_answers_go_to_a_file_of_any_name_or_not_at_all(model_file, tmp_path):
 @pytest.mark.slow
 def test_recommend_to_a_stranger(model_file):
     person = json.dumps({"age": 40, "gender": "male", "history": {"7": 5}})
-    run = coldhash_command("recommend", model_file, "--user", person, "-k", 4, "--json")
+    run = coldhash_in_process("recommend", model_file, "--user", person, "-k", 4, "--json")
     answer = json.loads(run.stdout)
     assert [row["rank"] for row in answer["items"]] == [1, 2, 3, 4]
     assert answer["fallback"] == [False]
     assert all(row["title"] and row["item_id"] != "7" for row in answer["items"])
     first = answer["items"][0]["item_id"]
-    run = coldhash_command(
+    run = coldhash_in_process(
         "recommend", model_file, "--user", person, "-k", 4, "--json", "--exclude", first
     )
     assert first not in [row["item_id"] for row in json.loads(run.stdout)["items"]]
-    nobody = json.loads(coldhash_command("recommend", model_file, "--user", "{}", "--json").stdout)
+    run = coldhash_in_process("recommend", model_file, "--user", "{}", "--json")
+    nobody = json.loads(run.stdout)
     assert nobody["fallback"] == [True]
 
 
@@ -170,7 +167,7 @@ def test_recommend_to_a_table(model_file, tmp_path, ending):
         "user_id,age,gender\nann,30,female\nbob,,\n", encoding="utf-8"
     )
     out = tmp_path / f"recs.{ending}"
-    run = coldhash_command(
+    run = coldhash_in_process(
         "recommend", model_file, "--users", tmp_path / "new.csv", "-k", 3, "--out", out
     )
     assert run.stdout == f"{out}\n"
@@ -184,23 +181,42 @@ def test_recommend_to_a_table(model_file, tmp_path, ending):
 @pytest.mark.slow
 def test_recommend_to_everybody(model_file, tmp_path):
     out = tmp_path / "all.parquet"
-    coldhash_command("recommend", model_file, "--all", "-k", 2, "--out", out)
+    coldhash_in_process("recommend", model_file, "--all", "-k", 2, "--out", out)
     table = pyarrow.parquet.read_table(out)
     assert table.num_rows == 2 * 2000
     assert len(set(table.column("user_id").to_pylist())) == 2000
 
 
 @pytest.mark.slow
+def test_what_is_printed_for_everybody_is_one_document(model_file):
+    run = coldhash_in_process("recommend", model_file, "--all", "-k", 1, "--json")
+    rows = json.loads(run.stdout)["items"]
+    assert len({row["user_id"] for row in rows}) == len(rows) == 2000
+
+
+@pytest.mark.slow
+def test_rated_items_are_left_out_unless_asked_for(model_file):
+    person = json.dumps({"age": 40, "history": {"7": 5}})
+    asked = ["recommend", model_file, "--user", person, "-k", 1000]
+    ids = [
+        {line.split("\t")[2] for line in coldhash_in_process(*asked, option).stdout.splitlines()}
+        for option in ("--exclude-seen", "--no-exclude-seen")
+    ]
+    assert ids[1] - ids[0] == {"7"}
+
+
+@pytest.mark.slow
 def test_similar_and_inspect(model_file):
-    run = coldhash_command("similar", model_file, "--item", "7", "-k", 3, "--json")
+    run = coldhash_in_process("similar", model_file, "--item", "7", "-k", 3, "--json")
     near = json.loads(run.stdout)["items"]
     assert len(near) == 3
     assert "7" not in [row["item_id"] for row in near]
-    users = json.loads(
-        coldhash_command("similar", model_file, "--user-id", "5", "-k", 2, "--json").stdout
-    )
-    assert len(users) == 2
-    facts = json.loads(coldhash_command("inspect", model_file, "--json").stdout)
+    assert near == sorted(near, key=lambda row: row["distance"])
+    run = coldhash_in_process("similar", model_file, "--user-id", "5", "-k", 2, "--json")
+    users = json.loads(run.stdout)["users"]
+    assert [row["rank"] for row in users] == [1, 2]
+    assert "5" not in [row["user_id"] for row in users]
+    facts = json.loads(coldhash_in_process("inspect", model_file, "--json").stdout)
     assert (facts["method"], facts["items"], facts["users"]) == ("mfdcf", 1000, 2000)
     assert facts["bytes_per_item"] == pytest.approx(4, abs=0.2)
 
@@ -218,14 +234,26 @@ def test_similar_and_inspect(model_file):
         (["--user", "{}", "--score", "best"], "score='best'"),
         (["--user", "{}", "--exclude", "no such item"], "no such item"),
         (["--user", "{}", "--out", "recs.docx"], ".parquet"),
-        ([], "say for whom"),
+        ([], "one of --user, --users, --user-id, --all"),
     ],
 )
 def test_mistakes_in_asking(model_file, tmp_path, arguments, message):
-    run = coldhash_command("recommend", model_file, *arguments, cwd=tmp_path)
+    run = coldhash_in_process("recommend", model_file, *arguments, cwd=tmp_path)
     assert run.returncode == 2
     assert message in run.stderr
     assert "Traceback" not in run.stderr
+
+
+def options_of(command):
+    return {option for each in get_command(app).commands[command].params for option in each.opts}
+
+
+def test_commands_that_read_data_take_the_same_options():
+    fields = {f"--{field.name}" for field in dataclasses.fields(DataOptions)}
+    for command in ("describe", "fit", "evaluate"):
+        assert fields <= options_of(command)
+    assert fields & options_of("prepare") == fields - {"--dataset", "--data", "--encoding"}
+    assert not any("source" in option for option in options_of("fit"))
 
 
 @pytest.mark.slow
@@ -239,7 +267,7 @@ def test_mistakes_in_asking(model_file, tmp_path, arguments, message):
     ],
 )
 def test_mistakes_in_fitting(tmp_path, arguments, message):
-    run = coldhash_command("fit", "--dataset", "sample", "--out", tmp_path / "m", *arguments)
+    run = coldhash_in_process("fit", "--dataset", "sample", "--out", tmp_path / "m", *arguments)
     assert run.returncode == 2
     assert message in run.stderr
     assert not list(tmp_path.iterdir())
@@ -248,6 +276,6 @@ def test_mistakes_in_fitting(tmp_path, arguments, message):
 @pytest.mark.slow
 def test_a_broken_model_file_is_refused(tmp_path):
     (tmp_path / "m.coldhash").write_bytes(b"nothing of the kind" * 10)
-    run = coldhash_command("inspect", tmp_path / "m.coldhash")
+    run = coldhash_in_process("inspect", tmp_path / "m.coldhash")
     assert run.returncode == 2
     assert "m.coldhash" in run.stderr
