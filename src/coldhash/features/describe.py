@@ -1,8 +1,6 @@
-"""What is in a data set: counts, sparsity, columns, groups and what is missing."""
+"""Describe a data set: counts, sparsity, columns, groups and what is missing."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,8 +10,19 @@ from coldhash.data.dataset import Dataset, described
 from coldhash.features.fitting import fit_features
 
 
-def describe(data: Dataset) -> dict[str, Any]:
+def describe(data: Dataset) -> dict[str, object]:
     """Describe a data set in plain values, ready for JSON.
+
+    Parameters
+    ----------
+    data : Dataset
+        The data set.
+
+    Returns
+    -------
+    dict
+        Counts of users, items and ratings, sparsity and scale; for every column its type, missing
+        and distinct values; for every feature group its width and users; and the plan as TOML.
 
     Examples
     --------
@@ -52,7 +61,7 @@ def describe(data: Dataset) -> dict[str, Any]:
     }
 
 
-def _columns(table: pa.Table) -> dict[str, dict[str, Any]]:
+def _columns(table: pa.Table) -> dict[str, dict[str, object]]:
     return {
         name: {
             "type": str(column.type),

@@ -28,7 +28,7 @@ def taking(model: Recommender, rows: np.ndarray) -> Recommender:
         items = CodeItems(model.items.packed[rows], model.items.n_bits).indexed(popularity)
     preference = model.features.preference
     features = replace(
-        model.features, preference=None if preference is None else preference.taking(rows)
+        model.features, preference=None if preference is None else preference.take(rows)
     )
     return replace(
         model,
@@ -58,7 +58,7 @@ def joined_by(
     items = CodeItems(np.vstack([model.items.packed, new.packed]), new.n_bits).indexed(counts)
     preference = model.features.preference
     features = replace(
-        model.features, preference=None if preference is None else preference.joined_by(content)
+        model.features, preference=None if preference is None else preference.extend(content)
     )
     rows = np.arange(len(model.item_ids))
     return replace(
