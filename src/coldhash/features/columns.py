@@ -37,7 +37,6 @@ _TAIL = 0.01  # share of values at each end that lie beyond the last knot: typin
 _MAX_VECTOR = 1e9  # the sum of squares of larger numbers overflows single precision
 _MAX_NUMBER = 1e100  # the difference of larger numbers may be infinite
 _OTHER = 0  # the column that rare labels share
-_FEW = 8  # values; so few are encoded faster one by one
 
 
 class Entries(NamedTuple):
@@ -68,9 +67,13 @@ class FittedColumn(ABC):
     def example(self) -> Value:
         """Return a value that the column knows."""
 
+    def encode_each(self, values: Sequence[Value], name: str) -> list[Cells]:
+        """Return the cells of each value; `name` is the column's in an error."""
+        return _map_values(self.cells, values, name)
+
     def encode(self, values: Sequence[Value], name: str) -> Entries:
         """Encode values; `name` is the column's in an error."""
-        rows = _map_values(self.cells, values, name)
+        rows = self.encode_each(values, name)
         columns = np.array([at for row in rows for at, _ in row], dtype=np.int32)
         numbers = np.array([number for row in rows for _, number in row], dtype=np.float32)
         return Entries(np.array([len(row) for row in rows], np.int64), columns, numbers)
@@ -171,7 +174,7 @@ class _Numeric(FittedColumn):
 
     def encode(self, values: Sequence[Value], name: str) -> Entries:
         """Encode values; `name` is the column's in an error."""
-        numbers = _as_floats(values) if len(values) > _FEW else None
+        numbers = _as_floats(values)
         return super().encode(values, name) if numbers is None else self.encode_numbers(numbers)
 
 

@@ -23,10 +23,18 @@ from scipy.sparse import csr_array, vstack
 
 from coldhash.arrays.compiled import compiled
 from coldhash.arrays.memory import check_memory
-from coldhash.features.columns import FittedColumn, Given, Standard, Value, distinct_values
+from coldhash.features.columns import (
+    Cells,
+    FittedColumn,
+    Given,
+    Standard,
+    Value,
+    distinct_values,
+)
 
 WIDEST = 2048  # numbers of a group, the constant included
 NARROW = 256  # a group up to this width is kept dense
+_FEW = 8  # rows; so few are encoded faster without arrays
 _ROWS = 1024  # rows that are encoded at once
 _MANY_COLUMNS = 256  # more than this fill most places of a folded row: the matrix is dense
 
@@ -67,19 +75,20 @@ class GroupEncoder:
 
         A column that is absent from `values` is missing for everybody.
         """
-        known = {n: self._encode(n, values[n]) for n in self.columns if n in values}
+        encoded = {n: self._encode(n, values[n]) for n in self.columns if n in values}
         has = np.zeros(n_rows, dtype=bool)
         if not self._is_dense:
             blocks = [csr_array((0, self.width), dtype=np.float32)]
             for start in range(0, n_rows, _ROWS):
                 block = np.zeros((min(_ROWS, n_rows - start), self.width), np.float32)
-                self._fill(block, has, known, start)
+                self._fill(block, has, encoded, start)
                 blocks.append(csr_array(block))
             return csr_array(vstack(blocks)), has
-        check_memory(4 * n_rows * self.width, f"{len(self.columns):,} columns of {n_rows:,} people")
+        if n_rows > _ROWS:
+            check_memory(4 * n_rows * self.width, f"features of {n_rows:,} people x {self.width:,}")
         matrix = np.zeros((n_rows, self.width), dtype=np.float32)
         for start in range(0, n_rows, _ROWS):
-            self._fill(matrix[start : start + _ROWS], has, known, start)
+            self._fill(matrix[start : start + _ROWS], has, encoded, start)
         return matrix, has
 
     @cached_property
@@ -111,36 +120,51 @@ class GroupEncoder:
             means[name] = distinct, numbers.astype(np.float32)
         return means
 
-    def _encode(self, name: str, values: Value) -> tuple[np.ndarray, ...]:
-        """Return, for `_add`, the distinct value of each row and the cells of these."""
+    def _encode(self, name: str, values: Value) -> list[Cells] | tuple[np.ndarray, ...]:
+        """Encode a column: the cells of each row, or the arguments of `_add`."""
+        column, (places, signs) = self.columns[name], self._places[name]
         distinct, codes = distinct_values(values)
-        lengths, at, numbers = self.columns[name].encode(distinct, name)
-        starts = np.zeros(len(lengths) + 1, np.int64)
-        np.cumsum(lengths, out=starts[1:])
+        if codes is None and len(distinct) <= _FEW and not isinstance(column, Given):
+            return column.encode_each(distinct, name)
+        lengths, at, numbers = column.encode(distinct, name)
+        starts = np.concatenate([[0], np.cumsum(lengths)])
         rows = np.arange(len(distinct)) if codes is None else codes.astype(np.int64)
-        places, signs = self._places[name]
         return rows, starts, places[at], numbers * signs[at]
 
     def _fill(
         self,
         block: np.ndarray,
         has: np.ndarray,
-        known: Mapping[str, tuple[np.ndarray, ...]],
+        encoded: Mapping[str, list[Cells] | tuple[np.ndarray, ...]],
         start: int,
     ) -> None:
         """Fill the rows from `start` on, column after column."""
         some = slice(start, start + len(block))
-        found = {n: _add(block, rows[some], *cells) for n, (rows, *cells) in known.items()}
-        for column_known in found.values():
-            has[some] |= column_known
-        if not has[some].any():
+        has, unknown = has[some], {}
+        for name, cells in encoded.items():
+            if isinstance(cells, list):
+                known = self._add_cells(block, name, cells)
+            else:
+                known = _add(block, cells[0][some], *cells[1:])
+            has |= known
+            if not known.all():
+                unknown[name] = ~known
+        if not has.any():
             return
         for name in self.columns:
-            missing = has[some] & ~found[name] if name in found else has[some]
-            if missing.any():
+            missing = has if name not in encoded else unknown.get(name)
+            if missing is not None:
                 places, numbers = self._means[name]
-                block[np.flatnonzero(missing)[:, None], places] += numbers
-        block[:, -1] = has[some]
+                block[np.flatnonzero(missing & has)[:, None], places] += numbers
+        block[:, -1] = has
+
+    def _add_cells(self, block: np.ndarray, name: str, rows: list[Cells]) -> np.ndarray:
+        """Add the numbers of few rows, without the cost of arrays; returns which have any."""
+        places, signs = self._places[name]
+        for row, cells in enumerate(rows):
+            for at, number in cells:
+                block[row, places[at]] += number * signs[at]
+        return np.array([bool(cells) for cells in rows])
 
 
 def places_of(weights: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
