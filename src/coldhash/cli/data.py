@@ -87,7 +87,7 @@ def fetch(
             download(
                 archive,
                 to,
-                progress=lambda done, total: bars.update(bar, completed=done, total=total),
+                report=lambda done, total: bars.update(bar, completed=done, total=total),
             )
         )
 
