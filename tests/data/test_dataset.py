@@ -210,7 +210,7 @@ ROW = {"user": [1], "item": [1], "rating": [1]}
         ({"rating": [[1]]}, {}, DataError, "of type list"),
         ({"rating": [None]}, {}, DataError, "row 0 of the ratings table, column 'rating'"),
         ({"rating": ["x"]}, {}, DataError, "column 'rating': 'x' is not a number"),
-        ({"user": [1.5]}, {}, DataError, "row 0 of the ratings table: 1.5 is no user id"),
+        ({"user": [1.5]}, {}, DataError, "row 0 of the ratings table: 1.5 is not a valid user id"),
         ({"user": [b"x"]}, {}, DataError, "user ids are of type binary"),
         ({"timestamp": [[1]]}, {}, DataError, "times are of type list"),
         ({"user": [], "item": [], "rating": []}, {}, DataError, "not one rating"),

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coldhash import Dataset, TableFile
-from coldhash.data.lines import BLOCK, Dialect
+from coldhash.data.lines import READ_BYTES, Dialect
 from coldhash.data.tables import as_table, infer_types
 from coldhash.errors import (
     ColdhashError,
@@ -194,7 +194,7 @@ def test_a_path_may_be_a_text(tmp_path):
     assert TableFile(path=str(path)) == TableFile(path=path)
 
 
-@pytest.mark.parametrize("gap", [BLOCK - 3, BLOCK + 3])
+@pytest.mark.parametrize("gap", [READ_BYTES - 3, READ_BYTES + 3])
 def test_a_line_break_in_quotes_at_the_edge_of_a_block(tmp_path, gap):
     rows = [["x" * 997, "y"]] * (gap // 1000) + [["a\nb", "c"]] * 3
     path = written(tmp_path / "t.csv", as_csv(["p", "q"], rows))
@@ -302,10 +302,10 @@ def test_a_bad_row_of_a_parquet_file_is_told(tmp_path):
     ("ending", "form"), [("csv", "a\n1\n{}\n2\n"), ("jsonl", '{{"a": "{}"}}\n')]
 )
 def test_a_row_may_be_long_but_not_endless(tmp_path, ending, form):
-    path = written(tmp_path / f"t.{ending}", form.format("x" * (BLOCK // 2)))
-    assert "x" * (BLOCK // 2) in read(path).column("a").to_pylist()
+    path = written(tmp_path / f"t.{ending}", form.format("x" * (READ_BYTES // 2)))
+    assert "x" * (READ_BYTES // 2) in read(path).column("a").to_pylist()
     with pytest.raises(TableError, match="a row may be 4 MiB long"):
-        read(written(path, form.format("x" * 2 * BLOCK)))
+        read(written(path, form.format("x" * 2 * READ_BYTES)))
 
 
 def test_json_texts_that_look_like_dates_stay_texts(tmp_path):
@@ -319,9 +319,9 @@ def test_json_texts_that_look_like_dates_stay_texts(tmp_path):
         ("t.csv.gz", gzip.compress(b"a\n1\n", mtime=0)[:-9], "Truncated"),
         ("t.csv.gz", b"a\n1\n", "zlib"),
         ("t.csv.zst", b"a\n1\n", "ZSTD"),
-        ("t.xlsx", b"a\n1\n", "unknown ending 'xlsx'"),
-        ("t", b"a\n1\n", "unknown ending ''"),
-        ("t.zip", b"a\n1\n", "unknown ending 'zip'"),
+        ("t.xlsx", b"a\n1\n", "unknown suffix 'xlsx'"),
+        ("t", b"a\n1\n", "unknown suffix ''"),
+        ("t.zip", b"a\n1\n", "unknown suffix 'zip'"),
     ],
 )
 def test_an_unusable_file_is_a_source_error(tmp_path, name, content, why):

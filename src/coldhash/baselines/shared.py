@@ -19,7 +19,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from coldhash.data.dataset import Dataset
-from coldhash.data.targets import is_favourite
+from coldhash.data.ratings import is_favourite
 from coldhash.errors import SettingError
 
 FLAT = 1e-8  # of the greatest eigenvalue: below it codes do not vary in a direction

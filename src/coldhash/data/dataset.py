@@ -12,13 +12,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.sparse import csr_array
 
-from coldhash.data.column_roles import ALIASES, find_column, need_column
-from coldhash.data.duplicates import Duplicates
 from coldhash.data.ids import Ids
 from coldhash.data.lines import is_number
 from coldhash.data.plan import FeaturePlan, guess_plan
-from coldhash.data.ratings import Ratings
-from coldhash.data.tables import ID_TYPE, as_table, infer_types, title_of
+from coldhash.data.ratings import Duplicates, Ratings
+from coldhash.data.tables import (
+    ALIASES,
+    ID_TYPE,
+    as_table,
+    find_column,
+    infer_types,
+    need_column,
+    title_of,
+)
 from coldhash.errors import ColumnError, DataError, SettingError
 
 PART_USERS = 65_536  # users of one partition: where one ends changes how sums are rounded

@@ -40,7 +40,7 @@ from pydantic import (
     model_validator,
 )
 
-from coldhash.data.toml_forms import mistake, read_toml
+from coldhash.data.plan import read_toml, validation_error
 from coldhash.lab.printed import METHODS
 from coldhash.recommender.settings import settings_from
 from coldhash.registry import Model
@@ -138,7 +138,7 @@ class Study(_Part):
         try:
             super().__init__(**parts)
         except ValidationError as error:
-            raise mistake("study", error) from None
+            raise validation_error("study", error) from None
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Study:

@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 
 from coldhash.arrays.memory import n_bytes_of
 from coldhash.data.dataset import PART_USERS, padded, partition_ends, side_table
-from coldhash.data.duplicates import Duplicates, merged, rated_twice
 from coldhash.data.ids import Ids
 from coldhash.data.plan import FeaturePlan, guess_plan
+from coldhash.data.ratings import Duplicates, duplicate_error, merge_duplicates
 from coldhash.errors import DataError, SettingError
 from coldhash.files import replace_file, replace_text, writing
 from coldhash.scale.prepared import FORMAT, ITEM_ID, MANIFEST, USER_ID, Prepared
@@ -149,10 +149,10 @@ class _Maker:
         in_order = np.argsort(lines)  # the order of the file decides which one is last
         rule = "last" if self.duplicates == "error" else self.duplicates
         users, items = user_rows[in_order], item_rows[in_order]
-        keep, kept = merged(users, items, values[in_order], rule)
+        keep, kept = merge_duplicates(users, items, values[in_order], rule)
         if self.duplicates == "error" and len(keep) < len(values):
             numbers = lines[in_order]
-            raise rated_twice(
+            raise duplicate_error(
                 users, items, Ids(ids, "user"), self.items, lambda at: self._where(numbers[at])
             )
         return in_order[keep], kept

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 
 from coldhash.data.dataset import rating_roles
 from coldhash.data.ids import Ids
-from coldhash.data.lines import found_separator
-from coldhash.data.ratings import HUGE, checked_ratings
+from coldhash.data.lines import guess_separator
+from coldhash.data.ratings import MAX_RATING, as_ratings
 from coldhash.data.tables import TableFile
 from coldhash.errors import DataError, SettingError, SourceError, TableError
 from coldhash.scale.stored import remove
@@ -130,7 +130,7 @@ class Sorting:
         else:
             with contextlib.closing(pa.input_stream(str(self.source))) as stream:
                 start = stream.read(1 << 16).decode("utf-8", errors="replace").lstrip("\ufeff")
-            mark = found_separator(start, '"')
+            mark = guess_separator(start, '"')
             table = (
                 f"read_csv('{_quoted(self.source)}', delim = '{mark}', header = true, "
                 "all_varchar = true, quote = '\"', strict_mode = true, nullstr = '')"
@@ -146,7 +146,7 @@ class Sorting:
 
     def _check(self, scale: tuple[float, float] | None) -> None:
         """Refuse what cannot be a rating, by the rules for ratings in memory."""
-        low, high = scale or (0.0, HUGE)
+        low, high = scale or (0.0, MAX_RATING)
         bad = self._one(
             "SELECT line, user_id, item_id, rating FROM raw WHERE user_id IS NULL OR user_id = '' "
             "OR item_id IS NULL OR item_id = '' OR rating IS NULL "
@@ -163,7 +163,7 @@ class Sorting:
                 raise DataError(f"{where}: no {kind} id", hint="remove the row, or give it an id")
         if rating is None:
             raise DataError(f"{where}: no rating, or not a number", hint="remove such rows")
-        checked_ratings(np.array([rating]), scale, lambda _: where)
+        as_ratings(np.array([rating]), scale, lambda _: where)
 
     def _number(self, kind: str, known: Ids | None) -> None:
         """Give ids rows: the known ones first, new ones in order of appearance."""

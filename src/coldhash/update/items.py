@@ -13,8 +13,7 @@ from coldhash.arrays.codes import signs
 from coldhash.arrays.products import times
 from coldhash.data.dataset import padded, ratings_table, side_table
 from coldhash.data.ids import Ids
-from coldhash.data.ratings import Ratings
-from coldhash.data.targets import RatingTarget, is_favourite
+from coldhash.data.ratings import Ratings, RatingTarget, is_favourite
 from coldhash.errors import DataError, SettingError, UnknownId
 from coldhash.mfdcf.items import descend
 from coldhash.recommender.items import IndexedItems
