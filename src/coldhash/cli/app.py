@@ -101,12 +101,15 @@ def open_data(
     if name is not None:
         opened = read(name, path, **({"raw": True} if raw else {}))
         return opened if chosen is None else opened.with_plan(chosen)
-    tables = [
-        None if file is None else TableFile(path=file, encoding=encoding)
-        for file in (ratings, users, items)
-    ]
+
+    def table(file: Path | None) -> TableFile | None:
+        return None if file is None else TableFile(path=file, encoding=encoding)
+
+    assert ratings is not None
     return Dataset.from_tables(
-        *tables,
+        TableFile(path=ratings, encoding=encoding),
+        table(users),
+        table(items),
         columns=dict(role_of(text) for text in column or []),
         plan=chosen,
         duplicates=duplicates,  # type: ignore[arg-type]  # checked where it is used

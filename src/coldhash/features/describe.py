@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coldhash.data.dataset import Dataset, described
+from coldhash.data.dataset import Dataset
 from coldhash.features.fitting import fit_features
 
 
@@ -39,10 +39,10 @@ def describe(data: Dataset) -> dict[str, object]:
     return {
         "name": data.name,
         "users": n_users,
-        "users_described": int(described(data.users, n_users).sum()),
+        "users_described": int(_is_described(data.users, n_users).sum()),
         "users_with_ratings": int((ratings.per_user > 0).sum()),
         "items": n_items,
-        "items_described": int(described(data.items, n_items).sum()),
+        "items_described": int(_is_described(data.items, n_items).sum()),
         "items_rated": int((ratings.per_item > 0).sum()),
         "ratings": len(ratings),
         "sparsity": round(100 * ratings.sparsity, 2),
@@ -72,3 +72,11 @@ def _columns(table: pa.Table) -> dict[str, dict[str, object]]:
         }
         for name, column in zip(table.column_names, table.columns, strict=True)
     }
+
+
+def _is_described(table: pa.Table, n_rows: int) -> np.ndarray:
+    """Mark the rows of which at least one column is known."""
+    known = np.zeros(n_rows, dtype=bool)
+    for column in table.columns:
+        known |= pc.is_valid(column).to_numpy()
+    return known

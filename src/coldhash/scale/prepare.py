@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from coldhash.arrays.memory import n_bytes_of
-from coldhash.data.dataset import PART_USERS, padded, partition_ends, side_table
+from coldhash.data.dataset import PART_USERS, pad_table, partition_ends, read_side_table
 from coldhash.data.ids import Ids
 from coldhash.data.plan import FeaturePlan, guess_plan
 from coldhash.data.ratings import Duplicates, duplicate_error, merge_duplicates
@@ -79,15 +79,15 @@ def prepare(
     if _begun(folder) != job:
         _clear(folder)
         replace_text(folder / "job.json", json.dumps(job))
-    user_ids, user_table = side_table(users, "user", mapping)
-    item_ids, item_table = side_table(items, "item", mapping)
+    user_ids, user_table = read_side_table(users, "user", mapping)
+    item_ids, item_table = read_side_table(items, "item", mapping)
     tell = progress or (lambda *_: None)
     with Sorting.open(folder, path, n_bytes_of(memory)) as sorting:
         tell("sorting", 0, 1)
         sizes = sorting.sort(mapping, user_ids, item_ids, scale)
         tell("sorting", 1, 1)
-        user_table = padded(user_table, sizes.n_users)
-        item_table = padded(item_table, sizes.n_items)
+        user_table = pad_table(user_table, sizes.n_users)
+        item_table = pad_table(item_table, sizes.n_items)
         chosen = guess_plan(user_table, item_table) if plan is None else plan
         all_items = sorting.ids("item", 0, sizes.n_items)
         _write_table(folder / "items.parquet", _with_ids(item_table, all_items, ITEM_ID))

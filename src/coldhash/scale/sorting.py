@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from coldhash.data.dataset import rating_roles
+from coldhash.data.dataset import find_rating_columns
 from coldhash.data.ids import Ids
 from coldhash.data.lines import guess_separator
 from coldhash.data.ratings import MAX_RATING, as_ratings
@@ -137,7 +137,7 @@ class Sorting:
             )
             names = [one[0] for one in self.base.execute(f"DESCRIBE FROM {table}").fetchall()]
             line = "row_number() OVER () - 1"
-        found = rating_roles(names, columns, str(self.source))
+        found = find_rating_columns(names, columns, str(self.source))
         rating = f'"{found["rating"]}"' if "rating" in found else "1"
         return (
             f"SELECT {_as_id(found['user_id'])} AS user_id, {_as_id(found['item_id'])} AS item_id, "
