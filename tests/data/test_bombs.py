@@ -13,7 +13,7 @@ from coldhash.errors import SourceError, TableError
 
 
 def read(path, **options):
-    return TableFile(path=path, **options).read(lambda _: {})
+    return TableFile(path=path, **options).read()
 
 
 def test_a_gz_bomb_is_refused_before_it_is_unpacked(tmp_path):

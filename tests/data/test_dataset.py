@@ -212,7 +212,7 @@ ROW = {"user": [1], "item": [1], "rating": [1]}
         ({"user": [1.5]}, {}, DataError, "row 0 of the ratings table: 1.5 is not a valid user id"),
         ({"user": [b"x"]}, {}, DataError, "user ids are of type binary"),
         ({"timestamp": [[1]]}, {}, DataError, "times are of type list"),
-        ({"user": [], "item": [], "rating": []}, {}, DataError, "not one rating"),
+        ({"user": [], "item": [], "rating": []}, {}, DataError, "no ratings"),
     ],
 )
 def test_what_is_missing_or_unclear_is_an_error(change, columns, error, why):

@@ -47,7 +47,7 @@ def written(path, content):
 
 
 def read(path, **style):
-    return TableFile(path=path, **style).read(lambda _: {})
+    return TableFile(path=path, **style).read()
 
 
 def as_rows(table):
@@ -242,7 +242,7 @@ def test_an_error_names_the_line(tmp_path, rows, blank, ending, mark, fault):
         (b"user_id,item_id,rating\n1,2,1e99\n", "line 2: the rating is inf", "leave out"),
         (b"user_id,item_id,rating\n1,2,978300760\n", "line 2: the rating", "a time"),
         (b"user_id,item_id,rating\n1,2,3\n1,3,4\n1,2,4\n", "line 4: user '1' rated", "'last'"),
-        (b"user_id,item_id,rating", "not one rating", "right file"),
+        (b"user_id,item_id,rating", "no ratings", "right file"),
         (b"user_id,item_id,user_id\n1,2,3", "'user_id' is there twice", "rename"),
         (b"1,2,3\n4,5,6\n", "no column for user_id: it has '1', '2', '3'", "names=["),
         (b"user_id,item_id\n1,2", "no column for rating", "{'rating': None}"),
@@ -451,7 +451,7 @@ def test_nan_is_null_and_other_types_stay():
 )
 def test_what_is_no_table_is_a_data_error(source):
     with pytest.raises(DataError):
-        as_table(source, lambda _: {}, "user")
+        as_table(source, "user")
 
 
 def test_columns_of_one_name_are_an_error(tmp_path):
@@ -459,7 +459,7 @@ def test_columns_of_one_name_are_an_error(tmp_path):
     pa.parquet.write_table(twins, tmp_path / "t.parquet")
     for source in (twins, tmp_path / "t.parquet"):
         with pytest.raises(ColdhashError, match="'a'"):
-            as_table(source, lambda _: {}, "user")
+            as_table(source, "user")
     path = written(tmp_path / "t.csv", "1,2\n")
     with pytest.raises(ColumnError, match="'a' is there twice"):
         read(path, names=("a", "a"))

@@ -235,7 +235,7 @@ def _person(text: str) -> dict[str, Any]:
 def _table(path: Path) -> pa.Table:
     from coldhash.data.tables import as_table, infer_types
 
-    table, _ = as_table(path, lambda _: {}, "user")
+    table, _ = as_table(path, "user")
     return infer_types(table, keep="user_id")
 
 

@@ -262,7 +262,7 @@ def read_side_table(
         alone = "id" in names and not any(name in names for name in ALIASES[role])
         return "id" if alone else need_column(names, role, {}, title_of(source, kind))
 
-    table, where = as_table(source, lambda names: {id_column(names): pa.string()}, kind)
+    table, where = as_table(source, kind, lambda names: {id_column(names): pa.string()})
     name = id_column(table.column_names)
     ids = Ids.of(table.column(name), kind, where)
     return ids, infer_types(table, keep=name).drop_columns([name])
@@ -284,19 +284,20 @@ def read_ratings(
         found = find_rating_columns(names, columns, title)
         return {found[role]: types[role] for role in types if role in found}
 
-    table, where = as_table(source, column_types, "ratings")
+    table, where = as_table(source, "ratings", column_types)
     if not table.num_rows:
         raise DataError(f"{title} has columns, but no ratings", hint="is it the right file?")
-    found = {
-        role: table.column(name)
-        for role, name in find_rating_columns(table.column_names, columns, title).items()
-    }
-    values = np.ones(table.num_rows, dtype=np.float32)
+    found = find_rating_columns(table.column_names, columns, title)
+    values, times = np.ones(table.num_rows, dtype=np.float32), None
+    if "rating" in found:
+        values = _as_numbers(table.column(found["rating"]), found["rating"], where)
+    if "timestamp" in found:
+        times = _as_times(table.column(found["timestamp"]))
     return Ratings.from_columns(
-        found["user_id"],
-        found["item_id"],
-        _as_numbers(found["rating"], where) if "rating" in found else values,
-        times=_as_times(found["timestamp"]) if "timestamp" in found else None,
+        table.column(found["user_id"]),
+        table.column(found["item_id"]),
+        values,
+        times=times,
         users=users,
         items=items,
         scale=scale,
@@ -319,18 +320,19 @@ def find_rating_columns(names: list[str], columns: Columns, title: str) -> dict[
     return found
 
 
-def _as_numbers(column: pa.ChunkedArray, where: NameRow) -> np.ndarray:
+def _as_numbers(column: pa.ChunkedArray, name: str, where: NameRow) -> np.ndarray:
     if column.null_count:
-        row = pc.index(pc.is_null(column), True).as_py()
-        raise DataError(f"{where(row)}: no rating", hint="remove rows without a rating")
+        place = f"{where(pc.index(pc.is_null(column), True).as_py())}, column {name!r}"
+        raise DataError(f"{place}: no rating", hint="remove rows without a rating")
     if pa.types.is_string(column.type):
         try:
             column = pc.utf8_trim_whitespace(column).cast(pa.float64())
         except pa.ArrowInvalid:
             texts = column.to_pylist()
             row = next(row for row, text in enumerate(texts) if not is_number(text))
+            message = f"{where(row)}, column {name!r}: {texts[row]!r} is not a number"
             hint = "write 3.5, and leave out rows without a number"
-            raise DataError(f"{where(row)}: {texts[row]!r} is not a number", hint=hint) from None
+            raise DataError(message, hint=hint) from None
     if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
         raise DataError(f"ratings are of type {column.type}", hint="numbers from 0 upwards")
     return column.to_numpy()  # type: ignore[no-any-return]

@@ -313,16 +313,15 @@ def _guess(column: pa.ChunkedArray) -> _Part | None:
     n_known, n_distinct = len(known), pc.count_distinct(known).as_py()
     if n_distinct < 2:
         return None
-    if pa.types.is_string(column.type) and _share_with_bars(known) >= 0.1:
+    is_text = pa.types.is_string(column.type)
+    if is_text and pc.mean(pc.match_substring(known, "|").cast(pa.int8())).as_py() >= 0.1:
         return MultiLabel()
-    if n_distinct <= 24:
+    if n_distinct <= 24 or (is_text and n_distinct <= n_known / 2):
         return Category()
     if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
         return Number()
-    if not pa.types.is_string(column.type):
+    if not is_text:
         return None
-    if n_distinct <= n_known / 2:
-        return Category()
     words = pc.mean(pc.add(pc.count_substring(known, " "), 1)).as_py()
     return Text() if words >= 2 else None
 
@@ -334,10 +333,6 @@ def _guess_lists(known: pa.ChunkedArray) -> _Part | None:
     if not pa.types.is_floating(known.type.value_type):
         return MultiLabel()
     return Vector() if len(lengths) == 1 else None
-
-
-def _share_with_bars(known: pa.ChunkedArray) -> float:
-    return float(pc.mean(pc.match_substring(known, "|").cast(pa.int8())).as_py())
 
 
 def _toml_column(column: Column) -> str:

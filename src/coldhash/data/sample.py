@@ -24,17 +24,17 @@ from coldhash.data.dataset import Dataset
 from coldhash.data.plan import FeaturePlan
 from coldhash.errors import SettingError
 
-GENRES = tuple(
+_GENRES = tuple(
     "adventure biography comedy crime documentary drama family fantasy history music mystery "
     "romance".split()
 )
-OCCUPATIONS = tuple(
+_OCCUPATIONS = tuple(
     "artist carpenter clerk cook doctor driver engineer farmer lawyer manager musician nurse "
     "programmer retired sailor scientist student teacher".split()
 )
-CITIES = tuple("Aren Boldt Corvo Dunmere Elsk Farrow Gant Holm Ister Jorvik Kells Lund".split())
-GENDERS = ("female", "male", "other")
-WORDS = tuple(
+_CITIES = tuple("Aren Boldt Corvo Dunmere Elsk Farrow Gant Holm Ister Jorvik Kells Lund".split())
+_GENDERS = ("female", "male", "other")
+_WORDS = tuple(
     "amber arrow autumn bridge candle cedar cloud copper crow daughter dawn desert door dream dust "
     "echo ember empty falcon feather field fire forest garden ghost glass golden harbour heart "
     "hidden hollow house iron island key king lantern last letter light little long lost marble "
@@ -47,12 +47,8 @@ _N_TRAITS = 6
 _BLOCK_USERS = 256  # users drawn at a time, so that memory does not grow with their number
 _PLAN = FeaturePlan(
     users={
-        "demographics": {
-            "age": "number",
-            "gender": "category",
-            "occupation": "category",
-            "city": "category",
-        }
+        "demographics": {"age": "number"}
+        | dict.fromkeys(("gender", "occupation", "city"), "category"),
     },
     items={"content": {"genres": "multi-label", "title": "text", "year": "number"}},
     preference={},
@@ -111,9 +107,9 @@ def read_sample(
 
 def _genres(rng: np.random.Generator, n_items: int) -> np.ndarray:
     """Draw one to three genres for each item, with shares that add up to 1."""
-    order = np.argsort(rng.gumbel(size=(n_items, len(GENRES))), axis=1)
+    order = np.argsort(rng.gumbel(size=(n_items, len(_GENRES))), axis=1)
     how_many = rng.integers(1, 4, size=n_items)
-    share = np.zeros((n_items, len(GENRES)))
+    share = np.zeros((n_items, len(_GENRES)))
     for place in range(3):
         has = how_many > place
         share[has, order[has, place]] = 1.0 / how_many[has]
@@ -123,11 +119,11 @@ def _genres(rng: np.random.Generator, n_items: int) -> np.ndarray:
 def _item_table(rng: np.random.Generator, genre_share: np.ndarray) -> pa.Table:
     n_items = len(genre_share)
     years = 2025 - rng.geometric(0.06, size=n_items).clip(1, 90)
-    words = np.array(WORDS)[rng.integers(len(WORDS), size=(n_items, 3))]
+    words = np.array(_WORDS)[rng.integers(len(_WORDS), size=(n_items, 3))]
     how_many = rng.integers(1, 4, size=n_items)
     titles = [" ".join(row[:n]).title() for row, n in zip(words, how_many, strict=True)]
     titles = [f"The {title}" if " " in title else title for title in titles]
-    genres = ["|".join(g for g, s in zip(GENRES, row, strict=True) if s) for row in genre_share]
+    genres = ["|".join(g for g, s in zip(_GENRES, row, strict=True) if s) for row in genre_share]
     return pa.table(
         {"item_id": np.arange(1, n_items + 1), "title": titles, "genres": genres, "year": years}
     )
@@ -135,23 +131,19 @@ def _item_table(rng: np.random.Generator, genre_share: np.ndarray) -> pa.Table:
 
 def _facts(rng: np.random.Generator, n_users: int) -> dict[str, np.ndarray]:
     """Draw the attributes of each user, known or not."""
+    shares = 1.0 / np.arange(1, len(_CITIES) + 1)  # Zipf
     return {
         "age": np.clip(rng.gamma(6.0, 6.0, n_users) + 8, 10, 90).astype(int),
-        "gender": rng.choice(len(GENDERS), n_users, p=(0.48, 0.49, 0.03)),
-        "occupation": rng.integers(len(OCCUPATIONS), size=n_users),
-        "city": rng.choice(len(CITIES), n_users, p=_zipf(len(CITIES))),
+        "gender": rng.choice(len(_GENDERS), n_users, p=(0.48, 0.49, 0.03)),
+        "occupation": rng.integers(len(_OCCUPATIONS), size=n_users),
+        "city": rng.choice(len(_CITIES), n_users, p=shares / shares.sum()),
     }
-
-
-def _zipf(n: int) -> np.ndarray:
-    weights = 1.0 / np.arange(1, n + 1)
-    return weights / weights.sum()  # type: ignore[no-any-return]
 
 
 def _user_table(rng: np.random.Generator, facts: dict[str, np.ndarray]) -> pa.Table:
     """Make a table of the attributes, each unknown for some users."""
     n_users = len(facts["age"])
-    labels = {"gender": GENDERS, "occupation": OCCUPATIONS, "city": CITIES}
+    labels = {"gender": _GENDERS, "occupation": _OCCUPATIONS, "city": _CITIES}
     columns: dict[str, pa.Array] = {"user_id": pa.array(np.arange(1, n_users + 1))}
     for name, share in (("age", 0.1), ("gender", 0.05), ("occupation", 0.15), ("city", 0.3)):
         unknown = rng.random(n_users) < share
@@ -165,9 +157,9 @@ def _user_table(rng: np.random.Generator, facts: dict[str, np.ndarray]) -> pa.Ta
 def _taste_tables(rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Draw the effect of gender, occupation and age on the taste for each genre."""
     return {
-        "gender": rng.normal(scale=0.7, size=(len(GENDERS), len(GENRES))),
-        "occupation": rng.normal(scale=0.6, size=(len(OCCUPATIONS), len(GENRES))),
-        "peak_age": rng.uniform(12, 70, size=len(GENRES)),
+        "gender": rng.normal(scale=0.7, size=(len(_GENDERS), len(_GENRES))),
+        "occupation": rng.normal(scale=0.6, size=(len(_OCCUPATIONS), len(_GENRES))),
+        "peak_age": rng.uniform(12, 70, size=len(_GENRES)),
     }
 
 

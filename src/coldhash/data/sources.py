@@ -25,9 +25,7 @@ _GENRES = tuple(
     "Film-Noir Horror Musical Mystery Romance Sci-Fi Thriller War Western".split()
 )
 _MOVIE_PLAN = FeaturePlan(
-    users={
-        "demographics": dict.fromkeys(("gender", "age", "occupation"), Category(min_count=1)),
-    },
+    users={"demographics": dict.fromkeys(("gender", "age", "occupation"), Category(min_count=1))},
     items={"content": {"genres": "multi-label", "title": "text", "year": "number"}},
     preference={},
 )
@@ -95,7 +93,7 @@ def _read_ml_1m(path: Path) -> Dataset:
     def file(name: str, names: tuple[str, ...], encoding: str = "utf-8") -> TableFile:
         return _find_file(path, name, names=names, separator="::", quote=None, encoding=encoding)
 
-    listed = _read_text(file("movies.dat", ("item_id", "title", "genres"), "latin-1"))
+    listed = file("movies.dat", ("item_id", "title", "genres"), "latin-1").read()
     every_id = pa.array(range(1, 3953)).cast(pa.string())
     rows = pc.index_in(every_id, listed.column("item_id").combine_chunks())
     movies = _split_year(listed.take(rows).set_column(0, "item_id", every_id))
@@ -111,9 +109,8 @@ def _read_ml_100k(path: Path) -> Dataset:
         style = {"separator": separator, "encoding": "latin-1"}
         return _find_file(path, name, names=names, quote=None, **style)
 
-    listed = _read_text(
-        file("u.item", ("item_id", "title", "released", "video", "address", *_GENRES))
-    )
+    columns = ("item_id", "title", "released", "video", "address", *_GENRES)
+    listed = file("u.item", columns).read()
     flags = np.column_stack([listed.column(genre).to_numpy() == "1" for genre in _GENRES])
     genres = ["|".join(np.array(_GENRES)[row]) or None for row in flags]
     movies = listed.select(["item_id", "title"]).append_column("genres", pa.array(genres))
@@ -146,7 +143,7 @@ def _read_book_crossing(path: Path, raw: bool = False) -> Dataset:
     that a book was read and not rated: it is kept as a rating of 0.
     """
     users, books, ratings = (
-        _read_text(_find_file(path, name, separator=";", encoding="latin-1", escape="\\"))
+        _find_file(path, name, separator=";", encoding="latin-1", escape="\\").read()
         for name in ("BX-Users.csv", "BX-Books.csv", "BX-Book-Ratings.csv")
     )
     users = infer_types(users, keep="User-ID")
@@ -209,10 +206,6 @@ def _read_years(column: pa.ChunkedArray) -> pa.Array:
     """Read years of publication; 0 and what is not a number are unknown."""
     years = (int(text) if text and text.isdecimal() else 0 for text in column.to_pylist())
     return pa.array([year or None for year in years], pa.int64())
-
-
-def _read_text(file: TableFile) -> pa.Table:
-    return file.read(lambda _: {})
 
 
 def _find_file(

@@ -117,14 +117,12 @@ class TableFile:
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", Path(self.path))
         marks = [m for m in (self.separator, self.quote, self.escape) if m is not None]
-        for mark in marks:
-            if mark != "::" and not (len(mark) == 1 and mark.isascii() and mark not in "\r\n\0"):
-                raise SettingError(
-                    f"{mark!r} as a separator, quote or escape",
-                    hint="one ASCII character; '::' as a separator only",
-                )
-        if len(set(marks)) < len(marks) or "::" in marks[self.separator is not None :]:
-            raise SettingError(f"separator, quote and escape are {marks}", hint="three marks")
+        single = [m for m in marks if len(m) == 1 and m.isascii() and m not in "\r\n\0"]
+        if len(set(single)) + (self.separator == "::") < len(marks):
+            raise SettingError(
+                f"separator, quote and escape are {marks}",
+                hint="different ASCII characters; '::' as a separator only",
+            )
 
     @property
     def title(self) -> str:
@@ -145,13 +143,11 @@ class TableFile:
             raise SourceError(f"{self.title}: unknown suffix {suffix!r}", hint=hint)
         return _FORMATS[suffix]
 
-    def read(self, column_types: ColumnTypes) -> pa.Table:
+    def read(self, column_types: ColumnTypes = lambda names: {}) -> pa.Table:
         """Read the table; `column_types` returns the types of columns that are not text."""
         if self.format == "parquet":
             return self._read_parquet()
-        if self.format == "json":
-            return self._read_json_lines()
-        return self._read_text(column_types)
+        return self._read_json_lines() if self.format == "json" else self._read_text(column_types)
 
     def where(self, row: int) -> str:
         """Name a row of the table as read: file and line where lines exist."""
@@ -238,9 +234,8 @@ class TableFile:
     ) -> pa.Table:
         double = dialect.separator == "::"
         if double and UNIT.encode() in content:
-            raise TableError(
-                "holds the control character 0x1f", file=self.title, hint="use another separator"
-            )
+            hint = "use another separator"
+            raise TableError("holds the control character 0x1f", file=self.title, hint=hint)
         table = pyarrow.csv.read_csv(
             pa.BufferReader(content.replace(b"::", UNIT.encode()) if double else content),
             pyarrow.csv.ReadOptions(
@@ -268,15 +263,11 @@ class TableFile:
 
     def _header(self, content: bytes, dialect: Dialect) -> list[str]:
         _, names = next(dialect.rows(content[:READ_BYTES].decode(errors="replace")))
-        header = "".join(names)
-        if "\ufffd" in header:
+        if any("\ufffd" in name for name in names):
             self._text()  # raises the error that names the line
-        if "\0" in header:
-            raise TableError(
-                "the header holds zero bytes",
-                file=self.title,
-                hint="encoding='utf-16-le' or 'utf-16-be'",
-            )
+        if any("\0" in name for name in names):
+            hint = "encoding='utf-16-le' or 'utf-16-be'"
+            raise TableError("the header holds zero bytes", file=self.title, hint=hint)
         return names
 
 
@@ -296,7 +287,7 @@ def _without_dates(kind: pa.DataType) -> pa.DataType:
 
 
 def as_table(
-    source: TableLike, column_types: ColumnTypes, title: str
+    source: TableLike, title: str, column_types: ColumnTypes = lambda names: {}
 ) -> tuple[pa.Table, Callable[[int], str]]:
     """Return a table, and a function that names one of its rows in an error."""
     if isinstance(source, str | Path):
