@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 
 from coldhash import Dataset
 from coldhash.baselines.ridge import solve_ridge, stranger_groups
-from coldhash.data.targets import RatingTarget
+from coldhash.data.ratings import RatingTarget
 from coldhash.evaluate.protocol import SCORE_BLOCK, ScoreFunction
 from coldhash.features.fitting import fit_features
 from coldhash.recommender.encoders.linear import stack_features

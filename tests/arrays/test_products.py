@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array, random_array
 
-from coldhash import products
+from coldhash.arrays import products
 
 
 def matrices(n_rows, n_columns, n_bits, seed):

@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coldhash import Ids
-from coldhash.data.ids import FEW, as_text
+from coldhash.data.ids import _FEW, as_text
 from coldhash.errors import DataError, UnknownId
 
 fast = settings(max_examples=60, deadline=None)
 texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=6)
 numbers = st.integers(-(2**63), 2**64 - 1)
-distinct = st.lists(texts, unique=True, max_size=3 * FEW)
+distinct = st.lists(texts, unique=True, max_size=3 * _FEW)
 
 
 @fast
@@ -27,7 +27,7 @@ def test_ids_find_their_own_rows(values):
 
 
 @fast
-@given(st.lists(st.one_of(texts, numbers), unique_by=str, max_size=2 * FEW))
+@given(st.lists(st.one_of(texts, numbers), unique_by=str, max_size=2 * _FEW))
 def test_numbers_are_their_decimal_spelling(values):
     ids = Ids.of(values)
     assert list(ids) == [str(value) for value in values]
@@ -35,12 +35,12 @@ def test_numbers_are_their_decimal_spelling(values):
 
 
 @fast
-@given(distinct, st.lists(texts, max_size=2 * FEW))
+@given(distinct, st.lists(texts, max_size=2 * _FEW))
 def test_one_by_one_and_in_bulk_agree(values, wanted):
     ids = Ids.of(values)
     row_of = {value: row for row, value in enumerate(values)}
     expected = [row_of.get(value, -1) for value in wanted]
-    many = wanted * (FEW // max(len(wanted), 1) + 1)  # more than FEW: the other path
+    many = wanted * (_FEW // max(len(wanted), 1) + 1)  # more than _FEW: the other path
     assert ids.find(wanted).tolist() == expected
     assert ids.find(many).tolist() == [row_of.get(value, -1) for value in many]
     assert [value in ids for value in wanted] == [row >= 0 for row in expected]
@@ -92,7 +92,7 @@ def test_the_largest_numbers_stay_exact():
 
 @pytest.mark.parametrize("number", [2.0**53, -(2.0**60), 0.5, float("inf")])
 def test_a_float_that_may_not_be_the_number_it_was_is_refused(number):
-    with pytest.raises(DataError, match=r"row 1: .* is no user id"):
+    with pytest.raises(DataError, match=r"row 1: .* is not a valid user id"):
         Ids.of(np.array([1.0, number]), "user")
 
 
@@ -102,7 +102,7 @@ def test_a_float_that_may_not_be_the_number_it_was_is_refused(number):
     ids=lambda values: " ".join(repr(values).partition(" object at ")[0].split()),
 )
 def test_a_missing_id_is_an_error(values):
-    with pytest.raises(DataError, match=r"no user id|is no user id"):
+    with pytest.raises(DataError, match=r"no user id|is not a valid user id"):
         Ids.of(values, "user")
 
 
@@ -148,9 +148,9 @@ def test_a_repeated_id_names_both_rows(values, data):
     assert caught.value.message.endswith(f"line <{first}>")
 
 
-@pytest.mark.parametrize("n_wanted", [1, FEW + 1])
+@pytest.mark.parametrize("n_wanted", [1, _FEW + 1])
 def test_an_unknown_id_is_named(n_wanted):
-    ids = Ids.of(range(2 * FEW), "item")
+    ids = Ids.of(range(2 * _FEW), "item")
     with pytest.raises(UnknownId, match="item '007' is not among the 128 known ones") as caught:
         ids.rows([*range(n_wanted - 1), "007"])
     assert isinstance(caught.value, KeyError)

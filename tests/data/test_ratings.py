@@ -190,7 +190,7 @@ def test_an_impossible_rating_is_named(value, why):
         Ratings.from_matrix(matrix, users=["u", "v"], items=["x", "y"])
     body = csr_array(np.array([[1.0, 0.5]], dtype=np.float32))
     body.data[1] = np.float32(min(value, 1e30))
-    with pytest.raises(DataError, match="the rating of item 'y' by user 'u'"):
+    with pytest.raises(DataError, match="user 'u', item 'y': the rating"):
         Ratings(body, Ids.of(["u"]), Ids.of(["x", "y"]))
 
 
@@ -259,7 +259,7 @@ TWICE = coo_array(([1, 2], ([0, 0], [1, 1])), shape=(2, 2))
         (lambda: Ratings.from_columns(["a"], [1], [1], times=np.zeros(2)), "1, 1, 1, 2"),
         (lambda: Ratings.from_columns(["a"], [1], [[1]]), "2 dimensions"),
         (lambda: Ratings.from_columns(["a"], [1], ["good"]), "ratings of type <U4"),
-        (lambda: Ratings.from_columns(["a"], [None], [1]), "is no item id"),
+        (lambda: Ratings.from_columns(["a"], [None], [1]), "is not a valid item id"),
     ],
 )
 def test_what_does_not_fit_is_a_data_error(build, why):

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coldhash import Dataset, TableFile
-from coldhash.data.lines import BLOCK, Dialect
+from coldhash.data.lines import READ_BYTES, Dialect
 from coldhash.data.tables import as_table, infer_types
 from coldhash.errors import (
     ColdhashError,
@@ -47,7 +47,7 @@ def written(path, content):
 
 
 def read(path, **style):
-    return TableFile(path=path, **style).read(lambda _: {})
+    return TableFile(path=path, **style).read()
 
 
 def as_rows(table):
@@ -194,7 +194,7 @@ def test_a_path_may_be_a_text(tmp_path):
     assert TableFile(path=str(path)) == TableFile(path=path)
 
 
-@pytest.mark.parametrize("gap", [BLOCK - 3, BLOCK + 3])
+@pytest.mark.parametrize("gap", [READ_BYTES - 3, READ_BYTES + 3])
 def test_a_line_break_in_quotes_at_the_edge_of_a_block(tmp_path, gap):
     rows = [["x" * 997, "y"]] * (gap // 1000) + [["a\nb", "c"]] * 3
     path = written(tmp_path / "t.csv", as_csv(["p", "q"], rows))
@@ -242,7 +242,7 @@ def test_an_error_names_the_line(tmp_path, rows, blank, ending, mark, fault):
         (b"user_id,item_id,rating\n1,2,1e99\n", "line 2: the rating is inf", "leave out"),
         (b"user_id,item_id,rating\n1,2,978300760\n", "line 2: the rating", "a time"),
         (b"user_id,item_id,rating\n1,2,3\n1,3,4\n1,2,4\n", "line 4: user '1' rated", "'last'"),
-        (b"user_id,item_id,rating", "not one rating", "right file"),
+        (b"user_id,item_id,rating", "no ratings", "right file"),
         (b"user_id,item_id,user_id\n1,2,3", "'user_id' is there twice", "rename"),
         (b"1,2,3\n4,5,6\n", "no column for user_id: it has '1', '2', '3'", "names=["),
         (b"user_id,item_id\n1,2", "no column for rating", "{'rating': None}"),
@@ -302,10 +302,10 @@ def test_a_bad_row_of_a_parquet_file_is_told(tmp_path):
     ("ending", "form"), [("csv", "a\n1\n{}\n2\n"), ("jsonl", '{{"a": "{}"}}\n')]
 )
 def test_a_row_may_be_long_but_not_endless(tmp_path, ending, form):
-    path = written(tmp_path / f"t.{ending}", form.format("x" * (BLOCK // 2)))
-    assert "x" * (BLOCK // 2) in read(path).column("a").to_pylist()
+    path = written(tmp_path / f"t.{ending}", form.format("x" * (READ_BYTES // 2)))
+    assert "x" * (READ_BYTES // 2) in read(path).column("a").to_pylist()
     with pytest.raises(TableError, match="a row may be 4 MiB long"):
-        read(written(path, form.format("x" * 2 * BLOCK)))
+        read(written(path, form.format("x" * 2 * READ_BYTES)))
 
 
 def test_json_texts_that_look_like_dates_stay_texts(tmp_path):
@@ -319,9 +319,9 @@ def test_json_texts_that_look_like_dates_stay_texts(tmp_path):
         ("t.csv.gz", gzip.compress(b"a\n1\n", mtime=0)[:-9], "Truncated"),
         ("t.csv.gz", b"a\n1\n", "zlib"),
         ("t.csv.zst", b"a\n1\n", "ZSTD"),
-        ("t.xlsx", b"a\n1\n", "unknown ending 'xlsx'"),
-        ("t", b"a\n1\n", "unknown ending ''"),
-        ("t.zip", b"a\n1\n", "unknown ending 'zip'"),
+        ("t.xlsx", b"a\n1\n", "unknown suffix 'xlsx'"),
+        ("t", b"a\n1\n", "unknown suffix ''"),
+        ("t.zip", b"a\n1\n", "unknown suffix 'zip'"),
     ],
 )
 def test_an_unusable_file_is_a_source_error(tmp_path, name, content, why):
@@ -451,7 +451,7 @@ def test_nan_is_null_and_other_types_stay():
 )
 def test_what_is_no_table_is_a_data_error(source):
     with pytest.raises(DataError):
-        as_table(source, lambda _: {}, "user")
+        as_table(source, "user")
 
 
 def test_columns_of_one_name_are_an_error(tmp_path):
@@ -459,7 +459,7 @@ def test_columns_of_one_name_are_an_error(tmp_path):
     pa.parquet.write_table(twins, tmp_path / "t.parquet")
     for source in (twins, tmp_path / "t.parquet"):
         with pytest.raises(ColdhashError, match="'a'"):
-            as_table(source, lambda _: {}, "user")
+            as_table(source, "user")
     path = written(tmp_path / "t.csv", "1,2\n")
     with pytest.raises(ColumnError, match="'a' is there twice"):
         read(path, names=("a", "a"))

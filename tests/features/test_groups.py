@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 from coldhash import Dataset, FeatureEncoder, FeaturePlan, fit_features, read
 from coldhash.data.plan import Text
 from coldhash.errors import DataError
+from coldhash.features import folding
 
 
 @pytest.fixture(scope="module")
@@ -86,11 +87,9 @@ def test_every_group_ends_with_a_constant(small, encoder):
 
 
 def test_a_wide_group_is_sparse_and_equals_the_dense_one(small, monkeypatch, encoder):
-    from coldhash.features import groups
-
     dense = encoder.apply(small.users)
-    monkeypatch.setattr(groups, "NARROW", 3)
-    sparse = encoder.apply(small.users)
+    monkeypatch.setattr(folding, "NARROW", 3)
+    sparse = fit_features(small).apply(small.users)
     assert hasattr(sparse.matrices["demographics"], "toarray")
     np.testing.assert_array_equal(
         sparse.matrices["demographics"].toarray(), dense.matrices["demographics"]

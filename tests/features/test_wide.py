@@ -16,9 +16,8 @@ from coldhash.baselines.ridge import Ridge
 from coldhash.data.plan import Category, MultiLabel, Number
 from coldhash.data.tables import infer_types
 from coldhash.errors import DataError, SettingError
-from coldhash.features.columns import encode_values
+from coldhash.features.columns import Knots, Standard
 from coldhash.features.folding import WIDEST, places_of
-from coldhash.features.forms import Knots, Standard
 from coldhash.features.groups import Features
 from coldhash.recommender.encoders.linear import stack_features
 
@@ -102,7 +101,7 @@ def test_rows_of_a_folded_group_do_not_depend_on_the_others(labels):
         np.testing.assert_array_equal(alone[0], together[row])
     assert not together[-1].any()
     facts, arrays = encoder.state()
-    restored = FeatureEncoder.from_state(json.loads(json.dumps(facts)), arrays, 4)
+    restored = FeatureEncoder.from_state(json.loads(json.dumps(facts)), arrays, N_ITEMS)
     np.testing.assert_array_equal(restored.apply(people).matrices["taste"].toarray(), together[:-1])
 
 
@@ -150,7 +149,7 @@ def test_many_numbers_are_encoded_as_one_by_one(form):
     ]
     counted = dict.fromkeys(values, 2)
     column = form.fit(Number(), counted) if form is Knots else form.fit(counted)
-    lengths, at, shares = encode_values(column, values, "x")
+    lengths, at, shares = column.encode(values, "x")
     cells = [column.cells(value) for value in values]
     assert lengths.tolist() == [len(each) for each in cells]
     assert at.tolist() == [place for each in cells for place, _ in each]

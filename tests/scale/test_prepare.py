@@ -158,7 +158,7 @@ def test_odd_arguments_are_named(tmp_path):
     path = write(tmp_path / "r.csv")
     with pytest.raises(SettingError, match="duplicates='first'"):
         prepare(path, tmp_path / "parts", duplicates="first")
-    with pytest.raises(SettingError, match="'much' is no size"):
+    with pytest.raises(SettingError, match="'much' is not a size"):
         prepare(path, tmp_path / "parts", memory="much")
     with pytest.raises(SourceError, match="no such file"):
         prepare(tmp_path / "none.csv", tmp_path / "parts")

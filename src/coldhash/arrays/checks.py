@@ -1,4 +1,4 @@
-"""Checks of arrays that come from a file: what compiled code and Arrow do not check themselves."""
+"""Check arrays from a file, which compiled code and Arrow do not check themselves."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 
 from coldhash.errors import ModelFileError
 
-CHECKED_AT_ONCE = 1 << 20  # numbers checked at a time
+_CHECKED = 1 << 20  # numbers checked at a time
 Forms = dict[str, tuple[str | int, ...]]  # of arrays, as `take` checks them
 
 
 def take(arrays: Mapping[str, np.ndarray], forms: Forms) -> dict[str, np.ndarray]:
-    """Return the arrays that `forms` names; one that is missing or of another form is an error.
+    """Return the arrays that `forms` names, or raise an error if one has another form.
 
     A form is the kinds or types of numbers that may be there, such as "f" or "i4 i8", and then the
     size of each axis: a number, or a name that stands for the same size wherever it occurs.
@@ -44,16 +44,16 @@ def take(arrays: Mapping[str, np.ndarray], forms: Forms) -> dict[str, np.ndarray
 
 
 def check_places(name: str, places: np.ndarray, end: int) -> None:
-    """Refuse places outside of 0 to `end`, which neither compiled code nor Arrow checks."""
+    """Raise an error if a place is outside of 0 to `end`."""
     if places.size and not 0 <= places.min() <= places.max() < end:
         raise ModelFileError(f"{name!r} points outside of 0 to {end - 1}")
 
 
 def check_finite(arrays: Mapping[str, np.ndarray]) -> None:
-    """Refuse NaN and infinity, block by block: a model may be larger than memory."""
+    """Raise an error at NaN or infinity, block by block: a model may be larger than memory."""
     for name, array in arrays.items():
         if array.dtype.kind == "f":
             flat = array.reshape(-1)
-            for start in range(0, len(flat), CHECKED_AT_ONCE):
-                if not np.isfinite(flat[start : start + CHECKED_AT_ONCE]).all():
+            for start in range(0, len(flat), _CHECKED):
+                if not np.isfinite(flat[start : start + _CHECKED]).all():
                     raise ModelFileError(f"{name!r} holds NaN or infinity")

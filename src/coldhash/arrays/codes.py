@@ -1,4 +1,4 @@
-"""Codes: +1 and -1 <-> packed bits.
+"""Binary codes: +1 and -1 <-> packed bits.
 
 A code of n bits is a row of n values, +1 or -1. Packed, bit b of the code is bit b % 64 of the
 64-bit word b // 64, set for +1, words little-endian; the last word is padded with zeros. Read as
@@ -11,11 +11,22 @@ import numpy as np
 
 from coldhash.errors import DataError
 
-WORD = 64
+_WORD_BITS = 64
 
 
 def signs(values: np.ndarray, dtype: type[np.generic] = np.int8) -> np.ndarray:
-    """Give +1 where a value is at least 0, and -1 elsewhere.
+    """Return +1 where a value is at least 0, and -1 elsewhere.
+
+    Parameters
+    ----------
+    values : array
+        Real numbers.
+    dtype : type
+        The type of the result.
+
+    Returns
+    -------
+    array
 
     Examples
     --------
@@ -26,12 +37,27 @@ def signs(values: np.ndarray, dtype: type[np.generic] = np.int8) -> np.ndarray:
 
 
 def n_words(n_bits: int) -> int:
-    """How many 64-bit words hold a code."""
-    return -(-n_bits // WORD)
+    """Return the number of 64-bit words that hold a code."""
+    return -(-n_bits // _WORD_BITS)
 
 
 def pack(codes: np.ndarray) -> np.ndarray:
     """Pack rows of +1 and -1 into 64-bit words.
+
+    Parameters
+    ----------
+    codes : array
+        Codes x bits.
+
+    Returns
+    -------
+    array of uint64
+        Codes x words.
+
+    Raises
+    ------
+    DataError
+        If `codes` holds other numbers, or is not a matrix.
 
     Examples
     --------
@@ -47,7 +73,24 @@ def pack(codes: np.ndarray) -> np.ndarray:
 
 
 def unpack(packed: np.ndarray, n_bits: int) -> np.ndarray:
-    """Undo `pack`: rows of +1 and -1 as int8.
+    """Unpack 64-bit words into rows of +1 and -1.
+
+    Parameters
+    ----------
+    packed : array of uint64
+        Codes x words, as `pack` returns them.
+    n_bits : int
+        The number of bits of a code.
+
+    Returns
+    -------
+    array of int8
+        Codes x bits.
+
+    Raises
+    ------
+    DataError
+        If the number of words does not fit `n_bits`.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""Compiled functions: kept on disk for the next process where there is room, else compiled anew.
+"""Compiled functions, cached on disk for the next process where that is possible.
 
-numba by itself fails where compiled code cannot be kept: no writable folder, or a full disk. And
+numba itself fails where compiled code cannot be cached: no writable folder, or a full disk. And
 GNU OpenMP ends a forked process whose parent has used its threads: there, parallel functions run on
 one thread, with the same result, because no loop adds up over threads.
 """
@@ -18,8 +18,8 @@ from numba import njit, threading_layer  # type: ignore[attr-defined]
 from numba.core.caching import FunctionCache
 
 
-class _Kept(FunctionCache):
-    """numba's cache, for which a full disk is no error."""
+class _Cache(FunctionCache):
+    """numba's cache, which ignores a full disk."""
 
     def save_overload(self, sig: Any, data: Any) -> None:
         with contextlib.suppress(OSError):
@@ -29,13 +29,13 @@ class _Kept(FunctionCache):
 _without_threads = False  # in a process forked from one that has used OpenMP
 
 
-def _look_at_threads() -> None:
+def _check_threads() -> None:
     global _without_threads
     with contextlib.suppress(ValueError):  # no threads were started
         _without_threads = threading_layer() == "omp"
 
 
-os.register_at_fork(after_in_child=_look_at_threads)
+os.register_at_fork(after_in_child=_check_threads)
 
 
 def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -43,7 +43,7 @@ def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
     def decorate(function: Any) -> Any:
         made = _compile(function, options)
-        return _surviving_fork(made, function) if options.get("parallel") else made
+        return _make_fork_safe(made, function) if options.get("parallel") else made
 
     return decorate
 
@@ -51,15 +51,15 @@ def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 def _compile(function: Any, options: dict[str, Any]) -> Any:
     try:
         made = njit(cache=True, **options)(function)
-    except RuntimeError:  # nowhere to keep it
+    except RuntimeError:  # no folder for the cache
         return njit(**options)(function)
-    if made is not function:  # as it is where numba is told not to compile
-        made._cache = _Kept(function)  # type: ignore[no-untyped-call]
+    if made is not function:  # the same where compilation is disabled
+        made._cache = _Cache(function)  # type: ignore[no-untyped-call]
     return made
 
 
-def _surviving_fork(made: Any, function: Any) -> Any:
-    """Call the parallel function, or the same one on one thread where threads are lost."""
+def _make_fork_safe(made: Any, function: Any) -> Any:
+    """Call the parallel function, or the same one on one thread where threads cannot be used."""
 
     @cache
     def alone() -> Any:

@@ -1,4 +1,4 @@
-"""Sizes as people write them, and whether memory can hold them."""
+"""Parse sizes such as "2GB", and check whether memory can hold an array."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ import resource
 
 from coldhash.errors import DataError, SettingError
 
-UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-BINARY = {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
 
 def n_bytes_of(size: int | str | None) -> int:
-    """Turn 2_000_000_000, "2GB" or "1.5 GiB" into bytes."""
+    """Return the bytes of 2_000_000_000, "2GB" or "1.5 GiB"."""
     found = re.fullmatch(r"\s*([0-9.]+)\s*([A-Za-z]*)\s*", str(size))
-    units = UNITS | BINARY
     try:
-        if found is not None and found[2].upper() in units and float(found[1]) > 0:
-            return int(float(found[1]) * units[found[2].upper()])
+        if found is not None and found[2].upper() in _UNITS and float(found[1]) > 0:
+            return int(float(found[1]) * _UNITS[found[2].upper()])
     except ValueError:
         pass
-    raise SettingError(f"{size!r} is no size", hint="such as 2GB or 512MB")
+    raise SettingError(f"{size!r} is not a size", hint="such as 2GB or 512MB")
 
 
 def check_memory(n_bytes: int, what: str) -> None:

@@ -1,33 +1,33 @@
-"""Products in which no row depends on another.
+"""Matrix products in which no row depends on another.
 
 Each row is summed in one fixed order, so a row is the same bit for bit at any number of threads and
-in any company: a person's vector must not depend on who else is asked about, and BLAS rounds
+among any other rows: a person's vector must not depend on who else is in the batch, and BLAS rounds
 differently for one row than for many.
 """
 
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 import numpy as np
 from numba import prange
+from scipy.sparse import csr_array
 
 from coldhash.arrays.compiled import compiled
 
-FEW = 64  # rows; for so few, starting threads costs more than they save
-# numba's threads are for one caller at a time (without OpenMP, a second one ends the process);
-# others go on alone, with the same result
+_FEW_ROWS = 64  # for so few, starting threads costs more than they save
+# numba's threads serve one caller at a time (without OpenMP, a second one ends the process);
+# others run on one thread, with the same result
 _threads = threading.Lock()
 
 
-def times(A: Any, B: np.ndarray) -> np.ndarray:
+def times(A: np.ndarray | csr_array, B: np.ndarray) -> np.ndarray:
     """Multiply a sparse (CSR) or dense matrix by a dense one, in B's precision."""
     B = np.ascontiguousarray(B)
     if A.shape[1] != B.shape[0]:  # compiled code would read past the end
         raise ValueError(f"{A.shape} does not fit {B.shape}")
     product = np.zeros((A.shape[0], B.shape[1]), dtype=B.dtype)
-    many = A.shape[0] > FEW and _threads.acquire(blocking=False)
+    many = A.shape[0] > _FEW_ROWS and _threads.acquire(blocking=False)
     try:
         if isinstance(A, np.ndarray):
             (_many_dense if many else _few_dense)(A, B, product)
@@ -44,7 +44,7 @@ def times(A: Any, B: np.ndarray) -> np.ndarray:
 def even_order(indptr: np.ndarray) -> np.ndarray:
     """Order rows so that every stretch of them holds about the same number of entries.
 
-    Rows are ranked by size and dealt out by the golden ratio, which spreads any ranking evenly.
+    Rows are ranked by size and ordered by the golden ratio, which spreads any ranking evenly.
     """
     by_size = np.argsort(-np.diff(indptr), kind="stable")
     golden = (np.arange(len(by_size)) * 0.6180339887498949) % 1

@@ -29,7 +29,7 @@ from coldhash.baselines.mf import MF
 from coldhash.baselines.ridge import stranger_groups
 from coldhash.baselines.shared import make_recommender
 from coldhash.data.dataset import Dataset
-from coldhash.data.targets import RatingTarget, TargetKind
+from coldhash.data.ratings import RatingTarget, TargetKind
 from coldhash.errors import DataError, SettingError
 from coldhash.features.fitting import fit_features
 from coldhash.features.groups import FeatureEncoder, Features

@@ -26,7 +26,7 @@ from threadpoolctl import threadpool_limits
 from coldhash.arrays.products import times
 from coldhash.baselines.itq import check_bits, mapped, rotation
 from coldhash.data.dataset import Dataset
-from coldhash.data.targets import RatingTarget, TargetKind
+from coldhash.data.ratings import RatingTarget, TargetKind
 from coldhash.errors import SettingError
 from coldhash.features.fitting import fit_features
 from coldhash.recommender.recommender import Recommender

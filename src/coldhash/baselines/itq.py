@@ -27,7 +27,7 @@ from coldhash.baselines.mf import MF
 from coldhash.baselines.ridge import ridge_map, stranger_groups
 from coldhash.baselines.shared import make_recommender, polar, random_rotation
 from coldhash.data.dataset import Dataset
-from coldhash.data.targets import TargetKind
+from coldhash.data.ratings import TargetKind
 from coldhash.errors import SettingError
 from coldhash.features.groups import FeatureEncoder
 from coldhash.mfdcf.report import code_report, warn_of_collapse

@@ -27,7 +27,7 @@ from coldhash.baselines.cbfknn import check_size, votes
 from coldhash.baselines.ridge import stranger_groups
 from coldhash.baselines.shared import favourite_matrix, make_recommender
 from coldhash.data.dataset import Dataset
-from coldhash.data.targets import TargetKind
+from coldhash.data.ratings import TargetKind
 from coldhash.errors import SettingError
 from coldhash.features.fitting import fit_features
 from coldhash.recommender.encoders.buckets import BucketEncoder, Tokens, bucket_keys

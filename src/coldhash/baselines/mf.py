@@ -23,7 +23,7 @@ from coldhash.arrays.products import even_order
 from coldhash.baselines.ridge import ridge_map, stranger_groups
 from coldhash.baselines.shared import make_recommender
 from coldhash.data.dataset import Dataset
-from coldhash.data.targets import RatingTarget, TargetKind
+from coldhash.data.ratings import RatingTarget, TargetKind
 from coldhash.errors import SettingError
 from coldhash.features.fitting import fit_features
 from coldhash.recommender.encoders.linear import StackEncoder

@@ -20,7 +20,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from coldhash.data.dataset import Dataset
-from coldhash.data.targets import is_favourite
+from coldhash.data.ratings import is_favourite
 from coldhash.errors import SettingError
 from coldhash.features.groups import FeatureEncoder
 from coldhash.recommender.encoders.base import Encoder

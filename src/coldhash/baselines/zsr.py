@@ -31,7 +31,7 @@ from threadpoolctl import threadpool_limits
 from coldhash.baselines.ridge import stranger_groups
 from coldhash.baselines.shared import make_recommender
 from coldhash.data.dataset import Dataset
-from coldhash.data.targets import RatingTarget, TargetKind
+from coldhash.data.ratings import RatingTarget, TargetKind
 from coldhash.features.fitting import fit_features
 from coldhash.recommender.encoders.linear import StackEncoder, stack_features
 from coldhash.recommender.recommender import Recommender

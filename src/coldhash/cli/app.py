@@ -85,7 +85,7 @@ class DataOptions:
             for file in (self.ratings, self.users, self.items)
         ]
         return Dataset.from_tables(
-            *tables,
+            *tables,  # type: ignore[arg-type]  # ratings are given
             columns=self.read_columns(),
             plan=plan,
             duplicates=self.duplicates,  # type: ignore[arg-type]  # checked where it is used

@@ -51,7 +51,7 @@ def fetch(
         print(import_archive(known, archive, to, check=not unchecked))
         return
     with progress_bar(name, in_bytes=True) as update:
-        path = download(known, to, progress=update)
+        path = download(known, to, report=update)
     print(path)
 
 

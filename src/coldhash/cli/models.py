@@ -268,7 +268,7 @@ def _parse_person(text: str) -> dict[str, object]:
 def _read_people(path: Path) -> pa.Table:
     from coldhash.data.tables import as_table, infer_types
 
-    table, _ = as_table(path, lambda _: {}, "user")
+    table, _ = as_table(path, "user")
     return infer_types(table, keep="user_id")
 
 

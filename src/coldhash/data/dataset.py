@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.sparse import csr_array
 
-from coldhash.data.column_roles import ALIASES, find_column, need_column
-from coldhash.data.duplicates import Duplicates
-from coldhash.data.ids import Ids
+from coldhash.data.ids import Ids, NameRow
 from coldhash.data.lines import is_number
 from coldhash.data.plan import FeaturePlan, guess_plan
-from coldhash.data.ratings import Ratings
-from coldhash.data.tables import ID_TYPE, as_table, infer_types, title_of
+from coldhash.data.ratings import Duplicates, Ratings, Scale
+from coldhash.data.tables import (
+    ALIASES,
+    ID_TYPE,
+    Columns,
+    TableLike,
+    as_table,
+    find_column,
+    infer_types,
+    need_column,
+    title_of,
+)
 from coldhash.errors import ColumnError, DataError, SettingError
 
 PART_USERS = 65_536  # users of one partition: where one ends changes how sums are rounded
@@ -31,7 +38,7 @@ def partition_ends(n_users: int, part_users: int = PART_USERS) -> list[int]:
 
 @dataclass(frozen=True, eq=False)
 class UserRecords:
-    """What the data say of some consecutive users."""
+    """What is known of some consecutive users."""
 
     first: int  # the row of the first of them
     ratings: csr_array  # users x items
@@ -40,10 +47,28 @@ class UserRecords:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Ratings with a row of `users` for each user and a row of `items` for each item.
+    """Ratings, a table of users, a table of items, and a feature plan.
 
     The tables have no id column: row i of `users` is about `ratings.users[i]`. What is not known
-    is null, so a user who is in the ratings alone has a row of nulls.
+    is null, so a user who occurs in the ratings alone has a row of nulls.
+
+    Parameters
+    ----------
+    ratings : Ratings
+        The ratings.
+    users, items : pyarrow.Table
+        One row for each user and item, or no columns at all.
+    plan : FeaturePlan
+        Which columns become which features.
+    name : str
+        The name of the data set in reports.
+
+    Raises
+    ------
+    DataError
+        If a table does not fit the ratings.
+    ColumnError
+        If the plan names a column that is not there.
 
     Examples
     --------
@@ -60,16 +85,12 @@ class Dataset:
     name: str = "data"
 
     def __post_init__(self) -> None:
-        for title, table, ids in (
-            ("user", self.users, self.ratings.users),
-            ("item", self.items, self.ratings.items),
+        for title, table, ids, groups in (
+            ("user", self.users, self.ratings.users, self.plan.users),
+            ("item", self.items, self.ratings.items, self.plan.items),
         ):
             if table.num_columns and table.num_rows != len(ids):
                 raise DataError(f"{table.num_rows:,} rows of {title}s for {len(ids):,} ids")
-        for title, table, groups in (
-            ("user", self.users, self.plan.users),
-            ("item", self.items, self.plan.items),
-        ):
             known = set(table.column_names)
             for group, columns in groups.items():
                 for column in columns:
@@ -82,13 +103,13 @@ class Dataset:
     @classmethod
     def from_tables(
         cls,
-        ratings: Any,
-        users: Any = None,
-        items: Any = None,
+        ratings: TableLike,
+        users: TableLike | None = None,
+        items: TableLike | None = None,
         *,
-        columns: Mapping[str, str | None] | None = None,
+        columns: Columns | None = None,
         plan: FeaturePlan | None = None,
-        scale: tuple[float, float] | None = None,
+        scale: Scale | None = None,
         duplicates: Duplicates = "error",
         name: str = "data",
     ) -> Dataset:
@@ -96,19 +117,34 @@ class Dataset:
 
         Parameters
         ----------
-        ratings, users, items
-            One row per rating, user and item. Users and items that only the ratings know are
-            kept and simply lack features; listed ones without a rating are kept too.
-        columns
+        ratings, users, items : path, TableFile, table or dict of columns
+            One row per rating, user and item. Users and items that occur in the ratings alone are
+            kept and lack features; listed ones without a rating are kept too.
+        columns : dict, optional
             The name of the column for `user_id`, `item_id`, `rating` or `timestamp` where it is
             not one of the usual ones. `{"rating": None}`: there is none, each row counts as 1.
-        plan
+        plan : FeaturePlan, optional
             Which columns become which features; guessed from the tables if not given.
-        scale
-            Lowest and highest possible rating, if known.
-        duplicates
-            What to do with a user who rated an item twice: "error", or take the "last" one in
-            the order of the table, the "mean" or the "max".
+        scale : tuple of float, optional
+            The lowest and the highest possible rating.
+        duplicates : {"error", "last", "mean", "max"}
+            What to do with a user who rated an item twice: raise an error, or take the last one in
+            the order of the table, the mean or the highest.
+        name : str
+            The name of the data set in reports.
+
+        Returns
+        -------
+        Dataset
+
+        Raises
+        ------
+        ColumnError
+            If a column is missing.
+        DataError
+            If a table holds something impossible; `TableError` names the line of a file.
+        SourceError
+            If a file cannot be read.
 
         Examples
         --------
@@ -120,16 +156,15 @@ class Dataset:
         (3, '2')
         """
         mapping = dict(columns or {})
-        unknown = [role for role in mapping if role not in ALIASES]
-        if unknown:
-            raise SettingError(
-                f"columns: {unknown[0]!r} is not a role", hint=f"one of {', '.join(ALIASES)}"
-            )
-        user_ids, user_table = side_table(users, "user", mapping)
-        item_ids, item_table = side_table(items, "item", mapping)
-        rated = ratings_table(ratings, mapping, user_ids, item_ids, scale, duplicates)
-        user_table = padded(user_table, len(rated.users))
-        item_table = padded(item_table, len(rated.items))
+        for role in mapping:
+            if role not in ALIASES:
+                hint = f"one of {', '.join(ALIASES)}"
+                raise SettingError(f"columns: {role!r} is not a role", hint=hint)
+        user_ids, user_table = read_side_table(users, "user", mapping)
+        item_ids, item_table = read_side_table(items, "item", mapping)
+        rated = read_ratings(ratings, mapping, user_ids, item_ids, scale, duplicates)
+        user_table = pad_table(user_table, len(rated.users))
+        item_table = pad_table(item_table, len(rated.items))
         plan = guess_plan(user_table, item_table) if plan is None else plan
         return cls(rated, user_table, item_table, plan, name)
 
@@ -144,8 +179,8 @@ class Dataset:
         return self.ratings.items
 
     @property
-    def scale(self) -> tuple[float, float]:
-        """The lowest and the highest rating there may be."""
+    def scale(self) -> Scale:
+        """The lowest and the highest possible rating."""
         return self.ratings.scale
 
     @property
@@ -171,72 +206,98 @@ class Dataset:
         ]
 
     def seen(self, allocate: Callable[..., np.ndarray] | None = None) -> csr_array:
-        """Return what users rated (users x items); nothing has to be allocated for it."""
+        """Return what users rated (users x items); `allocate` is not needed in memory."""
         del allocate
         return self.ratings.matrix
 
     def of_users(self, rows: np.ndarray) -> Dataset:
-        """Only these users, with the whole catalogue."""
+        """Return the data of these users, with all items."""
         return replace(self, ratings=self.ratings.of_users(rows), users=_take(self.users, rows))
 
     def of_items(self, rows: np.ndarray) -> Dataset:
-        """Only these items, with all users."""
+        """Return the data of these items, with all users."""
         return replace(self, ratings=self.ratings.of_items(rows), items=_take(self.items, rows))
 
     def with_ratings(self, ratings: Ratings) -> Dataset:
-        """Put other ratings of the same users and items in."""
+        """Return the same data with other ratings of the same users and items."""
         return replace(self, ratings=ratings)
 
     def with_plan(self, plan: FeaturePlan) -> Dataset:
-        """Use another plan for the same data."""
+        """Return the same data with another plan."""
         return replace(self, plan=plan)
 
 
 def _rows(matrix: csr_array, first: int, last: int) -> csr_array:
+    """Return consecutive rows without copying them."""
     begin, end = matrix.indptr[first], matrix.indptr[last]
-    entries = (
-        matrix.data[begin:end],
-        matrix.indices[begin:end],
-        matrix.indptr[first : last + 1] - begin,
-    )
+    indptr = matrix.indptr[first : last + 1] - begin
+    entries = (matrix.data[begin:end], matrix.indices[begin:end], indptr)
     return csr_array(entries, shape=(last - first, matrix.shape[1]))
 
 
-def described(table: pa.Table, n_rows: int) -> np.ndarray:
-    """Mark the rows of which at least one column is known."""
-    known = np.zeros(n_rows, dtype=bool)
-    for column in table.columns:
-        known |= pc.is_valid(column).to_numpy()
-    return known
+def _take(table: pa.Table, rows: np.ndarray) -> pa.Table:
+    return table.take(pa.array(rows)) if table.num_columns else table
 
 
-def ratings_table(
-    source: Any,
-    columns: dict[str, str | None],
+def pad_table(table: pa.Table, n_rows: int) -> pa.Table:
+    """Add rows of nulls for the ids that occur in the ratings alone."""
+    if not table.num_columns or table.num_rows == n_rows:
+        return table
+    rows = np.arange(n_rows)
+    return table.take(pa.array(rows, mask=rows >= table.num_rows))
+
+
+def read_side_table(
+    source: TableLike | None, kind: str, columns: Columns
+) -> tuple[Ids | None, pa.Table]:
+    """Read a table of users or items; returns its ids, and its other columns."""
+    if source is None:
+        return None, pa.table({})
+    role = f"{kind}_id"
+
+    def id_column(names: list[str]) -> str:
+        mapped = columns.get(role)
+        if mapped in names:
+            return mapped
+        alone = "id" in names and not any(name in names for name in ALIASES[role])
+        return "id" if alone else need_column(names, role, {}, title_of(source, kind))
+
+    table, where = as_table(source, kind, lambda names: {id_column(names): pa.string()})
+    name = id_column(table.column_names)
+    ids = Ids.of(table.column(name), kind, where)
+    return ids, infer_types(table, keep=name).drop_columns([name])
+
+
+def read_ratings(
+    source: TableLike,
+    columns: Columns,
     users: Ids | None,
     items: Ids | None,
-    scale: tuple[float, float] | None,
+    scale: Scale | None,
     duplicates: Duplicates,
 ) -> Ratings:
-    """Read ratings; ids not in `users` or `items` come after those."""
+    """Read a table of ratings; ids not in `users` or `items` come after those."""
     title = title_of(source, "ratings")
+    types = {"user_id": ID_TYPE, "item_id": ID_TYPE, "rating": pa.float32()}
 
     def column_types(names: list[str]) -> dict[str, pa.DataType]:
-        found = rating_roles(names, columns, title)
-        types = {"user_id": ID_TYPE, "item_id": ID_TYPE, "rating": pa.float32()}
+        found = find_rating_columns(names, columns, title)
         return {found[role]: types[role] for role in types if role in found}
 
-    table, where = as_table(source, column_types, "ratings")
-    found = rating_roles(table.column_names, columns, title)
+    table, where = as_table(source, "ratings", column_types)
     if not table.num_rows:
-        raise DataError(f"{title} has columns, but not one rating", hint="is it the right file?")
+        raise DataError(f"{title} has columns, but no ratings", hint="is it the right file?")
+    found = find_rating_columns(table.column_names, columns, title)
+    values, times = np.ones(table.num_rows, dtype=np.float32), None
+    if "rating" in found:
+        values = _as_numbers(table.column(found["rating"]), found["rating"], where)
+    if "timestamp" in found:
+        times = _as_times(table.column(found["timestamp"]))
     return Ratings.from_columns(
         table.column(found["user_id"]),
         table.column(found["item_id"]),
-        _rating_values(table, found["rating"], where)
-        if "rating" in found
-        else np.ones(table.num_rows, dtype=np.float32),
-        times=_times(table.column(found["timestamp"])) if "timestamp" in found else None,
+        values,
+        times=times,
         users=users,
         items=items,
         scale=scale,
@@ -245,11 +306,11 @@ def ratings_table(
     )
 
 
-def rating_roles(names: list[str], columns: dict[str, str | None], title: str) -> dict[str, str]:
-    """Find the column for each role; only a time may be missing, and a rating if mapped to None."""
+def find_rating_columns(names: list[str], columns: Columns, title: str) -> dict[str, str]:
+    """Find the column of each role; a time may be missing, and a rating if mapped to None."""
     found = {role: need_column(names, role, columns, title) for role in ("user_id", "item_id")}
     if columns.get("rating", "") is not None:
-        hint = "columns={'rating': NAME}, or {'rating': None} if each row is simply a yes"
+        hint = "columns={'rating': NAME}, or {'rating': None} if each row counts as 1"
         found["rating"] = need_column(names, "rating", columns, title, hint)
     time = find_column(names, "timestamp", columns, title)
     if time is not None:
@@ -259,34 +320,26 @@ def rating_roles(names: list[str], columns: dict[str, str | None], title: str) -
     return found
 
 
-def _rating_values(table: pa.Table, name: str, where: Callable[[int], str]) -> np.ndarray:
-    column = table.column(name)
+def _as_numbers(column: pa.ChunkedArray, name: str, where: NameRow) -> np.ndarray:
     if column.null_count:
-        row = pc.index(pc.is_null(column), True).as_py()
-        raise DataError(
-            f"{where(row)}, column {name!r}: no rating", hint="remove rows without a rating"
-        )
+        place = f"{where(pc.index(pc.is_null(column), True).as_py())}, column {name!r}"
+        raise DataError(f"{place}: no rating", hint="remove rows without a rating")
     if pa.types.is_string(column.type):
-        column = _as_floats(column, name, where)
+        try:
+            column = pc.utf8_trim_whitespace(column).cast(pa.float64())
+        except pa.ArrowInvalid:
+            texts = column.to_pylist()
+            row = next(row for row, text in enumerate(texts) if not is_number(text))
+            message = f"{where(row)}, column {name!r}: {texts[row]!r} is not a number"
+            hint = "write 3.5, and leave out rows without a number"
+            raise DataError(message, hint=hint) from None
     if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
         raise DataError(f"ratings are of type {column.type}", hint="numbers from 0 upwards")
     return column.to_numpy()  # type: ignore[no-any-return]
 
 
-def _as_floats(column: pa.ChunkedArray, name: str, where: Callable[[int], str]) -> pa.ChunkedArray:
-    try:
-        return pc.utf8_trim_whitespace(column).cast(pa.float64())
-    except pa.ArrowInvalid:
-        texts = column.to_pylist()
-        row = next(row for row, text in enumerate(texts) if not is_number(text))
-        raise DataError(
-            f"{where(row)}, column {name!r}: {texts[row]!r} is not a number",
-            hint="write 3.5, and leave out rows without a number",
-        ) from None
-
-
-def _times(column: pa.ChunkedArray) -> np.ndarray | None:
-    """Give times as whole numbers that sort; None where they are missing or say nothing."""
+def _as_times(column: pa.ChunkedArray) -> np.ndarray | None:
+    """Return times as sortable whole numbers; None where some are missing or all are equal."""
     if pa.types.is_nested(column.type):
         raise DataError(f"times are of type {column.type}", hint="columns={'timestamp': None}")
     column = infer_types(pa.table({"time": column}), keep="").column(0)
@@ -295,36 +348,3 @@ def _times(column: pa.ChunkedArray) -> np.ndarray | None:
     if not pa.types.is_signed_integer(column.type):  # dates, floats; ISO dates sort as texts do
         column = pc.rank(column.combine_chunks(), tiebreaker="dense")
     return column.cast(pa.int64()).to_numpy()  # type: ignore[no-any-return]
-
-
-def side_table(
-    source: Any, title: str, columns: dict[str, str | None]
-) -> tuple[Ids | None, pa.Table]:
-    """Read a table of users or items: its ids, and its other columns."""
-    if source is None:
-        return None, pa.table({})
-    role = f"{title}_id"
-
-    def id_column(names: list[str]) -> str:
-        mapped = columns.get(role)
-        if mapped in names:
-            return mapped
-        alone = "id" in names and not any(name in names for name in ALIASES[role])
-        return "id" if alone else need_column(names, role, {}, title_of(source, title))
-
-    table, where = as_table(source, lambda names: {id_column(names): pa.string()}, title)
-    name = id_column(table.column_names)
-    ids = Ids.of(table.column(name), title, where)
-    return ids, infer_types(table, keep=name).drop_columns([name])
-
-
-def _take(table: pa.Table, rows: np.ndarray) -> pa.Table:
-    return table.take(pa.array(rows)) if table.num_columns else table
-
-
-def padded(table: pa.Table, n_rows: int) -> pa.Table:
-    """Add rows of nulls for the ids that only the ratings know."""
-    if not table.num_columns or table.num_rows == n_rows:
-        return table
-    rows = np.arange(n_rows)
-    return table.take(pa.array(rows, mask=rows >= table.num_rows))

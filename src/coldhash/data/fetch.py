@@ -1,318 +1,229 @@
 """Public archives: download with checksum and resume, or import a local copy.
 
-Nothing appears under an archive's own name before its checksum has been seen to be right; until
-then the bytes live beside it, in `<file name>.part`, where the next run picks them up.
+Nothing appears under an archive's own name before its checksum is verified; until then the bytes
+are kept beside it, in `<file name>.part`, where the next run resumes.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
 import time
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
-from io import BufferedRandom, BufferedReader, FileIO
+from io import BufferedRandom, BufferedReader
 from pathlib import Path
-from ssl import SSLCertVerificationError
-from urllib import request
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
-from coldhash.errors import ChecksumError, SettingError, SourceError
+from coldhash.errors import ChecksumError, SourceError
 from coldhash.files import move_into_place, open_regular, replace_file, writing
 
-Progress = Callable[[int, int | None], None]
+_BLOCK_BYTES = 1 << 16
+_MAX_PAUSE = 30.0
+_TRANSIENT = {408, 429, 500, 502, 503, 504}  # HTTP statuses that are worth another try
 
-BLOCK = 1 << 16
-LONGEST_PAUSE = 30.0
-PASSING = {408, 429, 500, 502, 503, 504}  # HTTP statuses that may be gone a moment later
+Report = Callable[[int, int | None], object]
 
 
 @dataclass(frozen=True)
 class Archive:
-    """A zip file somewhere on the web; `checksum` is "sha256:<hex>" or "md5:<hex>"."""
+    """A zip file on the web; `checksum` is "sha256:<hex>" or "md5:<hex>"."""
 
     name: str
-    file_name: str
     url: str
     checksum: str
     about: str  # the terms of use, in one line
 
-    def __post_init__(self) -> None:
-        if not self.url.startswith(("http://", "https://")):
-            raise SettingError(f"{self.name}: cannot fetch {self.url!r}", hint="use http or https")
-        if not re.fullmatch(r"sha256:[0-9a-f]{64}|md5:[0-9a-f]{32}", self.checksum):
-            raise SettingError(
-                f"{self.name}: {self.checksum!r} is not a checksum",
-                hint='write "sha256:" or "md5:" and the lower-case hex digits',
-            )
+    @property
+    def file_name(self) -> str:
+        """The name of the file on the server and on the disk."""
+        return self.url.rsplit("/", 1)[-1]
+
+    @property
+    def import_hint(self) -> str:
+        """How to use a copy that was downloaded by other means."""
+        return f"import a copy with `coldhash fetch {self.name} --from FILE`"
 
 
-_GROUPLENS = "https://files.grouplens.org/datasets/movielens"
 _MOVIELENS_TERMS = "MovieLens: for research use, no redistribution without permission"
-
-ARCHIVES: dict[str, Archive] = {
-    "ml-1m": Archive(
+_KNOWN = (
+    Archive(
         "ml-1m",
-        "ml-1m.zip",
-        f"{_GROUPLENS}/ml-1m.zip",
+        "https://files.grouplens.org/datasets/movielens/ml-1m.zip",
         "sha256:a6898adb50b9ca05aa231689da44c217cb524e7ebd39d264c56e2832f2c54e20",
         _MOVIELENS_TERMS,
     ),
-    "ml-100k": Archive(
+    Archive(
         "ml-100k",
-        "ml-100k.zip",
-        f"{_GROUPLENS}/ml-100k.zip",
+        "https://files.grouplens.org/datasets/movielens/ml-100k.zip",
         "sha256:50d2a982c66986937beb9ffb3aa76efe955bf3d5c6b761f4e3a7cd717c6a3229",
         _MOVIELENS_TERMS,
     ),
-    "book-crossing": Archive(
+    Archive(
         "book-crossing",
-        "BX-CSV-Dump.zip",
         "http://www2.informatik.uni-freiburg.de/~cziegler/BX/BX-CSV-Dump.zip",
         "md5:37d647ee9e18ba134ea6d78ee4fe5292",
         "Book-Crossing: free for research that cites Ziegler et al. 2005",
     ),
-}
+)
+ARCHIVES = {archive.name: archive for archive in _KNOWN}
 
 
 def fetch(
     archive: Archive,
     folder: Path,
     *,
-    progress: Progress | None = None,
+    report: Report = lambda done, total: None,
     attempts: int = 5,
     timeout: float = 30.0,
     pause: float = 1.0,
 ) -> Path:
-    """Download an archive into a folder, unless it is there already; give its path.
+    """Download an archive into a folder, unless it is there already; returns its path.
 
-    `progress` is told the bytes so far and the total, if known; the bytes fall back only when the
-    server makes the download start over. `attempts` limits the tries in a row without progress,
-    `timeout` the seconds of silence in one of them; `pause` doubles from one to the next.
+    Parameters
+    ----------
+    archive : Archive
+        What to download.
+    folder : Path
+        Where to put it; created if necessary.
+    report : callable
+        Called with the bytes so far and the total, if known.
+    attempts : int
+        Tries in a row without progress before giving up.
+    timeout : float
+        Seconds without a byte after which a try fails.
+    pause : float
+        Seconds between tries; doubled with every try without progress.
     """
-    if attempts < 1 or timeout <= 0 or pause < 0:
-        raise SettingError(
-            f"cannot fetch with attempts={attempts}, timeout={timeout}, pause={pause}",
-            hint="at least one attempt, a timeout above 0, a pause of 0 or more",
-        )
     target, part = folder / archive.file_name, folder / f"{archive.file_name}.part"
     if target.exists():
-        hint = f"remove it to download it again, or {_import_hint(archive)}"
-        _verify(archive, _checksum(target, archive), f"{target}", hint)
+        with open_regular(target) as file:
+            hint = f"remove it to download it again, or {archive.import_hint}"
+            _verify(archive, file, str(target), hint)
         return target
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if part.is_symlink():
-            part.unlink()  # never followed: what it points to is not ours to write
-    # A run that was killed at the last moment leaves a part that is already complete.
-    if not part.exists() or _checksum(part, archive) != archive.checksum:
-        _download(archive, part, progress, attempts=attempts, timeout=timeout, pause=pause)
-        try:
-            hint = f"what came was removed: try again, or {_import_hint(archive)}"
-            came = f"{archive.file_name} from {archive.url}"
-            _verify(archive, _checksum(part, archive), came, hint)
-        except ChecksumError:
-            part.unlink()
-            raise
+            part.unlink()  # never followed: what it points to must not be overwritten
+    _download(archive, part, report, attempts, timeout, pause)
+    try:
+        with open_regular(part, hint="remove it") as file:
+            hint = f"what came was removed: try again, or {archive.import_hint}"
+            _verify(archive, file, f"{archive.file_name} from {archive.url}", hint)
+    except ChecksumError:
+        part.unlink()
+        raise
     with writing(folder, _kept(part)):
         move_into_place(part, target)
     return target
 
 
 def import_archive(archive: Archive, source: Path, folder: Path, *, check: bool = True) -> Path:
-    """Copy a local zip file to where `fetch` would put the archive; give that path.
+    """Copy a local zip file to where `fetch` would put the archive; returns that path.
 
     A file that is there already is replaced; without `check` another edition of the data passes.
     """
     target = folder / archive.file_name
-    with _open_zip(source) as original:
+    with open_regular(source, hint="name the zip file to import") as original:
+        if not zipfile.is_zipfile(original):
+            raise SourceError(f"{source} is not a zip file", hint="import the archive as served")
+        original.seek(0)
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
         with replace_file(target) as copy:
-            shutil.copyfileobj(original, copy, BLOCK)
-            if check:  # the copy and not the source: these are the bytes that stay
+            shutil.copyfileobj(original, copy, _BLOCK_BYTES)
+            if check:  # the copy, not the source: these are the bytes that stay
                 copy.seek(0)
                 hint = "`check=False` (`--unchecked`) accepts another edition of the data"
-                _verify(archive, _digest(copy, archive), f"{source}", hint)
+                _verify(archive, copy, str(source), hint)
     return target
 
 
-def _import_hint(archive: Archive) -> str:
-    return f"import a copy with `coldhash fetch {archive.name} --from FILE`"
-
-
-# --- The network ---------------------------------------------------------------------------------
-
-
-class _Cut(Exception):
-    """The transfer stopped early; asking again may bring the rest."""
-
-
-class _Refused(Exception):
-    """The server does not continue from where we are; starting over may help."""
+class _Interrupted(Exception):
+    """The transfer stopped early; another try may bring the rest."""
 
 
 def _download(
-    archive: Archive,
-    part: Path,
-    progress: Progress | None,
-    *,
-    attempts: int,
-    timeout: float,
-    pause: float,
+    archive: Archive, part: Path, report: Report, attempts: int, timeout: float, pause: float
 ) -> None:
-    """Fill the part, going on from where it stands, as long as that brings something new."""
-    best, idle, started_over = _size(part), 0, False
+    """Fill the part, resuming where it ends as long as that brings new bytes."""
+    most = idle = 0
     while True:
         try:
-            return _receive(archive, part, progress, timeout)
-        except _Refused as refusal:
-            if started_over:
-                raise _failure(archive, f"{refusal}") from None
-            started_over, best = True, 0
-            part.unlink(missing_ok=True)
-        except _Cut as cut:
-            # Against the best so far: a server that ignores Range gets nowhere by starting over.
+            return _receive(archive, part, report, timeout)
+        except _Interrupted as cause:
             size = _size(part)
-            idle = 0 if size > best else idle + 1
-            best = max(best, size)
+            idle = 0 if size > most else idle + 1
+            most = max(most, size)
             if idle == attempts:
-                reason = f"{cut}; gave up after {idle} tries without progress, {_kept(part)}"
-                raise _failure(archive, reason) from cut
-            time.sleep(_wait(pause, idle))
+                reason = f"{cause}; gave up after {idle} tries without progress, {_kept(part)}"
+                raise _failure(archive, reason) from cause
+        time.sleep(min(_MAX_PAUSE, pause * 2.0**idle))
 
 
-def _wait(pause: float, idle: int) -> float:
-    return min(LONGEST_PAUSE, pause * 2.0 ** min(idle, 16))
-
-
-def _receive(archive: Archive, part: Path, progress: Progress | None, timeout: float) -> None:
-    """Ask for what the part lacks, and append it."""
+def _receive(archive: Archive, part: Path, report: Report, timeout: float) -> None:
+    """Request what the part lacks, and append it."""
     size = _size(part)
-    with _ask(archive, size, timeout) as response:
-        at, total = _extent(response, size)
-        with writing(part.parent, _kept(part)):
-            mode = os.O_APPEND if at else os.O_TRUNC
-            handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | mode, 0o666)
-        with FileIO(handle, "w") as file:
-            if progress:
-                progress(at, total)
-            for block in _blocks(response):
-                with writing(part.parent, _kept(part)):
-                    _append(file, block)
-                at += len(block)
-                if total is not None and at > total:
-                    return  # more than was promised: leave the verdict to the checksum
-                if progress:
-                    progress(at, total)
-    if total is not None and at < total:
-        raise _Cut(f"the connection ended after {at:,} of {total:,} bytes")
-
-
-def _ask(archive: Archive, start: int, timeout: float) -> HTTPResponse:
-    headers = {"Range": f"bytes={start}-"} if start else {}
+    request = Request(archive.url, headers={"Range": f"bytes={size}-"} if size else {})
     try:
-        response: HTTPResponse = _opener().open(
-            request.Request(archive.url, headers=headers), timeout=timeout
-        )
+        response: HTTPResponse = urlopen(request, timeout=timeout)
     except HTTPError as error:
         error.close()
+        if error.code == 416:  # there is nothing more: the checksum decides
+            return
         status = f"HTTP {error.code} {error.reason}"
-        if error.code == 416:
-            raise _Refused(status) from None
-        if error.code in PASSING:
-            raise _Cut(status) from None
+        if error.code in _TRANSIENT:
+            raise _Interrupted(status) from None
         raise _failure(archive, status) from None
-    except URLError as error:
-        # A failed socket may work the next time; a bad certificate or a redirect to ftp will not.
-        if isinstance(error.reason, SSLCertVerificationError | str):
-            raise _failure(archive, f"{error.reason}") from error
-        raise _Cut(f"{error.reason}") from error
     except (HTTPException, OSError) as error:
-        raise _Cut(f"{error}") from error
-    return response
-
-
-def _opener() -> request.OpenerDirector:
-    """Speak http and https only: urllib's own opener follows redirects to ftp."""
-    opener = request.OpenerDirector()
-    for handler in (
-        request.ProxyHandler,
-        request.HTTPHandler,
-        request.HTTPSHandler,
-        request.HTTPRedirectHandler,
-        request.HTTPDefaultErrorHandler,
-        request.HTTPErrorProcessor,
-        request.UnknownHandler,
-    ):
-        opener.add_handler(handler())
-    return opener
-
-
-def _extent(response: HTTPResponse, asked: int) -> tuple[int, int | None]:
-    """Say where in the archive the body starts, and how long the archive is if that is told."""
-    if response.status == 200:
-        return 0, response.length
-    told = response.headers.get("Content-Range", "")
-    extent = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", told)
-    if response.status != 206 or extent is None or int(extent[1]) != asked:
-        raise _Refused(f"HTTP {response.status}, Content-Range {told!r} for bytes from {asked}")
-    if extent[2] != "*":
-        return asked, int(extent[2])
-    return asked, None if response.length is None else asked + response.length
+        raise _Interrupted(f"{getattr(error, 'reason', error)}") from error
+    with response:
+        resumed = response.status == 206
+        extent = response.headers.get("Content-Range", "")
+        if resumed and not extent.startswith(f"bytes {size}-"):
+            part.unlink()
+            raise _Interrupted(f"the server sent {extent!r} for bytes from {size}")
+        done = size if resumed else 0
+        total = None if response.length is None else done + response.length
+        mode = os.O_APPEND if resumed else os.O_TRUNC
+        with writing(part.parent, _kept(part)):
+            handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | mode, 0o666)
+            with os.fdopen(handle, "wb") as file:
+                report(done, total)
+                for block in _blocks(response):
+                    file.write(block)
+                    file.flush()  # so that a killed process loses nothing
+                    done += len(block)
+                    report(done, total)
+    if total is not None and done < total:
+        raise _Interrupted(f"the connection ended after {done:,} of {total:,} bytes")
 
 
 def _blocks(response: HTTPResponse) -> Iterator[bytes]:
     try:
-        while block := response.read1(BLOCK):  # not read(): it loses what came just before a cut
+        while block := response.read1(_BLOCK_BYTES):  # read() loses what came before a cut
             yield block
     except (HTTPException, OSError) as error:
-        raise _Cut(f"the connection broke ({error})") from error
+        raise _Interrupted(f"the connection broke ({error})") from error
 
 
 def _failure(archive: Archive, reason: str) -> SourceError:
     return SourceError(
-        f"{archive.url}: {reason}", hint=f"try again later, or {_import_hint(archive)}"
+        f"{archive.url}: {reason}", hint=f"try again later, or {archive.import_hint}"
     )
 
 
-# --- The disk ------------------------------------------------------------------------------------
-
-
-def _checksum(path: Path, archive: Archive) -> str:
-    with open_regular(path, hint="remove it") as file:
-        return _digest(file, archive)
-
-
-def _digest(file: BufferedReader | BufferedRandom, archive: Archive) -> str:
-    """Hash a file the way the archive's checksum was made."""
+def _verify(archive: Archive, file: BufferedReader | BufferedRandom, name: str, hint: str) -> None:
+    """Raise an error unless a file has the archive's checksum."""
     kind = archive.checksum.partition(":")[0]
     digest = hashlib.file_digest(file, lambda: hashlib.new(kind, usedforsecurity=False))
-    return f"{kind}:{digest.hexdigest()}"
-
-
-def _verify(archive: Archive, got: str, called: str, hint: str) -> None:
-    if got != archive.checksum:
-        raise ChecksumError(f"{called}: expected {archive.checksum}, got {got}", hint=hint)
-
-
-def _open_zip(source: Path) -> BufferedReader:
-    file = open_regular(source, hint="name the zip file to import")
-    if not zipfile.is_zipfile(file):
-        file.close()
-        raise SourceError(f"{source} is not a zip file", hint="import the archive as it was served")
-    file.seek(0)
-    return file
-
-
-def _append(file: FileIO, block: bytes) -> None:
-    left = memoryview(block)
-    while left:  # unbuffered, so that a full disk is met here and not in close()
-        left = left[file.write(left) :]
+    found = f"{kind}:{digest.hexdigest()}"
+    if found != archive.checksum:
+        raise ChecksumError(f"{name}: expected {archive.checksum}, got {found}", hint=hint)
 
 
 def _kept(part: Path) -> str:

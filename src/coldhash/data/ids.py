@@ -1,8 +1,8 @@
 """External ids <-> rows, strict both ways.
 
-An id is a text. A whole number and its decimal spelling are the same id (`1193` is `"1193"`, but
-`"007"` is not `"7"`), so that a ratings file and an item table may disagree about the type of a
-column and still meet. The text is kept as it came: spaces, quotes and any script are allowed.
+An id is a text. A whole number and its decimal form are the same id (`1193` is `"1193"`, but
+`"007"` is not `"7"`), so a ratings file and an item table may differ in the type of a column. The
+text is kept as it is: spaces, quotes and any script are allowed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -20,13 +20,23 @@ import pyarrow.compute as pc
 from coldhash.arrays.checks import take
 from coldhash.errors import DataError, UnknownId
 
-FEW = 64  # up to here one binary search each beats building a hash table over all ids
-EXACT = 2.0**53  # from here on a float may be another whole number than the one it was made from
+_FEW = 64  # so few ids are found faster by binary search than by a hash table of all ids
+_EXACT = 2.0**53  # from here on a float may differ from the whole number it was made from
+
+IdValue: TypeAlias = str | int | np.integer
+NameRow: TypeAlias = Callable[[int], str]  # names a row in errors, e.g. "ratings.csv, line 17"
 
 
 @dataclass(frozen=True, eq=False)
 class Ids:
-    """The ids of one kind of entity, in row order; `of` builds them from anything.
+    """The ids of users or items, in row order; `Ids.of` builds them from any sequence.
+
+    Parameters
+    ----------
+    values : pyarrow.Array of string
+        The ids, without nulls or repeats.
+    kind : str
+        What errors call them: "user", "item".
 
     Examples
     --------
@@ -37,25 +47,53 @@ class Ids:
     ('1193', True)
     """
 
-    values: pa.Array  # strings, without nulls or repeats
-    kind: str = "id"  # what an error calls them: "user", "item"
+    values: pa.Array
+    kind: str = "id"
 
     @classmethod
     def of(
-        cls,
-        values: Iterable[Any],
-        kind: str = "id",
-        where: Callable[[int], str] = "row {}".format,
+        cls, values: Iterable[IdValue], kind: str = "id", where: NameRow = "row {}".format
     ) -> Ids:
-        """Take the ids in the order given; a repeated or missing one is an error."""
+        """Build from ids in row order.
+
+        Parameters
+        ----------
+        values : sequence of str or int, or a pyarrow or numpy array of them
+            The ids.
+        kind : str
+            What errors call them.
+        where : callable
+            Returns the name of a row for errors.
+
+        Returns
+        -------
+        Ids
+
+        Raises
+        ------
+        DataError
+            If an id is missing, repeated, or neither a text nor a whole number.
+
+        Examples
+        --------
+        >>> len(Ids.of(["a", 7]))
+        2
+        """
         texts = as_texts(values, kind, where)
         if len(pc.unique(texts)) < len(texts):
-            raise _repeated(texts, kind, where)
+            codes = texts.dictionary_encode().indices.to_numpy()  # in order of appearance
+            first = np.unique(codes, return_index=True)[1]
+            again = int(np.setdiff1d(np.arange(len(codes)), first)[0])
+            raise DataError(
+                f"{where(again)}: {kind} {texts[again].as_py()!r} is there already, "
+                f"in {where(int(first[codes[again]]))}",
+                hint=f"one row for each {kind}",
+            )
         return cls(texts, kind)
 
     @classmethod
     def stored(cls, arrays: Mapping[str, np.ndarray], kind: str, verify: bool = True) -> Ids:
-        """Take ids that `arrays` gave, without copying or sorting them again.
+        """Restore ids from what `arrays` returned, without copying or sorting them.
 
         With `verify` all of them are checked, so that each is safe to read.
         """
@@ -74,10 +112,10 @@ class Ids:
         return ids
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Give the ids as plain arrays, for a model file."""
+        """Return the ids as plain arrays, for a model file."""
         large = self.values.nbytes >= 2**31
         values = self.values.cast(pa.large_string() if large else pa.string())
-        values = pa.concat_arrays([values])  # a slice would keep offsets that start elsewhere
+        values = pa.concat_arrays([values])  # a slice has offsets that do not start at 0
         _, offsets, content = values.buffers()
         kind = np.dtype(np.int64 if large else np.int32)
         starts = np.frombuffer(offsets, kind, len(values) + 1) if len(values) else np.zeros(1, kind)
@@ -92,20 +130,40 @@ class Ids:
     def __iter__(self) -> Iterator[str]:
         return iter(self.values.to_pylist())
 
-    def __getitem__(self, row: int | np.integer[Any]) -> str:
+    def __getitem__(self, row: int | np.integer) -> str:
         text: str = self.values[int(row)].as_py()
         return text
 
     def __contains__(self, value: object) -> bool:
-        return self._find(as_text(value, self.kind)) >= 0
+        return self.row_of(as_text(value, self.kind)) >= 0
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Ids) and bool(self.values.equals(other.values))
 
     __hash__ = None  # type: ignore[assignment]
 
-    def rows(self, values: Iterable[Any]) -> np.ndarray:
-        """Give the row of each id; an unknown one is an error that names it."""
+    def rows(self, values: Iterable[IdValue]) -> np.ndarray:
+        """Return the row of each id.
+
+        Parameters
+        ----------
+        values : sequence of str or int
+            The ids.
+
+        Returns
+        -------
+        array of int64
+
+        Raises
+        ------
+        UnknownId
+            If an id is unknown.
+
+        Examples
+        --------
+        >>> Ids.of(["a", "b"]).rows(["b"]).tolist()
+        [1]
+        """
         texts = as_texts(values, self.kind)
         rows = self._find_all(texts)
         if (rows < 0).any():
@@ -116,20 +174,23 @@ class Ids:
             )
         return rows
 
-    def find(self, values: Iterable[Any]) -> np.ndarray:
-        """Give the row of each id, -1 where it is unknown."""
+    def find(self, values: Iterable[IdValue]) -> np.ndarray:
+        """Return the row of each id, -1 where it is unknown."""
         return self._find_all(as_texts(values, self.kind))
 
     def row_of(self, text: str) -> int:
-        """Give the row of one id, -1 if it is unknown."""
-        return self._find(text)
+        """Return the row of one id, -1 if it is unknown."""
+        at = bisect_left(self._order, text, key=self.__getitem__)
+        if at < len(self) and self[self._order[at]] == text:
+            return int(self._order[at])
+        return -1
 
     def texts(self, rows: np.ndarray) -> list[list[str]]:
-        """Give the ids of a table of rows, line by line; -1 is nobody."""
+        """Return the ids of a matrix of rows, line by line; -1 is left out."""
         return [[self[row] for row in line if row >= 0] for line in rows.tolist()]
 
     def take(self, rows: np.ndarray) -> Ids:
-        """Give the ids of some rows, in that order; a row twice is an error."""
+        """Return the ids of some rows, in that order; a repeated row is an error."""
         return Ids.of(self.values.take(pa.array(rows, pa.int64())), self.kind)
 
     @cached_property
@@ -138,41 +199,62 @@ class Ids:
         return pc.array_sort_indices(self.values).to_numpy()  # type: ignore[no-any-return]
 
     def _find_all(self, texts: pa.Array) -> np.ndarray:
-        if len(texts) <= FEW:
-            return np.array([self._find(text) for text in texts.to_pylist()], dtype=np.int64)
+        if len(texts) <= _FEW:
+            return np.array([self.row_of(text) for text in texts.to_pylist()], dtype=np.int64)
         found = pc.fill_null(pc.index_in(texts, value_set=self.values), -1)
         return found.to_numpy(zero_copy_only=False).astype(np.int64)  # type: ignore[no-any-return]
 
-    def _find(self, text: str) -> int:
-        at = bisect_left(self._order, text, key=self.__getitem__)
-        if at < len(self) and self[self._order[at]] == text:
-            return int(self._order[at])
-        return -1
+
+def assign_rows(
+    values: Iterable[IdValue], known: Ids | None, kind: str, where: NameRow
+) -> tuple[Ids, np.ndarray]:
+    """Return ids, the known ones first and new ones in order of appearance, and each one's row."""
+    if isinstance(values, pa.ChunkedArray) and pa.types.is_dictionary(values.type):
+        values = values.unify_dictionaries().combine_chunks()  # one dictionary for all chunks
+    if isinstance(values, pa.DictionaryArray) and not values.null_count:
+        column = values
+    else:
+        column = as_texts(values, kind, where).dictionary_encode()
+    # a dictionary may hold texts that no row uses, in any order, even twice: encode it again
+    codes = column.indices.dictionary_encode()
+    first = codes.indices.to_numpy()
+    encoded = as_texts(
+        column.dictionary.take(codes.dictionary),
+        kind,
+        lambda code: where(int(np.argmax(first == code))),
+    ).dictionary_encode()
+    seen, row_of_code = encoded.dictionary, encoded.indices.to_numpy()
+    if known is None:
+        return Ids(seen, kind), row_of_code[first]
+    rows = known.find(seen)
+    new = rows < 0
+    rows[new] = len(known) + np.arange(new.sum())
+    if new.any():
+        known = Ids(pa.concat_arrays([known.values, seen.filter(pa.array(new))]), kind)
+    return known, rows[row_of_code[first]]
 
 
 def as_text(value: object, kind: str = "id") -> str:
-    """Spell one id as text."""
+    """Return one id as text."""
     if isinstance(value, str) and value:
         return value
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return str(value)
     raise DataError(
-        f"{value!r} ({type(value).__name__}) is no {kind} id",
+        f"{value!r} ({type(value).__name__}) is not a valid {kind} id",
         hint="an id is a non-empty text or a whole number",
     )
 
 
 def as_texts(
-    values: Iterable[Any],
-    kind: str = "id",
-    where: Callable[[int], str] = "row {}".format,
+    values: Iterable[IdValue], kind: str = "id", where: NameRow = "row {}".format
 ) -> pa.Array:
-    """Spell a column of ids as text; `where` names a row in an error."""
+    """Return a column of ids as text; `where` names a row in an error."""
     column = _as_array(values, kind)
     if column.null_count == len(column):
-        column = pa.nulls(len(column), pa.string())  # of no type worth complaining about
+        column = pa.nulls(len(column), pa.string())
     elif pa.types.is_floating(column.type):
-        column = _whole_numbers(column, kind, where)
+        column = _as_integers(column, kind, where)
     elif not (pa.types.is_integer(column.type) or is_text(column.type)):
         raise DataError(
             f"{kind} ids are of type {column.type}",
@@ -181,22 +263,18 @@ def as_texts(
     column = column.cast(pa.string())
     missing = pc.fill_null(pc.equal(pc.binary_length(column), 0), True)
     if pc.any(missing).as_py():
-        raise DataError(
-            f"{where(pc.index(missing, True).as_py())}: no {kind} id",
-            hint="remove the row, or give it an id",
-        )
+        message = f"{where(pc.index(missing, True).as_py())}: no {kind} id"
+        raise DataError(message, hint="remove the row, or add its id")
     return column
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether a column of this type holds texts, whatever the layout."""
-    return any(
-        test(kind)
-        for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-    )
+    """Return whether a column of this type holds texts, whatever the layout."""
+    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    return any(test(kind) for test in tests)
 
 
-def _as_array(values: Iterable[Any], kind: str) -> pa.Array:
+def _as_array(values: Iterable[IdValue], kind: str) -> pa.Array:
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     if isinstance(values, pa.DictionaryArray):
@@ -204,40 +282,28 @@ def _as_array(values: Iterable[Any], kind: str) -> pa.Array:
     if isinstance(values, pa.Array):
         return values
     if isinstance(values, str | int) or (isinstance(values, np.ndarray) and values.ndim != 1):
-        raise DataError(
-            f"{values!r} where a list of {kind} ids is expected", hint="[...] around a single id"
-        )
+        message = f"{values!r} where a list of {kind} ids is expected"
+        raise DataError(message, hint="[...] around a single id")
     if isinstance(values, np.ndarray) and values.dtype.kind in "iuf":
         return pa.array(values)
     try:
         return pa.array([as_text(value, kind) for value in values], pa.string())
     except UnicodeEncodeError as error:
         raise DataError(
-            f"{error.object!r} is no {kind} id: it is not valid Unicode",
-            hint="half of a surrogate pair: decode the text anew",
+            f"{error.object!r} is not a valid {kind} id: it is not valid Unicode",
+            hint="half of a surrogate pair: decode the text again",
         ) from None
 
 
-def _whole_numbers(column: pa.Array, kind: str, where: Callable[[int], str]) -> pa.Array:
+def _as_integers(column: pa.Array, kind: str, where: NameRow) -> pa.Array:
     """Undo what data frames do to whole numbers when one of them is missing."""
     numbers = column.to_numpy(zero_copy_only=False)  # null and NaN alike are NaN
-    whole = np.isnan(numbers) | ((np.abs(numbers) < EXACT) & (numbers == np.rint(numbers)))
+    whole = np.isnan(numbers) | ((np.abs(numbers) < _EXACT) & (numbers == np.rint(numbers)))
     if not whole.all():
         row = int(np.argmin(whole))
         raise DataError(
-            f"{where(row)}: {numbers[row]!s} is no {kind} id: "
+            f"{where(row)}: {numbers[row]!s} is not a valid {kind} id: "
             "it has a fraction, or more digits than a float keeps",
             hint="read the column as text or as int64",
         )
     return pa.array(numbers, from_pandas=True).cast(pa.int64())
-
-
-def _repeated(texts: pa.Array, kind: str, where: Callable[[int], str]) -> DataError:
-    codes = texts.dictionary_encode().indices.to_numpy()  # numbered in order of appearance
-    first = np.unique(codes, return_index=True)[1]
-    again = int(np.setdiff1d(np.arange(len(codes)), first)[0])
-    return DataError(
-        f"{where(again)}: {kind} {texts[again].as_py()!r} is there already, "
-        f"in {where(int(first[codes[again]]))}",
-        hint=f"one row for each {kind}",
-    )

@@ -1,6 +1,6 @@
-"""Files as bytes, as text, and line by line.
+"""Read files as bytes, as text and line by line.
 
-Going through lines is slow, but it knows where a row is and what is wrong with it.
+Going through lines is slow, but it can tell where a row is and what is wrong with it.
 """
 
 from __future__ import annotations
@@ -11,39 +11,50 @@ import json
 import re
 import zipfile
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from coldhash.errors import SettingError, SourceError, TableError
 
-UNIT = "\x1f"  # the "unit separator" stands in for `::`, which no reader can split at
-BLOCK = 1 << 22  # bytes looked at in one go
-HARMLESS = 1 << 28  # bytes that anything may unpack to
-EXPANSION = 200  # times that a file of more may grow; tables grow less than 50 times
-DEEPEST = 100  # levels of lists and objects in JSON
-QUOTED = re.compile(rb'"(?:[^"\\]|\\.)*+"')
-OPENING, CLOSING = list(b"[{"), list(b"]}")
-PACKERS = {"gz": "gzip", "zst": "zstd"}
+if TYPE_CHECKING:
+    from _csv import Reader
+
+UNIT = "\x1f"  # the "unit separator" replaces `::`, which no reader splits at
+READ_BYTES = 1 << 22  # bytes read at a time, and the length of the longest row
+UNPACKED_BYTES = 1 << 28  # bytes that any file may unpack to
+EXPANSION = 200  # how many times its size a larger file may unpack to; tables stay below 50
+COMPRESSION = {"gz": "gzip", "zst": "zstd"}
+_MAX_DEPTH = 100  # levels of lists and objects in JSON
+_QUOTED = re.compile(rb'"(?:[^"\\]|\\.)*+"')
+_JSON_TYPES = {
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    str: "a text",
+    list: "a list",
+    dict: "an object",
+}
 
 
-def unpacked(path: Path, member: str | None, title: str) -> bytes:
-    """Read a file, or a member of a zip archive, and unpack it if its ending says so."""
+def read_bytes(path: Path, member: str | None, title: str) -> bytes:
+    """Read a file, or a member of a zip archive, and unpack it according to its suffix."""
     try:
         if member is None:
             content = path.read_bytes()
         else:
             with zipfile.ZipFile(path) as archive, archive.open(member) as file:
-                content = _bounded(file, archive.getinfo(member).compress_size, title)
-        packer = PACKERS.get((member or path.name).rsplit(".", 1)[-1].lower())
-        if packer is not None:
-            with pa.CompressedInputStream(pa.BufferReader(content), packer) as file:
-                content = _bounded(file, len(content), title)
+                content = _unpack(file.read, archive.getinfo(member).compress_size, title)
+        suffix = (member or path.name).rsplit(".", 1)[-1].lower()
+        if suffix in COMPRESSION:
+            packed = pa.BufferReader(content)
+            with pa.CompressedInputStream(packed, COMPRESSION[suffix]) as stream:
+                content = _unpack(stream.read, len(content), title)
     except KeyError:
         raise SourceError(f"{path} holds no {member}") from None
     except SourceError:
@@ -55,11 +66,11 @@ def unpacked(path: Path, member: str | None, title: str) -> bytes:
     return content
 
 
-def _bounded(file: Any, n_packed: int, title: str) -> bytes:
-    """Read what is unpacked, unless it is so much more than was packed that it must be a bomb."""
-    limit = max(HARMLESS, EXPANSION * n_packed)
+def _unpack(read: Callable[[int], bytes], n_packed: int, title: str) -> bytes:
+    """Read what is unpacked, unless it is so much that the file must be malicious."""
+    limit = max(UNPACKED_BYTES, EXPANSION * n_packed)
     blocks, left = [], limit
-    while block := file.read(BLOCK):
+    while block := read(READ_BYTES):
         left -= len(block)
         if left < 0:
             raise SourceError(
@@ -70,7 +81,7 @@ def _bounded(file: Any, n_packed: int, title: str) -> bytes:
     return b"".join(blocks)
 
 
-def decoded(content: bytes, encoding: str, title: str) -> str:
+def decode(content: bytes, encoding: str, title: str) -> str:
     """Turn bytes into text without a byte order mark; an error names the line."""
     try:
         return content.decode(encoding).removeprefix("\ufeff")
@@ -86,8 +97,8 @@ def decoded(content: bytes, encoding: str, title: str) -> str:
         raise SettingError(f"unknown encoding {encoding!r}", hint="'utf-8', 'latin-1'") from None
 
 
-def found_separator(start: str, quote: str | None) -> str:
-    """Look at the first line: `::` or a tab wins where it occurs, or else the most frequent."""
+def guess_separator(start: str, quote: str | None) -> str:
+    """Guess the separator from the first line: `::`, a tab, or else the most frequent one."""
     first = re.split("[\r\n]", start, maxsplit=1)[0]
     if quote is not None:
         mark = re.escape(quote)
@@ -99,23 +110,23 @@ def found_separator(start: str, quote: str | None) -> str:
 
 @dataclass(frozen=True)
 class Dialect:
-    """How the fields of a row are told apart."""
+    """How the fields of a row are separated."""
 
     separator: str
     quote: str | None
     escape: str | None
 
     def rows(self, text: str) -> Iterator[tuple[int, list[str]]]:
-        """Go through the rows one by one, each with the line it starts in."""
+        """Iterate over the rows, each with the line it starts in."""
         reader = self._reader(text, strict=False)
         line = 1
         for row in reader:
-            if row:  # like Arrow, pass over empty lines
+            if row:  # like Arrow, skip empty lines
                 yield line, [field.replace(UNIT, "::") for field in row]
             line = reader.line_num + 1
 
     def check_quotes(self, text: str, file: str) -> None:
-        """Refuse a quote that swallows lines and does not end where a field does."""
+        """Raise an error at a quote that spans lines and does not end where a field does."""
         reader = self._reader(text, strict=True)
         while True:
             line = reader.line_num + 1
@@ -133,23 +144,17 @@ class Dialect:
                     ) from None
 
     def spans_lines(self, content: bytes) -> bool:
-        """Whether a quoted field may hold a line break: then Arrow must not cut at any of them."""
+        """Return whether a quoted field may hold a line break: Arrow must not split there."""
         if self.quote is None or self.quote.encode() not in content:
             return False
+        mark = self.quote.encode()
         if self.escape is not None:
-            mark = self.escape.encode()
-            content = content.replace(mark + mark, b"").replace(mark + self.quote.encode(), b"")
-        inside = 0  # 1 after an odd number of quotes
-        for start in range(0, len(content), BLOCK):
-            block = np.frombuffer(content, np.uint8, min(BLOCK, len(content) - start), start)
-            odd = np.bitwise_xor.accumulate((block == ord(self.quote)).view(np.uint8)) ^ inside
-            if odd[(block == ord("\n")) | (block == ord("\r"))].any():
-                return True
-            inside = odd[-1]
-        return False
+            escape = self.escape.encode()
+            content = content.replace(escape + escape, b"").replace(escape + mark, b"")
+        return any(line.count(mark) % 2 for line in content.splitlines())
 
-    def _reader(self, text: str, strict: bool) -> Any:
-        csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # Arrow knows no limit
+    def _reader(self, text: str, strict: bool) -> Reader:
+        csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # Arrow has no limit
         if self.separator == "::":
             text = text.replace("::", UNIT)
         return csv.reader(
@@ -162,11 +167,8 @@ class Dialect:
         )
 
 
-def text_fault(
-    rows: Iterator[tuple[int, list[str]]],
-    names: list[str],
-    numbers: Collection[str],
-    file: str,
+def find_text_error(
+    rows: Iterator[tuple[int, list[str]]], names: list[str], numbers: Collection[str], file: str
 ) -> TableError | None:
     """Find the first row that has too many or too few fields, or a text for a number."""
     for line, row in rows:
@@ -179,18 +181,14 @@ def text_fault(
             )
         for name, value in zip(names, row, strict=True):
             if name in numbers and value and not is_number(value):
-                return TableError(
-                    f"{value!r} is not a number",
-                    file=file,
-                    line=line,
-                    column=name,
-                    hint="write 3.5, and leave out rows without a number",
-                )
+                hint = "write 3.5, and leave out rows without a number"
+                message = f"{value!r} is not a number"
+                return TableError(message, file=file, line=line, column=name, hint=hint)
     return None
 
 
 def is_number(text: str) -> bool:
-    """Whether Arrow reads this text as a number."""
+    """Return whether Arrow reads this text as a number."""
     try:
         pc.cast(pa.array([text.strip()]), pa.float32())
     except pa.ArrowInvalid:
@@ -198,72 +196,47 @@ def is_number(text: str) -> bool:
     return True
 
 
-def json_fault(text: str, file: str) -> TableError | None:
-    """Find the first line that is no JSON object, or in which a column changes its type."""
-    kinds: dict[str, str] = {}
+def find_json_error(text: str, file: str) -> TableError | None:
+    """Find the first line that is not a JSON object, or in which a column changes its type."""
+    types: dict[str, str] = {}
     for line, content in json_lines(text):
         try:
-            row = json.loads(content, object_pairs_hook=_distinct_keys)
+            row = json.loads(content, object_pairs_hook=_unique_keys)
         except (ValueError, RecursionError) as error:
-            return TableError(
-                f"not JSON: {error}", file=file, line=line, hint="one object in each line"
-            )
+            hint = "one object in each line"
+            return TableError(f"not JSON: {error}", file=file, line=line, hint=hint)
         if not isinstance(row, dict):
             return TableError("not a JSON object", file=file, line=line, hint='{"name": value}')
         for name, value in row.items():
-            if value is None:
-                continue
-            kind = KINDS[type(value)]
-            if kinds.setdefault(name, kind) != kind:
-                return TableError(
-                    f"{kind} where {kinds[name]} came before",
-                    file=file,
-                    line=line,
-                    column=name,
-                    hint="a column must keep one type",
-                )
+            found = types.get(name) if value is None else _JSON_TYPES[type(value)]
+            if found is not None and types.setdefault(name, found) != found:
+                message = f"{found} where {types[name]} came before"
+                hint = "a column must keep one type"
+                return TableError(message, file=file, line=line, column=name, hint=hint)
     return None
 
 
 def check_depth(content: bytes, file: str) -> None:
-    """Refuse JSON lines nested so deeply that readers run out of stack."""
-    start, line = 0, 1
-    while start < len(content):
-        end = content.find(b"\n", start + BLOCK) + 1 or len(content)
-        block = np.frombuffer(content, np.uint8, end - start, start)
-        ends = np.append(np.flatnonzero(block == ord("\n")), len(block) - 1)
-        opened = np.cumsum((block == ord("[")) | (block == ord("{")), dtype=np.int64)[ends]
-        for at in np.flatnonzero(np.diff(opened, prepend=0) > DEEPEST):
-            first = start + (ends[at - 1] + 1 if at else 0)
-            marks = QUOTED.sub(b"", content[first : start + ends[at] + 1])
-            signs = np.frombuffer(marks, np.uint8)
-            steps = np.isin(signs, OPENING).astype(np.int64) - np.isin(signs, CLOSING)
-            if np.cumsum(steps).max(initial=0) > DEEPEST:
+    """Raise an error at a JSON line nested so deeply that readers run out of stack."""
+    for number, line in enumerate(content.split(b"\n"), 1):
+        if line.count(b"[") + line.count(b"{") > _MAX_DEPTH:
+            marks = _QUOTED.sub(b"", line)
+            depths = accumulate((mark in b"[{") - (mark in b"]}") for mark in marks)
+            if max(depths) > _MAX_DEPTH:
                 raise TableError(
-                    f"nested more than {DEEPEST} deep",
+                    f"nested more than {_MAX_DEPTH} deep",
                     file=file,
-                    line=line + int(at),
+                    line=number,
                     hint="a value is a number, a text or a list of them",
                 )
-        start, line = end, line + len(ends) - 1
 
 
 def json_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Go through the lines that are not empty; only a line feed ends one."""
+    """Iterate over the lines that are not empty; only a line feed ends one."""
     return ((n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip())
 
 
-KINDS = {
-    bool: "true or false",
-    int: "a number",
-    float: "a number",
-    str: "a text",
-    list: "a list",
-    dict: "an object",
-}
-
-
-def _distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
     row = dict(pairs)
     if len(row) < len(pairs):
         raise ValueError("a name is there twice in one object")

@@ -1,6 +1,6 @@
 """FeaturePlan: which column of which table becomes what.
 
-A plan says nothing about values; `features/` learns those. In TOML:
+A plan holds no values; `coldhash.features` learns those. In TOML:
 
     [users.demographics]
     gender = "category"
@@ -13,24 +13,44 @@ A plan says nothing about values; `features/` learns those. In TOML:
     [preference]
     max_width = 128
 
-`users` holds named groups of columns of the user table: a group is what a user has or lacks.
-`items` does the same for the item table, and `preference` turns the content of the items that a
-user rated into one more group of that user, named "preference".
+`users` holds named groups of columns of the user table: a user has a group or lacks it. `items`
+does the same for the item table, and `preference` turns the content of the items that a user rated
+into one more group of that user, named "preference".
 """
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from coldhash.data.toml_forms import mistake, read_toml
+from coldhash.errors import SettingError
 
-PREFERENCE = "preference"
-KINDS = "kinds of column: category, multi-label, number, text, vector"
+Form = TypeVar("Form", bound=BaseModel)
+
+
+def read_toml(form: type[Form], path: str | Path) -> Form:
+    """Read a pydantic model from a TOML file; an error names the file and the place in it."""
+    try:
+        return form(**tomllib.loads(Path(path).read_text(encoding="utf-8")))
+    except OSError as error:
+        raise SettingError(f"{path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingError(f"{path}: not TOML: {error}") from None
+    except SettingError as error:
+        raise SettingError(f"{path}: {error.message}", hint=error.hint) from None
+
+
+def validation_error(title: str, error: ValidationError, hint: str | None = None) -> SettingError:
+    """Return the error that names the first invalid part of a pydantic model."""
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    reason = first["msg"].removeprefix("Value error, ")
+    return SettingError(f"{title}, {place}: {reason}" if place else f"{title}: {reason}", hint=hint)
 
 
 class _Part(BaseModel):
@@ -38,7 +58,12 @@ class _Part(BaseModel):
 
 
 class Category(_Part):
-    """One value of a set: one-hot. Values seen less than `min_count` times share one column.
+    """A column with one label per row, one-hot encoded.
+
+    Parameters
+    ----------
+    min_count : int
+        Labels that occur less often share one column.
 
     Examples
     --------
@@ -54,7 +79,14 @@ class Category(_Part):
 
 
 class MultiLabel(_Part):
-    """Several values of a set, in a list or in one text with a separator.
+    """A column with several labels per row, in a list or in one text.
+
+    Parameters
+    ----------
+    separator : str
+        What separates labels in a text.
+    min_count : int
+        Labels that occur less often share one column.
 
     Examples
     --------
@@ -75,7 +107,14 @@ class MultiLabel(_Part):
 
 
 class Number(_Part):
-    """A quantity: soft buckets between quantiles (`buckets`), or one `standard` score.
+    """A column of quantities.
+
+    Parameters
+    ----------
+    method : {"buckets", "standard"}
+        Soft buckets between quantiles, or one standard score.
+    n_knots : int
+        The number of quantiles.
 
     Examples
     --------
@@ -92,7 +131,14 @@ class Number(_Part):
 
 
 class Text(_Part):
-    """Words, weighted by how rare they are.
+    """A column of texts: words, weighted by how rare they are.
+
+    Parameters
+    ----------
+    min_count : int
+        Words that occur less often are ignored.
+    max_words : int
+        The number of words to keep, the most frequent ones.
 
     Examples
     --------
@@ -110,7 +156,7 @@ class Text(_Part):
 
 
 class Vector(_Part):
-    """Numbers that somebody else computed: an embedding, all of one length.
+    """A column of embeddings: lists of numbers, all of one length.
 
     Examples
     --------
@@ -128,7 +174,12 @@ class Vector(_Part):
 
 
 class Preference(_Part):
-    """The content of the items that a user rated, reduced to `max_width` where wider.
+    """The average content of the items that a user rated.
+
+    Parameters
+    ----------
+    max_width : int
+        Wider content is projected on this many directions.
 
     Examples
     --------
@@ -143,20 +194,28 @@ class Preference(_Part):
     max_width: Annotated[int, Field(ge=1)] = 128
 
 
-def _spelled_out(column: Any) -> Any:
-    return {"kind": column} if isinstance(column, str) else column
-
-
 Column = Annotated[
     Category | MultiLabel | Number | Text | Vector,
     Field(discriminator="kind"),
-    BeforeValidator(_spelled_out),
+    BeforeValidator(lambda column: {"kind": column} if isinstance(column, str) else column),
 ]
 Groups = dict[str, dict[str, Column]]
 
 
 class FeaturePlan(_Part):
-    """Named groups of columns of the two tables; see the module for how to write one.
+    """Which columns of the two tables become which features.
+
+    Parameters
+    ----------
+    users, items : dict of str to dict
+        Named groups of columns: column name -> kind, such as `"category"` or `Category()`.
+    preference : Preference, optional
+        Adds the group "preference", computed from the items that a user rated.
+
+    Raises
+    ------
+    SettingError
+        If a kind or a setting is unknown, or a group is empty.
 
     Examples
     --------
@@ -171,15 +230,16 @@ class FeaturePlan(_Part):
     items: Groups = {}
     preference: Preference | None = None
 
-    def __init__(self, **parts: Any) -> None:
+    def __init__(self, **parts: object) -> None:
         try:
             super().__init__(**parts)
         except ValidationError as error:
-            raise mistake("feature plan", error, hint=KINDS) from None
+            hint = "kinds of column: category, multi-label, number, text, vector"
+            raise validation_error("feature plan", error, hint) from None
 
     @model_validator(mode="after")
     def _check_groups(self) -> FeaturePlan:
-        if PREFERENCE in self.users:
+        if "preference" in self.users:
             raise ValueError("users.preference is a taken name: use the [preference] table")
         for side, groups in (("users", self.users), ("items", self.items)):
             for group, columns in groups.items():
@@ -191,11 +251,31 @@ class FeaturePlan(_Part):
 
     @classmethod
     def from_toml(cls, path: str | Path) -> FeaturePlan:
-        """Read a plan from a TOML file."""
+        """Read a plan from a TOML file.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file.
+
+        Returns
+        -------
+        FeaturePlan
+
+        Raises
+        ------
+        SettingError
+            If the file cannot be read, or is not a plan.
+        """
         return read_toml(cls, path)
 
     def to_toml(self) -> str:
-        """Write the plan as TOML, defaults left out."""
+        """Return the plan as TOML, defaults left out.
+
+        Returns
+        -------
+        str
+        """
         lines = []
         for side, groups in (("users", self.users), ("items", self.items)):
             for group, columns in groups.items():
@@ -204,12 +284,12 @@ class FeaturePlan(_Part):
                     lines.append(f"{_toml_key(name)} = {_toml_column(column)}")
                 lines.append("")
         if self.preference is not None:
-            lines += [f"[{PREFERENCE}]", f"max_width = {self.preference.max_width}", ""]
+            lines += ["[preference]", f"max_width = {self.preference.max_width}", ""]
         return "\n".join(lines)
 
 
 def guess_plan(users: pa.Table, items: pa.Table) -> FeaturePlan:
-    """Guess a good plan from the columns: one group for users, one for items, and preference."""
+    """Guess a plan from the columns: one group of users, one of items, and preference."""
     user_columns, item_columns = _guess_columns(users), _guess_columns(items)
     return FeaturePlan(
         users={"profile": user_columns} if user_columns else {},
@@ -224,7 +304,7 @@ def _guess_columns(table: pa.Table) -> dict[str, _Part]:
 
 
 def _guess(column: pa.ChunkedArray) -> _Part | None:
-    """Guess the kind of one column; None for one that tells nothing (constant, or an id)."""
+    """Guess the kind of one column; None for one without information (constant, or an id)."""
     known = column.drop_null()
     if pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type):
         return _guess_lists(known)
@@ -233,16 +313,15 @@ def _guess(column: pa.ChunkedArray) -> _Part | None:
     n_known, n_distinct = len(known), pc.count_distinct(known).as_py()
     if n_distinct < 2:
         return None
-    if pa.types.is_string(column.type) and _share_with_bars(known) >= 0.1:
+    is_text = pa.types.is_string(column.type)
+    if is_text and pc.mean(pc.match_substring(known, "|").cast(pa.int8())).as_py() >= 0.1:
         return MultiLabel()
-    if n_distinct <= 24:
+    if n_distinct <= 24 or (is_text and n_distinct <= n_known / 2):
         return Category()
     if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
         return Number()
-    if not pa.types.is_string(column.type):
+    if not is_text:
         return None
-    if n_distinct <= n_known / 2:
-        return Category()
     words = pc.mean(pc.add(pc.count_substring(known, " "), 1)).as_py()
     return Text() if words >= 2 else None
 
@@ -254,10 +333,6 @@ def _guess_lists(known: pa.ChunkedArray) -> _Part | None:
     if not pa.types.is_floating(known.type.value_type):
         return MultiLabel()
     return Vector() if len(lengths) == 1 else None
-
-
-def _share_with_bars(known: pa.ChunkedArray) -> float:
-    return float(pc.mean(pc.match_substring(known, "|").cast(pa.int8())).as_py())
 
 
 def _toml_column(column: Column) -> str:

@@ -1,30 +1,50 @@
-"""Ratings: a frozen users x items matrix with ids on both sides.
+"""Ratings: a frozen users x items matrix with ids on both sides, and what a rating is worth.
 
-Every check of ratings lives here, once: what can be built is right, and nobody checks again.
-A stored zero is a rating; what is not stored is unknown.
+Every check of ratings is here: ratings that could be built are valid, and no other module checks
+again. A stored zero is a rating; what is not stored is unknown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, get_args
+from typing import Literal, get_args
 
 import numpy as np
-import pyarrow as pa
-from scipy.sparse import coo_array, csr_array, issparse
+from numpy.typing import ArrayLike
+from scipy.sparse import coo_array, csr_array, issparse, sparray, spmatrix
 
-from coldhash.data.duplicates import Duplicates, merged, rated_twice
-from coldhash.data.ids import Ids, as_texts
+from coldhash.data.ids import Ids, IdValue, NameRow, assign_rows
 from coldhash.errors import DataError, SettingError
 
-HUGE = 1e6  # no rating scale reaches this; times and ids do
+MAX_RATING = 1e6  # without a declared scale; times and ids are larger
+_FAVOURITE_SHARE = 0.6  # of the highest rating: 4 and 5 of 5, 7 to 10 of 10
+
+Duplicates = Literal["error", "last", "mean", "max"]
+TargetKind = Literal["favourite", "share", "known"]
+Scale = tuple[float, float]
 
 
 @dataclass(frozen=True, eq=False)
 class Ratings:
-    """Who rated what, how: `matrix` is users x items, rows sorted by item, float32.
+    """Ratings of items by users.
+
+    Parameters
+    ----------
+    matrix : csr_array of float32
+        Users x items, the entries of each row sorted by item.
+    users, items : Ids
+        The ids of rows and columns.
+    times : array, optional
+        When each rating was given, in the order of `matrix.data`.
+    declared_scale : tuple of float, optional
+        The lowest and the highest possible rating.
+
+    Raises
+    ------
+    DataError
+        If the shape does not fit the ids, or a rating is impossible.
 
     Examples
     --------
@@ -38,106 +58,159 @@ class Ratings:
     matrix: csr_array
     users: Ids
     items: Ids
-    times: np.ndarray | None = None  # beside matrix.data
-    declared_scale: tuple[float, float] | None = None
+    times: np.ndarray | None = None
+    declared_scale: Scale | None = None
 
     def __post_init__(self) -> None:
-        _check_shape(self.matrix, self.users, self.items)
-        _check_form(self.matrix, self.times)
-        bad = _first_bad(self.matrix.data, self.declared_scale)
-        if bad is not None:
-            at, why, hint = bad
-            user = int(np.searchsorted(self.matrix.indptr, at, side="right") - 1)
-            item = int(self.matrix.indices[at])
+        matrix = self.matrix
+        _check_shape(matrix.shape, (len(self.users), len(self.items)))
+        if matrix.format != "csr" or matrix.dtype != np.float32 or not matrix.has_canonical_format:
             raise DataError(
-                f"the rating of item {self.items[item]!r} by user {self.users[user]!r} {why}",
-                hint=hint,
+                "the matrix is not float32 in CSR form with sorted entries",
+                hint="Ratings.from_matrix takes any sparse matrix",
             )
-        for array in (self.matrix.data, self.matrix.indices, self.matrix.indptr, self.times):
+        if self.times is not None and len(self.times) != matrix.nnz:
+            raise DataError(f"{len(self.times):,} times for {matrix.nnz:,} ratings")
+
+        def name(at: int) -> str:
+            user = int(np.searchsorted(matrix.indptr, at, side="right") - 1)
+            return f"user {self.users[user]!r}, item {self.items[matrix.indices[at]]!r}"
+
+        _check_values(matrix.data, self.declared_scale, name)
+        for array in (matrix.data, matrix.indices, matrix.indptr, self.times):
             if array is not None:
                 array.flags.writeable = False
 
     @classmethod
     def from_columns(
         cls,
-        user_ids: Iterable[Any],
-        item_ids: Iterable[Any],
-        values: Any,
+        user_ids: Iterable[IdValue],
+        item_ids: Iterable[IdValue],
+        values: ArrayLike,
         *,
         times: np.ndarray | None = None,
         users: Ids | None = None,
         items: Ids | None = None,
-        scale: tuple[float, float] | None = None,
+        scale: Scale | None = None,
         duplicates: Duplicates = "error",
-        where: Callable[[int], str] = "row {}".format,
+        where: NameRow = "row {}".format,
     ) -> Ratings:
-        """Build from three columns. Ids not in `users` or `items` come after those.
+        """Build from three columns.
 
-        `duplicates` says what a pair that is there more than once counts as; its time is the
-        last one's. `where` names a row in errors, e.g. "ratings.csv, line 17".
+        Parameters
+        ----------
+        user_ids, item_ids : sequence of str or int
+            Who rated what.
+        values : array
+            The ratings.
+        times : array, optional
+            When each rating was given.
+        users, items : Ids, optional
+            Known ids, which come first; other ids follow in order of appearance.
+        scale : tuple of float, optional
+            The lowest and the highest possible rating.
+        duplicates : {"error", "last", "mean", "max"}
+            What to do with a user who rated an item more than once; the time kept is the last.
+        where : callable
+            Returns the name of a row for errors.
+
+        Returns
+        -------
+        Ratings
+
+        Raises
+        ------
+        DataError
+            If a rating is impossible, or repeated with `duplicates="error"`.
+
+        Examples
+        --------
+        >>> Ratings.from_columns([1, 1], ["x", "x"], [2, 4], duplicates="mean").matrix.data
+        array([3.], dtype=float32)
         """
         if duplicates not in get_args(Duplicates):
             raise SettingError(
                 f"duplicates={duplicates!r} is not a rule",
                 hint=f"one of {', '.join(get_args(Duplicates))}",
             )
-        users, user_rows = _number(user_ids, users, "user", where)
-        items, item_rows = _number(item_ids, items, "item", where)
-        values = checked_ratings(values, scale, where)
+        users, user_rows = assign_rows(user_ids, users, "user", where)
+        items, item_rows = assign_rows(item_ids, items, "item", where)
+        values = as_ratings(values, scale, where)
         lengths = [len(x) for x in (user_rows, item_rows, values, times) if x is not None]
         if len(set(lengths)) > 1:
             raise DataError(f"columns of different lengths: {', '.join(map(str, lengths))}")
         shape = (len(users), len(items))
-        matrix = _csr_of_positions(user_rows, item_rows, shape)
-        if matrix.nnz < len(values):
+        positions = _sort_entries(user_rows, item_rows, shape)
+        if positions.nnz < len(values):
             if duplicates == "error":
-                raise rated_twice(user_rows, item_rows, users, items, where)
-            keep, values = merged(user_rows, item_rows, values, duplicates)
-            user_rows, item_rows = user_rows[keep], item_rows[keep]
+                raise duplicate_error(user_rows, item_rows, users, items, where)
+            keep, values = merge_duplicates(user_rows, item_rows, values, duplicates)
             times = None if times is None else times[keep]
-            matrix = _csr_of_positions(user_rows, item_rows, shape)
-        body = csr_array((values[matrix.data], matrix.indices, matrix.indptr), shape=shape)
-        return cls(body, users, items, None if times is None else times[matrix.data], scale)
+            positions = _sort_entries(user_rows[keep], item_rows[keep], shape)
+        times = None if times is None else times[positions.data]
+        return cls(_fill(positions, values), users, items, times, scale)
 
     @classmethod
     def from_matrix(
         cls,
-        matrix: Any,
-        users: Iterable[Any] | None = None,
-        items: Iterable[Any] | None = None,
+        matrix: sparray | spmatrix,
+        users: Iterable[IdValue] | None = None,
+        items: Iterable[IdValue] | None = None,
         *,
-        scale: tuple[float, float] | None = None,
+        scale: Scale | None = None,
     ) -> Ratings:
-        """Build from a scipy sparse users x items matrix; ids default to row and column numbers."""
+        """Build from a scipy sparse matrix.
+
+        Parameters
+        ----------
+        matrix : sparse array
+            Users x items.
+        users, items : sequence of str or int, optional
+            The ids of rows and columns; their numbers by default.
+        scale : tuple of float, optional
+            The lowest and the highest possible rating.
+
+        Returns
+        -------
+        Ratings
+
+        Raises
+        ------
+        DataError
+            If the matrix is not sparse, does not fit the ids, or holds impossible ratings.
+
+        Examples
+        --------
+        >>> from scipy.sparse import csr_array
+        >>> ratings = Ratings.from_matrix(csr_array([[5.0, 0.0], [0.0, 3.0]]), users=["ann", "bob"])
+        >>> ratings.per_user.tolist()
+        [1, 1]
+        """
         if not issparse(matrix):
             raise DataError(
                 f"a {type(matrix).__name__} is not a sparse matrix",
                 hint="scipy.sparse.csr_array(matrix): what is not stored is unknown",
             )
-        triples = matrix.tocoo()
+        entries = matrix.tocoo()
         users = Ids.of(np.arange(matrix.shape[0]) if users is None else users, "user")
         items = Ids.of(np.arange(matrix.shape[1]) if items is None else items, "item")
-        _check_shape(matrix, users, items)
-        # keep the positions as they are: the rows of the matrix are the rows of the ids
-        positions = _csr_of_positions(triples.row, triples.col, matrix.shape)
-        if positions.nnz < triples.nnz:
+        _check_shape(matrix.shape, (len(users), len(items)))
+        positions = _sort_entries(entries.row, entries.col, matrix.shape)
+        if positions.nnz < entries.nnz:
             raise DataError("the matrix stores an entry twice", hint="matrix.sum_duplicates()")
-        values = checked_ratings(
-            triples.data,
-            scale,
-            lambda at: f"user {users[triples.row[at]]!r}, item {items[triples.col[at]]!r}",
-        )
-        body = csr_array(
-            (values[positions.data], positions.indices, positions.indptr), shape=matrix.shape
-        )
-        return cls(body, users, items, None, scale)
+
+        def name(at: int) -> str:
+            return f"user {users[entries.row[at]]!r}, item {items[entries.col[at]]!r}"
+
+        values = as_ratings(entries.data, scale, name)
+        return cls(_fill(positions, values), users, items, None, scale)
 
     def __len__(self) -> int:
         return int(self.matrix.nnz)
 
     @cached_property
-    def scale(self) -> tuple[float, float]:
-        """Lowest and highest rating: as declared, or else as seen in these very ratings."""
+    def scale(self) -> Scale:
+        """The lowest and the highest rating: as declared, or else as found."""
         if self.declared_scale is not None:
             return self.declared_scale
         if not len(self):
@@ -152,22 +225,23 @@ class Ratings:
 
     @cached_property
     def per_user(self) -> np.ndarray:
-        """How many ratings each user gave."""
+        """The number of ratings of each user."""
         return np.diff(self.matrix.indptr)
 
     @cached_property
     def per_item(self) -> np.ndarray:
-        """How many ratings each item got."""
+        """The number of ratings of each item."""
         return np.bincount(self.matrix.indices, minlength=len(self.items))
 
     def of_users(self, rows: np.ndarray) -> Ratings:
-        """Only these users, in this order; the items stay."""
+        """Return the ratings of these users, in this order; the items stay."""
         entries = entries_of_rows(self.matrix.indptr, rows)
         indptr = np.concatenate([[0], np.cumsum(self.per_user[rows])])
-        return self._part(entries, self.matrix.indices[entries], indptr, self.users.take(rows))
+        indices = self.matrix.indices[entries]
+        return self._take(entries, indices, indptr, self.users.take(rows), self.items)
 
     def of_items(self, rows: np.ndarray) -> Ratings:
-        """Only these items, in this order; the users stay."""
+        """Return the ratings of these items, in this order; the users stay."""
         new_row = np.full(len(self.items), -1, dtype=self.matrix.indices.dtype)
         new_row[rows] = np.arange(len(rows))
         entries = np.flatnonzero(new_row[self.matrix.indices] >= 0)
@@ -176,79 +250,48 @@ class Ratings:
         order = np.lexsort((item_rows, user_rows))
         indptr = np.concatenate([[0], np.cumsum(np.bincount(user_rows, minlength=len(self.users)))])
         items = self.items.take(rows)
-        return self._part(entries[order], item_rows[order], indptr, self.users, items)
+        return self._take(entries[order], item_rows[order], indptr, self.users, items)
 
     def where(self, keep: np.ndarray) -> Ratings:
-        """Only the entries marked in `keep` (beside matrix.data); users and items stay."""
+        """Return the ratings marked in `keep` (as `matrix.data`); users and items stay."""
         entries = np.flatnonzero(keep)
         indptr = np.concatenate([[0], np.cumsum(keep)])[self.matrix.indptr]
-        return self._part(entries, self.matrix.indices[entries], indptr, self.users)
+        return self._take(entries, self.matrix.indices[entries], indptr, self.users, self.items)
 
-    def _part(
-        self,
-        entries: np.ndarray,
-        indices: np.ndarray,
-        indptr: np.ndarray,
-        users: Ids,
-        items: Ids | None = None,
+    def _take(
+        self, entries: np.ndarray, indices: np.ndarray, indptr: np.ndarray, users: Ids, items: Ids
     ) -> Ratings:
-        items = self.items if items is None else items
-        matrix = csr_array(
-            (self.matrix.data[entries], indices, indptr), shape=(len(users), len(items))
-        )
+        body = (self.matrix.data[entries], indices, indptr)
         times = None if self.times is None else self.times[entries]
+        matrix = csr_array(body, shape=(len(users), len(items)))
         return Ratings(matrix, users, items, times, self.declared_scale)
 
 
 def entries_of_rows(indptr: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Give the positions of all stored entries of some rows of a CSR matrix, row by row."""
+    """Return the positions of all stored entries of some rows of a CSR matrix, row by row."""
     counts = np.diff(indptr)[rows]
     ends = np.cumsum(counts)
     within = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts, counts)
     return np.repeat(indptr[rows], counts) + within  # type: ignore[no-any-return]
 
 
-def _number(
-    values: Any, known: Ids | None, kind: str, where: Callable[[int], str]
-) -> tuple[Ids, np.ndarray]:
-    """Give each id its row: the known ones first, new ones in order of appearance."""
-    if isinstance(values, pa.ChunkedArray) and pa.types.is_dictionary(values.type):
-        values = values.unify_dictionaries().combine_chunks()  # one dictionary for all chunks
-    if not (isinstance(values, pa.DictionaryArray) and not values.null_count):
-        values = as_texts(values, kind, where).dictionary_encode()
-    # a dictionary may hold texts that no row uses, in any order, even twice: number them afresh
-    codes = values.indices.dictionary_encode()
-    first = codes.indices.to_numpy()
-    spelled = as_texts(
-        values.dictionary.take(codes.dictionary),
-        kind,
-        lambda code: where(int(np.argmax(first == code))),
-    ).dictionary_encode()
-    seen, row_of_code = spelled.dictionary, spelled.indices.to_numpy()
-    if known is None:
-        return Ids(seen, kind), row_of_code[first]
-    rows = known.find(seen)
-    new = rows < 0
-    rows[new] = len(known) + np.arange(new.sum())
-    if new.any():
-        known = Ids(pa.concat_arrays([known.values, seen.filter(pa.array(new))]), kind)
-    return known, rows[row_of_code[first]]
-
-
-def _csr_of_positions(
+def _sort_entries(
     user_rows: np.ndarray, item_rows: np.ndarray, shape: tuple[int, int]
 ) -> csr_array:
-    """Sort entries into CSR, carrying each one's position; repeats are summed (fewer entries)."""
+    """Sort entries into CSR, the position of each as its value; repeated ones are summed."""
     positions = np.arange(len(user_rows), dtype=np.int32 if len(user_rows) < 2**31 else np.int64)
     matrix = coo_array((positions, (user_rows, item_rows)), shape=shape).tocsr()
     matrix.sort_indices()
     return matrix
 
 
-def checked_ratings(
-    values: Any, scale: tuple[float, float] | None, where: Callable[[int], str]
-) -> np.ndarray:
-    """Give ratings as float32, checked before a rating that is too large could become another."""
+def _fill(positions: csr_array, values: np.ndarray) -> csr_array:
+    body = (values[positions.data], positions.indices, positions.indptr)
+    return csr_array(body, shape=positions.shape)
+
+
+def as_ratings(values: ArrayLike, scale: Scale | None, where: NameRow) -> np.ndarray:
+    """Return ratings as float32, checked before the conversion could change them."""
     values = np.asarray(values)
     if values.ndim != 1 or values.dtype.kind not in "buif":
         raise DataError(
@@ -256,56 +299,39 @@ def checked_ratings(
             hint="one number for each rating",
         )
     values = values.astype(np.promote_types(values.dtype, np.float32), copy=False)
-    bad = _first_bad(values, scale)
-    if bad is not None:
-        row, why, hint = bad
-        raise DataError(f"{where(row)}: the rating {why}", hint=hint)
-    return values.astype(np.float32)  # type: ignore[no-any-return]
+    _check_values(values, scale, where)
+    return values.astype(np.float32)
 
 
-def _check_shape(matrix: csr_array, users: Ids, items: Ids) -> None:
-    expected = (len(users), len(items))
-    if matrix.shape == expected:
-        return
-    hint = "rows are users, columns are items"
-    if matrix.shape == expected[::-1]:
-        hint = f"it looks transposed: {hint}, so pass matrix.T"
-    raise DataError(
-        f"a matrix of {matrix.shape[0]:,} x {matrix.shape[1]:,} does not fit "
-        f"{expected[0]:,} users x {expected[1]:,} items",
-        hint=hint,
-    )
+def _check_shape(shape: tuple[int, ...], expected: tuple[int, int]) -> None:
+    if shape != expected:
+        hint = "rows are users, columns are items"
+        if shape == expected[::-1]:
+            hint = f"it looks transposed: {hint}, so pass matrix.T"
+        n_users, n_items = expected
+        message = f"a matrix of {shape[0]:,} x {shape[1]:,} does not fit"
+        raise DataError(f"{message} {n_users:,} users x {n_items:,} items", hint=hint)
 
 
-def _check_form(matrix: csr_array, times: np.ndarray | None) -> None:
-    if matrix.format != "csr" or matrix.dtype != np.float32 or not matrix.has_canonical_format:
-        raise DataError(
-            "the matrix is not float32 in CSR form with sorted entries",
-            hint="Ratings.from_matrix takes any sparse matrix",
-        )
-    if times is not None and len(times) != matrix.nnz:
-        raise DataError(f"{len(times):,} times for {matrix.nnz:,} ratings")
-
-
-def _first_bad(
-    values: np.ndarray, scale: tuple[float, float] | None
-) -> tuple[int, str, str | None] | None:
-    """Find the first impossible rating: its position, what is wrong, and a hint."""
-    low, high = (0.0, HUGE) if scale is None else _limits(scale)
+def _check_values(values: np.ndarray, scale: Scale | None, where: NameRow) -> None:
+    """Raise an error at the first impossible rating."""
+    low, high = (0.0, MAX_RATING) if scale is None else _check_scale(scale)
     if not len(values) or (values.min() >= low and values.max() <= high):  # false for NaN
-        return None
+        return
     at = int(np.argmax(~((values >= low) & (values <= high))))
     value = float(values[at])
     if not np.isfinite(value):
-        return at, f"is {value}, not a number", "leave out unknown ratings"
-    if scale is not None:
-        return at, f"is {value:g}, outside the scale {low:g} to {high:g}", "correct the scale"
-    if value < 0:
-        return at, f"is {value:g}, below zero", "shift the scale so that it starts at zero"
-    return at, f"is {value:g}, above {HUGE:g}", "is this column a time or an id?"
+        fault, hint = f"{value}, not a number", "leave out unknown ratings"
+    elif scale is not None:
+        fault, hint = f"{value:g}, outside the scale {low:g} to {high:g}", "correct the scale"
+    elif value < 0:
+        fault, hint = f"{value:g}, below zero", "shift the scale so that it starts at zero"
+    else:
+        fault, hint = f"{value:g}, above {MAX_RATING:g}", "is this column a time or an id?"
+    raise DataError(f"{where(at)}: the rating is {fault}", hint=hint)
 
 
-def _limits(scale: tuple[float, float]) -> tuple[float, float]:
+def _check_scale(scale: Scale) -> Scale:
     try:
         low, high = map(float, scale)
         if -np.inf < low <= high < np.inf:
@@ -313,3 +339,83 @@ def _limits(scale: tuple[float, float]) -> tuple[float, float]:
     except (TypeError, ValueError):
         pass
     raise SettingError(f"scale={scale!r}", hint="the lowest and the highest possible rating")
+
+
+def _sort_pairs(user_rows: np.ndarray, item_rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sort entries by pair, then by appearance; returns the order and where each pair starts."""
+    order = np.lexsort((item_rows, user_rows))
+    user_rows, item_rows = user_rows[order], item_rows[order]
+    new = (np.diff(user_rows, prepend=-1) != 0) | (np.diff(item_rows, prepend=-1) != 0)
+    return order, np.flatnonzero(new)
+
+
+def merge_duplicates(
+    user_rows: np.ndarray, item_rows: np.ndarray, values: np.ndarray, rule: Duplicates
+) -> tuple[np.ndarray, np.ndarray]:
+    """Apply a rule to repeated pairs; returns the entry to keep for each pair, and its value."""
+    order, starts = _sort_pairs(user_rows, item_rows)
+    ends = np.append(starts[1:], len(order))
+    last = order[ends - 1]
+    if rule == "last":
+        return last, values[last]
+    if rule == "max":
+        return last, np.maximum.reduceat(values[order], starts)
+    sums = np.add.reduceat(values[order].astype(np.float64), starts)
+    return last, (sums / (ends - starts)).astype(np.float32)
+
+
+def duplicate_error(
+    user_rows: np.ndarray, item_rows: np.ndarray, users: Ids, items: Ids, where: NameRow
+) -> DataError:
+    """Return the error that names the first repeated pair."""
+    order, starts = _sort_pairs(user_rows, item_rows)
+    repeats = np.delete(order, starts)
+    again = int(repeats.min())
+    user, item = user_rows[again], item_rows[again]
+    first = int(np.argmax((user_rows == user) & (item_rows == item)))
+    return DataError(
+        f"{where(again)}: user {users[user]!r} rated item {items[item]!r} already, in "
+        f"{where(first)}; repetitions in all: {len(repeats):,}",
+        hint="choose a rule: duplicates='last', 'mean' or 'max'",
+    )
+
+
+@dataclass(frozen=True)
+class RatingTarget:
+    """From a rating to the target of a model that predicts all entries, unknown ones as 0.
+
+    Parameters
+    ----------
+    kind : {"favourite", "share", "known"}
+        `favourite`: 1 for a favourite, `other` for any other rating, a stored 0 included.
+        `share`: rating / highest. `known`: 1 for every rating.
+    highest : float
+        The highest possible rating.
+    other : float
+        The target of a rating that is not a favourite.
+    """
+
+    kind: TargetKind
+    highest: float
+    other: float = 0.3
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(TargetKind):
+            raise SettingError(
+                f"target={self.kind!r}", hint=f"one of {', '.join(get_args(TargetKind))}"
+            )
+
+    def __call__(self, ratings: np.ndarray) -> np.ndarray:
+        """Return the targets as float32."""
+        if self.kind == "known":
+            return np.ones(len(ratings), dtype=np.float32)
+        if self.kind == "share":
+            return (ratings / max(self.highest, 1e-9)).astype(np.float32)
+        favourite = is_favourite(ratings, self.highest)
+        return np.where(favourite, np.float32(1), np.float32(self.other))
+
+
+def is_favourite(ratings: np.ndarray, highest: float) -> np.ndarray:
+    """Mark ratings above 0.6 of the highest possible one."""
+    # the margin keeps a rating at the bound out, whatever its rounding to float32
+    return ratings > _FAVOURITE_SHARE * highest * (1 + 1e-6)

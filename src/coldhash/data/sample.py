@@ -1,18 +1,18 @@
-"""The sample: a small honest world, made up on the spot from a seed.
+"""The sample: a small synthetic data set, generated from a seed.
 
-What is true in it:
+How it is generated:
 
 - 1,000 items have one to three of twelve genres, a year, a title of made-up words, and a Zipf
   popularity: the most popular items are worth recommending to nearly anybody.
 - 2,000 users have an age, a gender, an occupation and a city; some of these are unknown.
-- A user's taste over genres is the sum of what the age, the gender and the occupation say, and of
-  a part of their own; cities say nothing. An item has a quality, and hidden traits that users like
-  or not for reasons that no column tells.
+- A user's taste over genres is the sum of effects of age, gender and occupation and of a random
+  part; cities have no effect. An item has a quality, and hidden traits that users like or dislike
+  independently of every column.
 - Whether a user picks an item depends on its popularity and on taste; the rating, 1 to 5, on
-  quality, taste and luck.
+  quality, taste and noise.
 
-So demographics carry a part of the truth, a few ratings carry more, and popularity is a serious
-rival. Nothing here imitates real people.
+So demographics carry some information, a few ratings carry more, and popularity is a strong
+baseline.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ import numpy as np
 import pyarrow as pa
 
 from coldhash.data.dataset import Dataset
-from coldhash.data.plan import Category, FeaturePlan, MultiLabel, Number, Preference, Text
+from coldhash.data.plan import FeaturePlan
 from coldhash.errors import SettingError
 
-GENRES = tuple(
+_GENRES = tuple(
     "adventure biography comedy crime documentary drama family fantasy history music mystery "
     "romance".split()
 )
-OCCUPATIONS = tuple(
+_OCCUPATIONS = tuple(
     "artist carpenter clerk cook doctor driver engineer farmer lawyer manager musician nurse "
     "programmer retired sailor scientist student teacher".split()
 )
-CITIES = tuple("Aren Boldt Corvo Dunmere Elsk Farrow Gant Holm Ister Jorvik Kells Lund".split())
-GENDERS = ("female", "male", "other")
-WORDS = tuple(
+_CITIES = tuple("Aren Boldt Corvo Dunmere Elsk Farrow Gant Holm Ister Jorvik Kells Lund".split())
+_GENDERS = ("female", "male", "other")
+_WORDS = tuple(
     "amber arrow autumn bridge candle cedar cloud copper crow daughter dawn desert door dream dust "
     "echo ember empty falcon feather field fire forest garden ghost glass golden harbour heart "
     "hidden hollow house iron island key king lantern last letter light little long lost marble "
@@ -43,14 +43,22 @@ WORDS = tuple(
     "stone storm stranger summer sun thread tide time tower train tree valley velvet violet voice "
     "water white wild wind winter witness wolf wooden".split()
 )
-N_TRAITS = 6
-BLOCK = 256  # users drawn at a time, so that memory does not grow with their number
+_N_TRAITS = 6
+_BLOCK_USERS = 256  # users drawn at a time, so that memory does not grow with their number
+_PLAN = FeaturePlan(
+    users={
+        "demographics": {"age": "number"}
+        | dict.fromkeys(("gender", "occupation", "city"), "category"),
+    },
+    items={"content": {"genres": "multi-label", "title": "text", "year": "number"}},
+    preference={},
+)
 
 
 def read_sample(
     seed: int = 0, n_users: int = 2000, n_items: int = 1000, ratings_per_user: float | None = None
 ) -> Dataset:
-    """Make the sample; the same seed gives the same world. About 60 ratings a user, if not told."""
+    """Generate the sample; by default about 60 ratings per user."""
     if ratings_per_user is None:
         ratings_per_user = min(60.0, n_items / 4)
     for name, value in (("n_users", n_users), ("n_items", n_items)):
@@ -63,7 +71,7 @@ def read_sample(
         )
     rng = np.random.default_rng(seed)
     genre_share = _genres(rng, n_items)
-    traits = np.hstack([genre_share, rng.normal(size=(n_items, N_TRAITS))], dtype=np.float32)
+    traits = np.hstack([genre_share, rng.normal(size=(n_items, _N_TRAITS))], dtype=np.float32)
     quality = rng.normal(scale=0.5, size=n_items)
     popularity = rng.permutation(1.0 / np.arange(1, n_items + 1) ** 0.8) * np.exp(0.5 * quality)
     items = _item_table(rng, genre_share)
@@ -74,8 +82,8 @@ def read_sample(
 
     picked, rated, owners = [], [], []
     counts = np.clip(rng.lognormal(np.log(ratings_per_user) - 0.32, 0.8, n_users), 2, n_items / 2)
-    for start in range(0, n_users, BLOCK):
-        rows = np.arange(start, min(start + BLOCK, n_users))
+    for start in range(0, n_users, _BLOCK_USERS):
+        rows = np.arange(start, min(start + _BLOCK_USERS, n_users))
         liking = _liking(rng, facts, tables, rows)
         user_rows, item_rows = _picks(rng, ladder, counts[rows].astype(int), liking, traits)
         taste = _taste(liking, traits, user_rows, item_rows)
@@ -91,28 +99,17 @@ def read_sample(
         },
         users,
         items,
-        plan=FeaturePlan(
-            users={
-                "demographics": {
-                    "age": Number(),
-                    "gender": Category(),
-                    "occupation": Category(),
-                    "city": Category(),
-                }
-            },
-            items={"content": {"genres": MultiLabel(), "title": Text(), "year": Number()}},
-            preference=Preference(),
-        ),
+        plan=_PLAN,
         scale=(1.0, 5.0),
         name="sample",
     )
 
 
 def _genres(rng: np.random.Generator, n_items: int) -> np.ndarray:
-    """Give each item one to three genres, with shares that add up to 1."""
-    order = np.argsort(rng.gumbel(size=(n_items, len(GENRES))), axis=1)
+    """Draw one to three genres for each item, with shares that add up to 1."""
+    order = np.argsort(rng.gumbel(size=(n_items, len(_GENRES))), axis=1)
     how_many = rng.integers(1, 4, size=n_items)
-    share = np.zeros((n_items, len(GENRES)))
+    share = np.zeros((n_items, len(_GENRES)))
     for place in range(3):
         has = how_many > place
         share[has, order[has, place]] = 1.0 / how_many[has]
@@ -122,39 +119,31 @@ def _genres(rng: np.random.Generator, n_items: int) -> np.ndarray:
 def _item_table(rng: np.random.Generator, genre_share: np.ndarray) -> pa.Table:
     n_items = len(genre_share)
     years = 2025 - rng.geometric(0.06, size=n_items).clip(1, 90)
-    words = np.array(WORDS)[rng.integers(len(WORDS), size=(n_items, 3))]
+    words = np.array(_WORDS)[rng.integers(len(_WORDS), size=(n_items, 3))]
     how_many = rng.integers(1, 4, size=n_items)
-    titles = [
-        "The " + " ".join(words[i, : how_many[i]]).title()
-        if how_many[i] > 1
-        else words[i, 0].title()
-        for i in range(n_items)
-    ]
-    genres = ["|".join(g for g, s in zip(GENRES, row, strict=True) if s) for row in genre_share]
+    titles = [" ".join(row[:n]).title() for row, n in zip(words, how_many, strict=True)]
+    titles = [f"The {title}" if " " in title else title for title in titles]
+    genres = ["|".join(g for g, s in zip(_GENRES, row, strict=True) if s) for row in genre_share]
     return pa.table(
         {"item_id": np.arange(1, n_items + 1), "title": titles, "genres": genres, "year": years}
     )
 
 
 def _facts(rng: np.random.Generator, n_users: int) -> dict[str, np.ndarray]:
-    """Draw what is true of each user, known or not."""
+    """Draw the attributes of each user, known or not."""
+    shares = 1.0 / np.arange(1, len(_CITIES) + 1)  # Zipf
     return {
         "age": np.clip(rng.gamma(6.0, 6.0, n_users) + 8, 10, 90).astype(int),
-        "gender": rng.choice(len(GENDERS), n_users, p=(0.48, 0.49, 0.03)),
-        "occupation": rng.integers(len(OCCUPATIONS), size=n_users),
-        "city": rng.choice(len(CITIES), n_users, p=_zipf(len(CITIES))),
+        "gender": rng.choice(len(_GENDERS), n_users, p=(0.48, 0.49, 0.03)),
+        "occupation": rng.integers(len(_OCCUPATIONS), size=n_users),
+        "city": rng.choice(len(_CITIES), n_users, p=shares / shares.sum()),
     }
 
 
-def _zipf(n: int) -> np.ndarray:
-    weights = 1.0 / np.arange(1, n + 1)
-    return weights / weights.sum()  # type: ignore[no-any-return]
-
-
 def _user_table(rng: np.random.Generator, facts: dict[str, np.ndarray]) -> pa.Table:
-    """Write the facts down, each unknown for some users."""
+    """Make a table of the attributes, each unknown for some users."""
     n_users = len(facts["age"])
-    labels = {"gender": GENDERS, "occupation": OCCUPATIONS, "city": CITIES}
+    labels = {"gender": _GENDERS, "occupation": _OCCUPATIONS, "city": _CITIES}
     columns: dict[str, pa.Array] = {"user_id": pa.array(np.arange(1, n_users + 1))}
     for name, share in (("age", 0.1), ("gender", 0.05), ("occupation", 0.15), ("city", 0.3)):
         unknown = rng.random(n_users) < share
@@ -166,11 +155,11 @@ def _user_table(rng: np.random.Generator, facts: dict[str, np.ndarray]) -> pa.Ta
 
 
 def _taste_tables(rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Draw what each gender, occupation and stage of life likes, genre by genre."""
+    """Draw the effect of gender, occupation and age on the taste for each genre."""
     return {
-        "gender": rng.normal(scale=0.7, size=(len(GENDERS), len(GENRES))),
-        "occupation": rng.normal(scale=0.6, size=(len(OCCUPATIONS), len(GENRES))),
-        "peak_age": rng.uniform(12, 70, size=len(GENRES)),
+        "gender": rng.normal(scale=0.7, size=(len(_GENDERS), len(_GENRES))),
+        "occupation": rng.normal(scale=0.6, size=(len(_OCCUPATIONS), len(_GENRES))),
+        "peak_age": rng.uniform(12, 70, size=len(_GENRES)),
     }
 
 
@@ -180,21 +169,21 @@ def _liking(
     tables: dict[str, np.ndarray],
     rows: np.ndarray,
 ) -> np.ndarray:
-    """Say what users like, genre by genre and then trait by trait."""
+    """Draw the taste of users for genres and hidden traits."""
     years_off = np.abs(facts["age"][rows, None] - tables["peak_age"])
     liking = (
         tables["gender"][facts["gender"][rows]] + tables["occupation"][facts["occupation"][rows]]
     )
     liking += 1.2 * np.exp(-((years_off / 15) ** 2)) - 0.4
     liking += rng.normal(scale=0.7, size=liking.shape)
-    leaning = rng.normal(scale=0.45, size=(len(rows), N_TRAITS))
+    leaning = rng.normal(scale=0.45, size=(len(rows), _N_TRAITS))
     return np.hstack([liking, leaning], dtype=np.float32)
 
 
 def _taste(
     liking: np.ndarray, traits: np.ndarray, user_rows: np.ndarray, item_rows: np.ndarray
 ) -> np.ndarray:
-    """Say how much each user likes each item drawn for them."""
+    """Compute how much each user likes each item drawn for them."""
     taste: np.ndarray = np.einsum("nt,nt->n", liking[user_rows], traits[item_rows])
     return taste
 

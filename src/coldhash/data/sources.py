@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,32 +13,52 @@ import pyarrow.compute as pc
 
 from coldhash.data.dataset import Dataset
 from coldhash.data.ids import Ids
-from coldhash.data.plan import (
-    Category,
-    FeaturePlan,
-    MultiLabel,
-    Number,
-    Preference,
-    Text,
-)
+from coldhash.data.plan import Category, FeaturePlan
 from coldhash.data.ratings import Ratings
 from coldhash.data.sample import read_sample
-from coldhash.data.tables import ID_TYPE, TableFile, infer_types
+from coldhash.data.tables import TableFile, infer_types
 from coldhash.errors import SettingError, SourceError
 
+_RATING_COLUMNS = ("user_id", "item_id", "rating", "timestamp")
+_GENRES = tuple(
+    "unknown Action Adventure Animation Children's Comedy Crime Documentary Drama Fantasy "
+    "Film-Noir Horror Musical Mystery Romance Sci-Fi Thriller War Western".split()
+)
+_MOVIE_PLAN = FeaturePlan(
+    users={"demographics": dict.fromkeys(("gender", "age", "occupation"), Category(min_count=1))},
+    items={"content": {"genres": "multi-label", "title": "text", "year": "number"}},
+    preference={},
+)
+_BOOK_PLAN = FeaturePlan(
+    users={"demographics": {"age": "number", "country": "category", "state": "category"}},
+    items={"content": {"author": "category", "publisher": "category", "title": "text"}},
+    preference={},
+)
 
-def read(name: str, path: str | Path | None = None, **options: Any) -> Dataset:
+
+def read(name: str, path: str | Path | None = None, **options: float | bool) -> Dataset:
     """Read a known data set.
 
     Parameters
     ----------
-    name
+    name : str
         `ml-1m`, `ml-100k`, `book-crossing`, or `sample`, which needs no file.
-    path
+    path : str or Path, optional
         The folder or the zip archive that holds it; `coldhash fetch NAME` downloads one.
-    options
-        `book-crossing`: `raw=True` leaves out the filter. `sample`: `seed`, `n_users`, `n_items`,
+    **options
+        `book-crossing`: `raw=True` omits the filter. `sample`: `seed`, `n_users`, `n_items`,
         `ratings_per_user`.
+
+    Returns
+    -------
+    Dataset
+
+    Raises
+    ------
+    SettingError
+        If the name or an option is unknown, or the path is missing.
+    SourceError
+        If a file cannot be found or read.
 
     Examples
     --------
@@ -51,14 +71,13 @@ def read(name: str, path: str | Path | None = None, **options: Any) -> Dataset:
             f"no data set is called {name!r}",
             hint=f"one of {', '.join(SOURCES)}; your own tables: Dataset.from_tables(...)",
         )
-    reader, needs_path, allowed = SOURCES[name]
-    unknown = sorted(set(options) - allowed)
-    if unknown:
-        raise SettingError(
-            f"{name} has no option {unknown[0]!r}",
-            hint=f"it has: {', '.join(sorted(allowed)) or 'none'}",
-        )
-    if not needs_path:
+    reader = SOURCES[name]
+    allowed = inspect.signature(reader).parameters.keys()
+    for option in sorted(options):
+        if option not in allowed:
+            known = ", ".join(sorted(allowed - {"path"})) or "none"
+            raise SettingError(f"{name} has no option {option!r}", hint=f"it has: {known}")
+    if "path" not in allowed:
         return reader(**options)
     if path is None:
         raise SettingError(
@@ -68,81 +87,46 @@ def read(name: str, path: str | Path | None = None, **options: Any) -> Dataset:
     return reader(Path(path), **options)
 
 
-def _ml_1m(path: Path) -> Dataset:
+def _read_ml_1m(path: Path) -> Dataset:
     """Read MovieLens-1M: 6,040 users and the movie ids 1 to 3,952, of which 3,883 are listed."""
-    numbers = ("user_id", "item_id", "rating", "timestamp")
-    ratings = _file(path, "ratings.dat", names=numbers, separator="::", quote=None)
-    users = _file(
-        path,
-        "users.dat",
-        names=("user_id", "gender", "age", "occupation", "zip"),
-        separator="::",
-        quote=None,
-    )
-    items = _file(
-        path,
-        "movies.dat",
-        names=("item_id", "title", "genres"),
-        separator="::",
-        quote=None,
-        encoding="latin-1",
-    )
-    movies = _with_year(_read_all(items))
+
+    def file(name: str, names: tuple[str, ...], encoding: str = "utf-8") -> TableFile:
+        return _find_file(path, name, names=names, separator="::", quote=None, encoding=encoding)
+
+    listed = file("movies.dat", ("item_id", "title", "genres"), "latin-1").read()
     every_id = pa.array(range(1, 3953)).cast(pa.string())
-    movies = pa.table({"item_id": every_id}).join(movies, "item_id").sort_by("item_id")
-    movies = movies.take(pc.index_in(every_id, movies.column("item_id").combine_chunks()))
-    return Dataset.from_tables(
-        ratings, users, movies, plan=_movie_plan(), scale=(1.0, 5.0), name="ml-1m"
-    )
+    rows = pc.index_in(every_id, listed.column("item_id").combine_chunks())
+    movies = _split_year(listed.take(rows).set_column(0, "item_id", every_id))
+    ratings = file("ratings.dat", _RATING_COLUMNS)
+    users = file("users.dat", ("user_id", "gender", "age", "occupation", "zip"))
+    return _movie_data(ratings, users, movies, "ml-1m")
 
 
-def _ml_100k(path: Path) -> Dataset:
+def _read_ml_100k(path: Path) -> Dataset:
     """Read MovieLens-100K: 943 users, 1,682 movies, genres as 19 columns of 0 and 1."""
-    columns = ("user_id", "item_id", "rating", "timestamp")
-    ratings = _file(path, "u.data", names=columns, separator="\t", quote=None)
-    users = _file(
-        path,
-        "u.user",
-        names=("user_id", "age", "gender", "occupation", "zip"),
-        separator="|",
-        quote=None,
-    )
-    head = ("item_id", "title", "released", "video", "address")
-    items = _file(
-        path, "u.item", names=head + GENRES, separator="|", quote=None, encoding="latin-1"
-    )
-    table = _read_all(items)
-    flags = np.column_stack([table.column(genre).to_numpy() == "1" for genre in GENRES])
-    labels = [[g for g, flag in zip(GENRES, row, strict=True) if flag] for row in flags]
-    movies = pa.table(
-        {
-            "item_id": table.column("item_id"),
-            "title": table.column("title"),
-            "genres": pa.array(["|".join(row) or None for row in labels]),
-        }
-    )
+
+    def file(name: str, names: tuple[str, ...], separator: str = "|") -> TableFile:
+        style = {"separator": separator, "encoding": "latin-1"}
+        return _find_file(path, name, names=names, quote=None, **style)
+
+    columns = ("item_id", "title", "released", "video", "address", *_GENRES)
+    listed = file("u.item", columns).read()
+    flags = np.column_stack([listed.column(genre).to_numpy() == "1" for genre in _GENRES])
+    genres = ["|".join(np.array(_GENRES)[row]) or None for row in flags]
+    movies = listed.select(["item_id", "title"]).append_column("genres", pa.array(genres))
+    ratings = file("u.data", _RATING_COLUMNS, "\t")
+    users = file("u.user", ("user_id", "age", "gender", "occupation", "zip"))
+    return _movie_data(ratings, users, _split_year(movies), "ml-100k")
+
+
+def _movie_data(ratings: TableFile, users: TableFile, movies: pa.Table, name: str) -> Dataset:
     return Dataset.from_tables(
-        ratings, users, _with_year(movies), plan=_movie_plan(), scale=(1.0, 5.0), name="ml-100k"
+        ratings, users, movies, plan=_MOVIE_PLAN, scale=(1.0, 5.0), name=name
     )
 
 
-GENRES = tuple(
-    "unknown Action Adventure Animation Children's Comedy Crime Documentary Drama Fantasy "
-    "Film-Noir Horror Musical Mystery Romance Sci-Fi Thriller War Western".split()
-)
-
-
-def _movie_plan() -> FeaturePlan:
-    one_hot = Category(min_count=1)
-    return FeaturePlan(
-        users={"demographics": {"gender": one_hot, "age": one_hot, "occupation": one_hot}},
-        items={"content": {"genres": MultiLabel(), "title": Text(), "year": Number()}},
-        preference=Preference(),
-    )
-
-
-def _with_year(movies: pa.Table) -> pa.Table:
-    """Take the year out of a title such as "Heat (1995)"."""
+def _split_year(movies: pa.Table) -> pa.Table:
+    """Take the year out of titles such as "Heat (1995)"."""
     parts = pc.extract_regex(movies.column("title"), r"^(?P<title>.*?)\s*\((?P<year>\d{4})\)\s*$")
     title = pc.coalesce(pc.struct_field(parts, "title"), movies.column("title"))
     at = movies.column_names.index("title")
@@ -150,51 +134,53 @@ def _with_year(movies: pa.Table) -> pa.Table:
     return movies.set_column(at, "title", title).append_column("year", year)
 
 
-def _book_crossing(path: Path, raw: bool = False) -> Dataset:
+def _read_book_crossing(path: Path, raw: bool = False) -> Dataset:
     """Read Book-Crossing: by default the part that published results use, or all of it.
 
     The filter, one pass each in this order: ratings, explicit and implicit, of listed books;
     books with more than 20 ratings; users with a known age and country; users with more than 20
-    remaining ratings. It leaves 2,151 users, 6,830 books and 180,595 ratings. A rating of 0 says
+    remaining ratings. It leaves 2,151 users, 6,830 books and 180,595 ratings. A rating of 0 means
     that a book was read and not rated: it is kept as a rating of 0.
     """
-    style = {"separator": ";", "encoding": "latin-1", "escape": "\\"}
-    users = infer_types(_read_all(_file(path, "BX-Users.csv", **style)), keep="User-ID")
-    books = _read_all(_file(path, "BX-Books.csv", **style))
-    ratings = _file(path, "BX-Book-Ratings.csv", **style).read(
-        lambda _: {"User-ID": ID_TYPE, "ISBN": ID_TYPE, "Book-Rating": pa.float32()}
+    users, books, ratings = (
+        _find_file(path, name, separator=";", encoding="latin-1", escape="\\").read()
+        for name in ("BX-Users.csv", "BX-Books.csv", "BX-Book-Ratings.csv")
     )
-    users = pa.table(
-        {
-            "user_id": users.column("User-ID"),
-            "age": users.column("Age"),
-            **_places(users.column("Location")),
-        }
-    )
-    books = pa.table(
-        {
-            "item_id": books.column("ISBN"),
-            "title": books.column("Book-Title"),
-            "author": books.column("Book-Author"),
-            "publisher": books.column("Publisher"),
-            "year": _years(books.column("Year-Of-Publication")),
-        }
-    )
+    users = infer_types(users, keep="User-ID")
+    country, state = _split_places(users.column("Location"))
+    users = users.select(["User-ID", "Age"]).rename_columns(["user_id", "age"])
+    users = users.append_column("country", country).append_column("state", state)
+    years = _read_years(books.column("Year-Of-Publication"))
+    books = books.select(["ISBN", "Book-Title", "Book-Author", "Publisher"])
+    books = books.rename_columns(["item_id", "title", "author", "publisher"])
+    books = books.append_column("year", years)
     rated = Ratings.from_columns(
         ratings.column("User-ID"),
         ratings.column("ISBN"),
-        ratings.column("Book-Rating"),
+        ratings.column("Book-Rating").cast(pa.float32()),
         scale=(0.0, 10.0),
         duplicates="last",
     )
     if not raw:
-        rated = _often_rated(rated, users, books)
-        users = _aligned(users, "user_id", rated.users)
-        books = _aligned(books, "item_id", rated.items)
-    return _assemble(rated, users, books)
+        rated = _filter_books(rated, users, books)
+        users = users.take(pa.array(Ids.of(users.column("user_id")).rows(rated.users.values)))
+        books = books.take(pa.array(Ids.of(books.column("item_id")).rows(rated.items.values)))
+    user_rows = np.repeat(np.arange(len(rated.users)), rated.per_user)
+    return Dataset.from_tables(
+        {
+            "user_id": rated.users.values.take(pa.array(user_rows)),
+            "item_id": rated.items.values.take(pa.array(rated.matrix.indices)),
+            "rating": rated.matrix.data,
+        },
+        users,
+        books,
+        plan=_BOOK_PLAN,
+        scale=(0.0, 10.0),
+        name="book-crossing",
+    )
 
 
-def _often_rated(rated: Ratings, users: pa.Table, books: pa.Table) -> Ratings:
+def _filter_books(rated: Ratings, users: pa.Table, books: pa.Table) -> Ratings:
     listed = rated.items.find(books.column("item_id"))
     rated = rated.of_items(np.sort(listed[listed >= 0]))
     rated = rated.of_items(np.flatnonzero(rated.per_item > 20))
@@ -205,98 +191,54 @@ def _often_rated(rated: Ratings, users: pa.Table, books: pa.Table) -> Ratings:
     return rated.of_items(np.flatnonzero(rated.per_item > 0))
 
 
-def _aligned(table: pa.Table, key: str, ids: Ids) -> pa.Table:
-    return table.take(pa.array(Ids.of(table.column(key)).rows(ids.values)))
-
-
-def _assemble(rated: Ratings, users: pa.Table, books: pa.Table) -> Dataset:
-    """Put ratings and tables together whatever their order."""
-    user_rows, item_rows = (
-        np.repeat(np.arange(len(rated.users)), rated.per_user),
-        rated.matrix.indices,
-    )
-    return Dataset.from_tables(
-        {
-            "user_id": rated.users.values.take(pa.array(user_rows)),
-            "item_id": rated.items.values.take(pa.array(item_rows)),
-            "rating": rated.matrix.data,
-        },
-        users,
-        books,
-        plan=FeaturePlan(
-            users={
-                "demographics": {
-                    "age": Number(),
-                    "country": Category(),
-                    "state": Category(),
-                }
-            },
-            items={
-                "content": {
-                    "author": Category(),
-                    "publisher": Category(),
-                    "title": Text(),
-                }
-            },
-            preference=Preference(),
-        ),
-        scale=(0.0, 10.0),
-        name="book-crossing",
-    )
-
-
-def _places(location: pa.ChunkedArray) -> dict[str, pa.Array]:
-    """Split "city, state, country"; an empty part or "n/a" is unknown."""
+def _split_places(location: pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
+    """Split "city, state, country" into country and state; an empty part or "n/a" is unknown."""
     parts = [text.split(",") if text else [] for text in location.to_pylist()]
 
     def part(at: int) -> pa.Array:
         named = ((row[at].strip() if len(row) >= -at else "") for row in parts)
         return pa.array([name if name not in ("", "n/a") else None for name in named], pa.string())
 
-    return {"country": part(-1), "state": part(-2)}
+    return part(-1), part(-2)
 
 
-def _years(column: pa.ChunkedArray) -> pa.Array:
-    """Years of publication; 0 and what is not a number are unknown."""
+def _read_years(column: pa.ChunkedArray) -> pa.Array:
+    """Read years of publication; 0 and what is not a number are unknown."""
     years = (int(text) if text and text.isdecimal() else 0 for text in column.to_pylist())
     return pa.array([year or None for year in years], pa.int64())
 
 
-def _file(path: Path, name: str, **style: Any) -> TableFile:
+def _find_file(
+    path: Path,
+    name: str,
+    names: tuple[str, ...] | None = None,
+    quote: str | None = '"',
+    **style: str,
+) -> TableFile:
     """Find a data set's file in a folder or a zip archive, at the top or one folder down."""
-    if path.is_dir():
-        for found in (path / name, *sorted(path.glob(f"*/{name}"))):
-            if found.is_file():
-                return TableFile(path=found, **style)
-        archives = sorted(path.glob("*.zip"))
-        for archive in archives:
-            if _member(archive, name):
-                return _file(archive, name, **style)
-        raise SourceError(f"{path} holds no {name}", hint="`coldhash fetch` downloads data sets")
+    hint = "`coldhash fetch` downloads data sets"
     if not path.exists():
-        raise SourceError(f"{path} does not exist", hint="`coldhash fetch` downloads data sets")
-    member = _member(path, name)
-    if member is None:
-        raise SourceError(f"{path} holds no {name}")
-    return TableFile(path=path, member=member, **style)
+        raise SourceError(f"{path} does not exist", hint=hint)
+    archives = sorted(path.glob("*.zip")) if path.is_dir() else [path]
+    files = [path / name, *sorted(path.glob(f"*/{name}"))] if path.is_dir() else []
+    for file in files:
+        if file.is_file():
+            return TableFile(path=file, names=names, quote=quote, **style)
+    for archive in archives:
+        try:
+            with zipfile.ZipFile(archive) as opened:
+                members = opened.namelist()
+        except (zipfile.BadZipFile, OSError) as error:
+            raise SourceError(f"{archive}: not a zip archive: {error}", hint=hint) from None
+        for member in members:
+            if member.rsplit("/", 1)[-1] == name:
+                return TableFile(path=archive, member=member, names=names, quote=quote, **style)
+    raise SourceError(f"{path} holds no {name}", hint=hint)
 
 
-def _member(archive: Path, name: str) -> str | None:
-    try:
-        with zipfile.ZipFile(archive) as opened:
-            names = opened.namelist()
-    except (zipfile.BadZipFile, OSError) as error:
-        raise SourceError(f"{archive}: not a zip archive: {error}") from None
-    return next((found for found in names if found.rsplit("/", 1)[-1] == name), None)
-
-
-def _read_all(file: TableFile) -> pa.Table:
-    return file.read(lambda _: {})
-
-
-SOURCES: dict[str, tuple[Callable[..., Dataset], bool, set[str]]] = {
-    "ml-1m": (_ml_1m, True, set()),
-    "ml-100k": (_ml_100k, True, set()),
-    "book-crossing": (_book_crossing, True, {"raw"}),
-    "sample": (read_sample, False, {"seed", "n_users", "n_items", "ratings_per_user"}),
+SOURCES: dict[str, Callable[..., Dataset]] = {
+    "ml-1m": _read_ml_1m,
+    "ml-100k": _read_ml_100k,
+    "book-crossing": _read_book_crossing,
+    "sample": read_sample,
 }

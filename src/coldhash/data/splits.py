@@ -1,4 +1,4 @@
-"""Splits: who is cold. No rating of a cold user or item stays in the training part."""
+"""Split data into training and cold parts; no rating of a cold user or item is in training."""
 
 from __future__ import annotations
 
@@ -11,11 +11,30 @@ from coldhash.errors import SettingError
 
 
 def split_cold_users(data: Dataset, share: float = 0.2, seed: int = 0) -> tuple[Dataset, Dataset]:
-    """Set aside a share of the users: gives (training part, cold part), the catalogue in both.
+    """Split off a share of the users.
+
+    Parameters
+    ----------
+    data : Dataset
+        The data to split.
+    share : float
+        The share of cold users, between 0 and 1.
+    seed : int
+        Seed of the random choice.
+
+    Returns
+    -------
+    train, cold : Dataset
+        The training part and the cold part, both with all items.
+
+    Raises
+    ------
+    SettingError
+        If a part would be empty.
 
     Examples
     --------
-    >>> from coldhash.data.sources import read
+    >>> from coldhash import read
     >>> train, cold = split_cold_users(read("sample", n_users=100, n_items=50), share=0.2, seed=0)
     >>> len(train.ratings.users), len(cold.ratings.users)
     (80, 20)
@@ -25,11 +44,30 @@ def split_cold_users(data: Dataset, share: float = 0.2, seed: int = 0) -> tuple[
 
 
 def split_cold_items(data: Dataset, share: float = 0.2, seed: int = 0) -> tuple[Dataset, Dataset]:
-    """Set aside a share of the items: gives (training part, cold part), all users in both.
+    """Split off a share of the items.
+
+    Parameters
+    ----------
+    data : Dataset
+        The data to split.
+    share : float
+        The share of cold items, between 0 and 1.
+    seed : int
+        Seed of the random choice.
+
+    Returns
+    -------
+    train, cold : Dataset
+        The training part and the cold part, both with all users.
+
+    Raises
+    ------
+    SettingError
+        If a part would be empty.
 
     Examples
     --------
-    >>> from coldhash.data.sources import read
+    >>> from coldhash import read
     >>> train, cold = split_cold_items(read("sample", n_users=100, n_items=50), share=0.2, seed=0)
     >>> len(train.ratings.items), len(cold.ratings.items), len(cold.ratings.users)
     (40, 10, 100)
@@ -41,11 +79,32 @@ def split_cold_items(data: Dataset, share: float = 0.2, seed: int = 0) -> tuple[
 def cold_user_splits(
     data: Dataset, share: float = 0.2, seed: int = 0, repeats: int = 5
 ) -> Iterator[tuple[Dataset, Dataset]]:
-    """Split the users again and again, with the seeds `seed`, `seed + 1`, ...
+    """Split the users repeatedly, with the seeds `seed`, `seed + 1`, ...
+
+    Parameters
+    ----------
+    data : Dataset
+        The data to split.
+    share : float
+        The share of cold users, between 0 and 1.
+    seed : int
+        The first seed.
+    repeats : int
+        The number of splits.
+
+    Returns
+    -------
+    iterator of (Dataset, Dataset)
+        Training part and cold part of each split.
+
+    Raises
+    ------
+    SettingError
+        If a part would be empty, or `repeats` is below 1.
 
     Examples
     --------
-    >>> from coldhash.data.sources import read
+    >>> from coldhash import read
     >>> splits = list(cold_user_splits(read("sample", n_users=100, n_items=50), repeats=3))
     >>> [len(cold.ratings.users) for train, cold in splits]
     [20, 20, 20]
@@ -57,13 +116,30 @@ def cold_user_splits(
 
 
 def split_first_ratings(cold: Dataset, n_given: int, seed: int = 0) -> tuple[Dataset, Dataset]:
-    """Split the ratings of each user: gives (the first `n_given`, the rest), all users in both.
+    """Split the ratings of each user into the first few and the rest.
 
-    The first ones by time, where times are known; otherwise a seeded random choice.
+    Parameters
+    ----------
+    cold : Dataset
+        The data to split.
+    n_given : int
+        The number of first ratings: the earliest where times are known, otherwise a random choice.
+    seed : int
+        Seed of the random choice.
+
+    Returns
+    -------
+    given, rest : Dataset
+        The first ratings and the others, both with all users.
+
+    Raises
+    ------
+    SettingError
+        If `n_given` is below 0.
 
     Examples
     --------
-    >>> from coldhash.data.sources import read
+    >>> from coldhash import read
     >>> train, cold = split_cold_users(read("sample", n_users=100, n_items=50))
     >>> given, rest = split_first_ratings(cold, n_given=3)
     >>> int(given.ratings.per_user.max())
@@ -85,7 +161,7 @@ def split_first_ratings(cold: Dataset, n_given: int, seed: int = 0) -> tuple[Dat
 
 
 def _draw(n: int, share: float, seed: int, what: str) -> tuple[np.ndarray, np.ndarray]:
-    """Draw which rows are cold: gives (cold rows, warm rows), each in row order."""
+    """Draw which rows are cold; returns cold and warm rows, each in row order."""
     n_cold = round(share * n) if 0 < share < 1 else 0
     if not 0 < n_cold < n:
         raise SettingError(

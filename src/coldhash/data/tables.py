@@ -1,18 +1,19 @@
 """Files and data frames -> Arrow tables.
 
-Reading is Arrow's work. What is added here: `::` as a separator, members of zip files, text that
-stays text (`007`), and errors that name the file, the line and the column. Arrow says only that
-something is wrong, so a file that fails is read once more, slowly, to find out where.
+Arrow does the reading. This module adds `::` as a separator, members of zip files, text that stays
+text (`007`), and errors that name the file, the line and the column: a file that Arrow cannot read
+is read again line by line to find out where it is wrong.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import narwhals as nw
 import pyarrow as pa
@@ -21,43 +22,77 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet
 
-from coldhash.data.column_roles import no_twins
 from coldhash.data.ids import is_text
 from coldhash.data.lines import (
-    BLOCK,
-    PACKERS,
+    COMPRESSION,
+    READ_BYTES,
     UNIT,
     Dialect,
     check_depth,
-    decoded,
-    found_separator,
-    json_fault,
+    decode,
+    find_json_error,
+    find_text_error,
+    guess_separator,
     json_lines,
-    text_fault,
-    unpacked,
+    read_bytes,
 )
-from coldhash.errors import DataError, SettingError, SourceError, TableError
+from coldhash.errors import ColumnError, DataError, SettingError, SourceError, TableError
 
-NULLS = ("", "NULL", "null", "NaN", "nan", "None", "N/A", "n/a", "\\N")
+if TYPE_CHECKING:
+    from narwhals.typing import IntoDataFrame
+
 ID_TYPE = pa.dictionary(pa.int32(), pa.string())
-FORMATS = {
+ALIASES = {
+    "user_id": ("user_id", "user", "userID", "userId"),
+    "item_id": ("item_id", "item", "itemID", "itemId", "movieId"),
+    "rating": ("rating", "weight"),
+    "timestamp": ("timestamp", "datetime"),
+}
+_NULLS = ("", "NULL", "null", "NaN", "nan", "None", "N/A", "n/a", "\\N")
+_FORMATS = {
     **dict.fromkeys(("csv", "tsv", "txt", "dat", "data", "item", "user"), "text"),
     **dict.fromkeys(("jsonl", "ndjson"), "json"),
     **dict.fromkeys(("parquet", "pq"), "parquet"),
 }
-
-TOO_LONG = f"a row may be {BLOCK >> 20} MiB long"
-PANDAS_INDEX = re.compile(r"__index_level_\d+__$")  # what pandas adds to a Parquet file
+_TOO_LONG = f"a row may be {READ_BYTES >> 20} MiB long"
+_PANDAS_INDEX = re.compile(r"__index_level_\d+__$")  # what pandas adds to a Parquet file
+_INTEGER = r"^\s*-?(0|[1-9][0-9]*)\s*$"
+_DECIMAL = r"^\s*-?(0|[1-9][0-9]*)?(\.[0-9]*)?([eE][-+]?[0-9]+)?\s*$"
 
 ColumnTypes = Callable[[list[str]], dict[str, pa.DataType]]
+Columns = Mapping[str, str | None]  # role -> name of its column; None: there is none
+# a file, a pandas, polars or pyarrow table, or a dict of columns
+TableLike: TypeAlias = "str | Path | TableFile | IntoDataFrame | Mapping[str, object]"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableFile:
     """A file with a table in it, and how to read it.
 
-    The format follows the ending: .csv .tsv .txt .dat (text, separator found from the first
-    line unless given), .jsonl .ndjson, .parquet; .gz and .zst behind these are unpacked.
+    The format follows from the suffix: .csv .tsv .txt .dat (text), .jsonl .ndjson, .parquet; a
+    following .gz or .zst is unpacked.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+    member : str, optional
+        The file within a zip archive.
+    separator : str, optional
+        One character or `::`; guessed from the first line if not given.
+    quote : str or None
+        The quote character; None if quotes have no meaning.
+    escape : str, optional
+        The character that takes the meaning from the next one.
+    names : tuple of str, optional
+        The columns of a file without a header line.
+    encoding : str
+        The encoding of the text.
+
+    Raises
+    ------
+    SettingError
+        If separator, quote and escape are not three different ASCII characters.
 
     Examples
     --------
@@ -72,53 +107,47 @@ class TableFile:
     """
 
     path: Path
-    member: str | None = None  # the file within a zip archive
+    member: str | None = None
     separator: str | None = None
-    quote: str | None = '"'  # None: quotes are letters like any other
+    quote: str | None = '"'
     escape: str | None = None
-    names: tuple[str, ...] | None = None  # the columns of a file without a header line
+    names: tuple[str, ...] | None = None
     encoding: str = "utf-8"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", Path(self.path))
         marks = [m for m in (self.separator, self.quote, self.escape) if m is not None]
-        for mark in marks:
-            if mark != "::" and not (len(mark) == 1 and mark.isascii() and mark not in "\r\n\0"):
-                raise SettingError(
-                    f"{mark!r} as a separator, quote or escape",
-                    hint="one ASCII character; '::' as a separator only",
-                )
-        if len(set(marks)) < len(marks) or "::" in marks[self.separator is not None :]:
-            raise SettingError(f"separator, quote and escape are {marks}", hint="three marks")
+        single = [m for m in marks if len(m) == 1 and m.isascii() and m not in "\r\n\0"]
+        if len(set(single)) + (self.separator == "::") < len(marks):
+            raise SettingError(
+                f"separator, quote and escape are {marks}",
+                hint="different ASCII characters; '::' as a separator only",
+            )
 
     @property
     def title(self) -> str:
-        """What an error calls this file."""
+        """The name of the file in errors."""
         return f"{self.path}:{self.member}" if self.member else str(self.path)
 
     @property
     def format(self) -> str:
-        """One of text, json and parquet, by the ending."""
+        """One of text, json and parquet, by the suffix."""
         parts = (self.member or self.path.name).lower().split(".")
-        if parts[-1] in PACKERS:
+        if parts[-1] in COMPRESSION:
             parts.pop()
-        ending = parts[-1] if len(parts) > 1 else ""
-        if ending not in FORMATS:
-            raise SourceError(
-                f"{self.title}: unknown ending {ending!r}",
-                hint="TableFile(path=..., member=NAME)"
-                if ending == "zip"
-                else ".csv, .tsv, .txt, .dat, .jsonl or .parquet, also with .gz or .zst",
-            )
-        return FORMATS[ending]
+        suffix = parts[-1] if len(parts) > 1 else ""
+        if suffix not in _FORMATS:
+            hint = ".csv, .tsv, .txt, .dat, .jsonl or .parquet, also with .gz or .zst"
+            if suffix == "zip":
+                hint = "TableFile(path=..., member=NAME)"
+            raise SourceError(f"{self.title}: unknown suffix {suffix!r}", hint=hint)
+        return _FORMATS[suffix]
 
-    def read(self, column_types: ColumnTypes) -> pa.Table:
-        """Read the table; `column_types` says which columns must be read as which type."""
+    def read(self, column_types: ColumnTypes = lambda names: {}) -> pa.Table:
+        """Read the table; `column_types` returns the types of columns that are not text."""
         if self.format == "parquet":
             return self._read_parquet()
-        if self.format == "json":
-            return self._read_json_lines()
-        return self._read_text(column_types)
+        return self._read_json_lines() if self.format == "json" else self._read_text(column_types)
 
     def where(self, row: int) -> str:
         """Name a row of the table as read: file and line where lines exist."""
@@ -128,19 +157,19 @@ class TableFile:
         if self.format == "json":
             lines = (line for line, _ in json_lines(text))
         else:
-            rows = self._dialect(text.lstrip("\r\n")[:BLOCK]).rows(text)
+            rows = self._dialect(text.lstrip("\r\n")[:READ_BYTES]).rows(text)
             lines = (line for line, _ in islice(rows, 0 if self.names else 1, None))
         line = next(islice(lines, row, None), None)
         return f"{self.title}, row {row}" if line is None else f"{self.title}, line {line}"
 
     def _bytes(self) -> bytes:
-        return unpacked(self.path, self.member, self.title)
+        return read_bytes(self.path, self.member, self.title)
 
     def _text(self) -> str:
-        return decoded(self._bytes(), self.encoding, self.title)
+        return decode(self._bytes(), self.encoding, self.title)
 
     def _utf_8(self) -> bytes:
-        """Give the content as utf-8 without a byte order mark; there must be some."""
+        """Return the content as utf-8 without a byte order mark; raise an error if it is empty."""
         if self.encoding == "utf-8":
             content = self._bytes().removeprefix(b"\xef\xbb\xbf")
         else:
@@ -155,7 +184,8 @@ class TableFile:
             table = pyarrow.parquet.ParquetFile(pa.BufferReader(content)).read()
             table.validate(full=True)
             names = enumerate(table.column_names)
-            return plain(table.select([at for at, name in names if not PANDAS_INDEX.match(name)]))
+            kept = [at for at, name in names if not _PANDAS_INDEX.match(name)]
+            return _simplify(table.select(kept))
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise TableError(f"not a whole Parquet file: {error}", file=self.title) from None
 
@@ -163,25 +193,25 @@ class TableFile:
         content = self._utf_8()
         check_depth(content, self.title)
         try:
-            blocks = pyarrow.json.ReadOptions(block_size=BLOCK)
+            blocks = pyarrow.json.ReadOptions(block_size=READ_BYTES)
             table = pyarrow.json.read_json(pa.BufferReader(content), blocks)
-            dates = [field for field in table.schema if _undated(field.type) != field.type]
+            dates = [field for field in table.schema if _without_dates(field.type) != field.type]
             if dates:  # a text that looks like a date is still a text
-                schema = pa.schema([(field.name, _undated(field.type)) for field in dates])
+                schema = pa.schema([(field.name, _without_dates(field.type)) for field in dates])
                 options = pyarrow.json.ParseOptions(explicit_schema=schema)
                 table = pyarrow.json.read_json(pa.BufferReader(content), blocks, options)
             table.validate(full=True)
         except (pa.ArrowException, UnicodeDecodeError) as error:
-            fault = json_fault(self._text(), self.title)
-            raise fault or TableError(str(error), file=self.title, hint=TOO_LONG) from None
+            found = find_json_error(self._text(), self.title)
+            raise found or TableError(str(error), file=self.title, hint=_TOO_LONG) from None
         return table
 
     def _read_text(self, column_types: ColumnTypes) -> pa.Table:
         content = self._utf_8().lstrip(b"\r\n")
         content = content if content.endswith(b"\n") else content + b"\n"  # Arrow wants one
-        dialect = self._dialect(content[:BLOCK].decode(errors="replace"))
+        dialect = self._dialect(content[:READ_BYTES].decode(errors="replace"))
         names = list(self.names or self._header(content, dialect))
-        no_twins(names, self.title)
+        _check_unique(names, self.title)
         wanted = column_types(names)
         spans = dialect.spans_lines(content)
         if spans:
@@ -191,8 +221,8 @@ class TableFile:
         except pa.ArrowException as error:
             numbers = [name for name, kind in wanted.items() if pa.types.is_floating(kind)]
             rows = islice(dialect.rows(self._text()), 0 if self.names else 1, None)
-            fault = text_fault(rows, names, numbers, self.title)
-            raise fault or TableError(str(error), file=self.title, hint=TOO_LONG) from None
+            found = find_text_error(rows, names, numbers, self.title)
+            raise found or TableError(str(error), file=self.title, hint=_TOO_LONG) from None
 
     def _parse(
         self,
@@ -204,14 +234,13 @@ class TableFile:
     ) -> pa.Table:
         double = dialect.separator == "::"
         if double and UNIT.encode() in content:
-            raise TableError(
-                "holds the control character 0x1f", file=self.title, hint="use another separator"
-            )
+            hint = "use another separator"
+            raise TableError("holds the control character 0x1f", file=self.title, hint=hint)
         table = pyarrow.csv.read_csv(
             pa.BufferReader(content.replace(b"::", UNIT.encode()) if double else content),
             pyarrow.csv.ReadOptions(
                 column_names=names,
-                block_size=BLOCK,
+                block_size=READ_BYTES,
                 skip_rows_after_names=0 if self.names else 1,
             ),
             pyarrow.csv.ParseOptions(
@@ -226,28 +255,23 @@ class TableFile:
                 strings_can_be_null=True,
             ),
         )
-        return _with_double_colons(table) if double and self.quote else table
+        return _restore_colons(table) if double and self.quote else table
 
     def _dialect(self, start: str) -> Dialect:
-        return Dialect(
-            self.separator or found_separator(start, self.quote), self.quote, self.escape
-        )
+        separator = self.separator or guess_separator(start, self.quote)
+        return Dialect(separator, self.quote, self.escape)
 
     def _header(self, content: bytes, dialect: Dialect) -> list[str]:
-        _, names = next(dialect.rows(content[:BLOCK].decode(errors="replace")))
-        header = "".join(names)
-        if "\ufffd" in header:
-            self._text()  # says where it is not utf-8
-        if "\0" in header:
-            raise TableError(
-                "the header holds zero bytes",
-                file=self.title,
-                hint="encoding='utf-16-le' or 'utf-16-be'",
-            )
+        _, names = next(dialect.rows(content[:READ_BYTES].decode(errors="replace")))
+        if any("\ufffd" in name for name in names):
+            self._text()  # raises the error that names the line
+        if any("\0" in name for name in names):
+            hint = "encoding='utf-16-le' or 'utf-16-be'"
+            raise TableError("the header holds zero bytes", file=self.title, hint=hint)
         return names
 
 
-def _with_double_colons(table: pa.Table) -> pa.Table:
+def _restore_colons(table: pa.Table) -> pa.Table:
     """Undo the replacement of `::` within quotes."""
     for at, field in enumerate(table.schema):
         if field.type in (pa.string(), ID_TYPE):
@@ -256,68 +280,101 @@ def _with_double_colons(table: pa.Table) -> pa.Table:
     return table
 
 
-def _undated(kind: pa.DataType) -> pa.DataType:
+def _without_dates(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_list(kind):
-        return pa.list_(_undated(kind.value_type))
+        return pa.list_(_without_dates(kind.value_type))
     return pa.string() if pa.types.is_timestamp(kind) else kind
 
 
 def as_table(
-    source: Any, column_types: ColumnTypes, title: str
+    source: TableLike, title: str, column_types: ColumnTypes = lambda names: {}
 ) -> tuple[pa.Table, Callable[[int], str]]:
-    """Turn a path, TableFile, data frame or dict of columns into a table and a namer of rows."""
+    """Return a table, and a function that names one of its rows in an error."""
     if isinstance(source, str | Path):
         source = TableFile(path=Path(source))
     if isinstance(source, TableFile):
         table, where = source.read(column_types), source.where
     else:
         table, where = _from_frame(source, title), f"row {{}} of the {title} table".format
-    no_twins(table.column_names, title_of(source, title))
+    _check_unique(table.column_names, title_of(source, title))
     return table, where
 
 
-def title_of(source: Any, title: str) -> str:
-    """Say what an error calls a table: its file, if it has one."""
+def title_of(source: TableLike, title: str) -> str:
+    """Return the name of a table in errors: its file, if it has one."""
     if isinstance(source, TableFile):
         return source.title
     return str(source) if isinstance(source, str | Path) else f"the {title} table"
 
 
-def _from_frame(source: Any, title: str) -> pa.Table:
+def _check_unique(names: list[str], title: str) -> None:
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise ColumnError(f"{title}: column {repeated[0]!r} is there twice", hint="rename one")
+
+
+def find_column(names: list[str], role: str, columns: Columns, title: str) -> str | None:
+    """Find the column of a role: as mapped, or under one of its usual names."""
+    if role in columns:
+        mapped = columns[role]
+        if mapped is not None and mapped not in names:
+            hint = f"it has: {', '.join(map(repr, names))}"
+            raise ColumnError(f"{title} has no column {mapped!r}", hint=hint)
+        return mapped
+    found = [name for name in ALIASES[role] if name in names]
+    if len(found) > 1:
+        raise ColumnError(
+            f"{title} has {' and '.join(map(repr, found))} for {role}",
+            hint=f"choose one: columns={{{role!r}: {found[0]!r}}}",
+        )
+    return found[0] if found else None
+
+
+def need_column(
+    names: list[str], role: str, columns: Columns, title: str, hint: str | None = None
+) -> str:
+    """Find the column of a role, or raise an error."""
+    found = find_column(names, role, columns, title)
+    if found is None:
+        usual = f"columns={{{role!r}: NAME}}; TableFile(path=..., names=[...]) without a header"
+        raise ColumnError(
+            f"{title} has no column for {role}: it has {', '.join(map(repr, names)) or 'none'}",
+            hint=hint or usual,
+        )
+    return found
+
+
+def _from_frame(source: TableLike, title: str) -> pa.Table:
     try:
         if isinstance(source, dict):
             table = pa.table(source)
         else:
-            table = nw.from_native(source, eager_only=True).to_arrow()
+            table = nw.from_native(cast("IntoDataFrame", source), eager_only=True).to_arrow()
         table.validate(full=True)
-        return plain(table)
+        return _simplify(table)
     except pa.ArrowException as error:
         raise DataError(f"the {title} table: {error}", hint="a column must keep one type") from None
     except (TypeError, ValueError, OverflowError) as error:
         raise DataError(
-            f"a {type(source).__name__} is no {title} table ({error})",
+            f"a {type(source).__name__} is not a {title} table ({error})",
             hint="a path, a pandas, polars or pyarrow table, or a dict of columns",
         ) from None
 
 
-def plain(table: pa.Table) -> pa.Table:
-    """Give each column the simplest type that holds the same, whoever made the table."""
-    fields = [field.with_type(_plain_type(field.type)) for field in table.schema]
+def _simplify(table: pa.Table) -> pa.Table:
+    """Cast each column to the simplest type that holds the same values."""
+    fields = [field.with_type(_simple_type(field.type)) for field in table.schema]
     return table.cast(pa.schema(fields))
 
 
-def _plain_type(kind: pa.DataType) -> pa.DataType:
+def _simple_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_dictionary(kind):
-        return _plain_type(kind.value_type)
+        return _simple_type(kind.value_type)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.list_(_plain_type(kind.value_type))
+        return pa.list_(_simple_type(kind.value_type))
     if pa.types.is_decimal(kind):
         return pa.float64()
     return pa.string() if is_text(kind) else kind
-
-
-WHOLE = r"^\s*-?(0|[1-9][0-9]*)\s*$"
-DECIMAL = r"^\s*-?(0|[1-9][0-9]*)?(\.[0-9]*)?([eE][-+]?[0-9]+)?\s*$"
 
 
 def infer_types(table: pa.Table, keep: str) -> pa.Table:
@@ -326,22 +383,22 @@ def infer_types(table: pa.Table, keep: str) -> pa.Table:
     A number with leading zeros is a code, not a quantity: its column stays text, as does `keep`.
     """
     columns = [
-        column if name == keep else _inferred(column)
+        column if name == keep else _infer_type(column)
         for name, column in zip(table.column_names, table.columns, strict=True)
     ]
     return pa.table(columns, names=table.column_names) if columns else table
 
 
-def _inferred(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _infer_type(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_floating(column.type):
         return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
     if not pa.types.is_string(column.type):
         return column
-    column = pc.if_else(pc.is_in(column, pa.array(NULLS)), pa.scalar(None, pa.string()), column)
+    column = pc.if_else(pc.is_in(column, pa.array(_NULLS)), pa.scalar(None, pa.string()), column)
     known = column.drop_null()
     if not len(known):
         return column
-    for pattern, number in ((WHOLE, pa.int64()), (DECIMAL, pa.float64())):
+    for pattern, number in ((_INTEGER, pa.int64()), (_DECIMAL, pa.float64())):
         if pc.all(pc.match_substring_regex(known, pattern)).as_py():
             try:
                 return pc.utf8_trim_whitespace(column).cast(number)

@@ -14,8 +14,8 @@ from scipy.sparse import csr_array
 
 from coldhash.arrays.codes import signs
 from coldhash.data.dataset import Dataset
+from coldhash.data.ratings import is_favourite
 from coldhash.data.splits import split_cold_items
-from coldhash.data.targets import is_favourite
 from coldhash.errors import DataError, SettingError
 from coldhash.evaluate.metrics import accuracy_at
 from coldhash.evaluate.protocol import count_candidates

@@ -18,8 +18,8 @@ from scipy.sparse import csr_array
 
 from coldhash.arrays.compiled import compiled
 from coldhash.data.dataset import Dataset
+from coldhash.data.ratings import is_favourite
 from coldhash.data.splits import split_first_ratings
-from coldhash.data.targets import is_favourite
 from coldhash.errors import DataError, SettingError
 from coldhash.evaluate.metrics import Ties
 from coldhash.recommender.recommender import Recommender, Score

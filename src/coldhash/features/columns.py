@@ -1,89 +1,366 @@
-"""A column of values -> a block of numbers: one value or a million, by its fitted form.
+"""Fitted columns: values of a table -> the few numbers of each that are not zero.
 
-A column of a table is encoded once per distinct value, so a million users cost a gather.
+Every kind of column has the same parts: `width`, how many numbers a value becomes; `mean`, which
+replaces a missing value (the average of the training part); and `cells`, which encodes one value.
+A value without cells is missing: None, NaN, the empty text and a value never seen in training all
+are; only a value of the wrong type is an error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import math
+import re
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from scipy.sparse import csr_array
 
-from coldhash.arrays.checks import check_places, take
+from coldhash.arrays.checks import Forms, check_places, take
 from coldhash.errors import DataError, ModelFileError
-from coldhash.features.forms import (
-    FORMS,
-    Entries,
-    FittedColumn,
-    Given,
-    Knots,
-    Labels,
-    Standard,
-    Words,
-    plain_numbers,
-)
+
+if TYPE_CHECKING:
+    from coldhash.data import plan  # not needed to serve a model
+
+Value: TypeAlias = Any  # of a column: whatever Arrow or JSON can hold
+Counts = Mapping[Value, int]  # how often each distinct value occurs
+Cells = list[tuple[int, float]]  # (column, number) of one value
+State = tuple[dict[str, Any], dict[str, np.ndarray]]  # JSON and arrays
+T = TypeVar("T")
+
+_WORD = re.compile(r"\w+")
+_TAIL = 0.01  # share of values at each end that lie beyond the last knot: typing errors
+_MAX_VECTOR = 1e9  # the sum of squares of larger numbers overflows single precision
+_MAX_NUMBER = 1e100  # the difference of larger numbers may be infinite
+_OTHER = 0  # the column that rare labels share
 
 
-def columns_state(
-    columns: Mapping[str, FittedColumn],
-) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Give what was learned of some columns, as JSON and arrays."""
-    json: dict[str, Any] = {}
-    arrays: dict[str, np.ndarray] = {}
+class Entries(NamedTuple):
+    """The cells of many values: how many each has, then the columns and numbers of all."""
+
+    lengths: np.ndarray
+    columns: np.ndarray
+    numbers: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class FittedColumn(ABC):
+    """What was learned about a column of a table."""
+
+    ARRAYS: ClassVar[Forms] = {"mean": ("f", "width")}
+    mean: np.ndarray
+
+    @property
+    def width(self) -> int:
+        """The number of numbers that a value becomes."""
+        return len(self.mean)
+
+    @abstractmethod
+    def cells(self, value: Value) -> Cells:
+        """Encode one value."""
+
+    @abstractmethod
+    def example(self) -> Value:
+        """Return a value that the column knows."""
+
+    def encode_each(self, values: Sequence[Value], name: str) -> list[Cells]:
+        """Return the cells of each value; `name` is the column's in an error."""
+        return _map_values(self.cells, values, name)
+
+    def encode(self, values: Sequence[Value], name: str) -> Entries:
+        """Encode values; `name` is the column's in an error."""
+        rows = self.encode_each(values, name)
+        columns = np.array([at for row in rows for at, _ in row], dtype=np.int32)
+        numbers = np.array([number for row in rows for _, number in row], dtype=np.float32)
+        return Entries(np.array([len(row) for row in rows], np.int64), columns, numbers)
+
+    def encode_sparse(self, values: Sequence[Value], name: str) -> csr_array:
+        """Encode values as sparse rows; the row of a missing value is empty."""
+        lengths, columns, numbers = self.encode(values, name)
+        indptr = np.cumsum([0, *lengths])
+        block = csr_array((numbers, columns, indptr), shape=(len(values), self.width))
+        block.sum_duplicates()  # two rare labels of one value share a column
+        return block
+
+    def state(self) -> State:
+        """Return what was learned, as JSON and arrays."""
+        json = {field.name: getattr(self, field.name) for field in fields(self)}
+        arrays = {name: json.pop(name) for name in self.ARRAYS}
+        return {"form": type(self).__name__, **json}, arrays
+
+
+@dataclass(frozen=True, eq=False)
+class _Vocabulary(FittedColumn):
+    columns: dict[str, int]
+
+    def example(self) -> str | None:
+        """Return a value that the column knows."""
+        return next(iter(self.columns), None)
+
+    def check(self, name: str) -> None:
+        """Raise an error if a column from a file is inconsistent."""
+        check_places(name, np.array([*self.columns.values()], dtype=np.int64), self.width)
+
+
+@dataclass(frozen=True, eq=False)
+class Labels(_Vocabulary):
+    """Category and multi-label: each frequent label has a column; rare ones share the first."""
+
+    separator: str | None  # None: the whole value is one label
+
+    @classmethod
+    def fit(cls, spec: plan.Category | plan.MultiLabel, values: Counts) -> Labels:
+        """Learn which labels there are."""
+        separator = spec.separator if spec.kind == "multi-label" else None
+        counts: Counter[str] = Counter()
+        for value, count in values.items():
+            for label in _split_labels(value, separator):
+                counts[label] += count
+        ordered = sorted(counts, key=lambda label: (-counts[label], label))
+        frequent = [label for label in ordered if counts[label] >= spec.min_count]
+        rare = dict.fromkeys(ordered[len(frequent) :], _OTHER)
+        first = 1 if rare else 0
+        columns = {label: at for at, label in enumerate(frequent, first)} | rare
+        return cls(np.zeros(first + len(frequent), np.float32), columns, separator)
+
+    def cells(self, value: Value) -> Cells:
+        """Return the share of each known label."""
+        labels = _split_labels(value, self.separator)
+        found = [self.columns[label] for label in labels if label in self.columns]
+        share = 1.0 / math.sqrt(len(found)) if found else 0.0
+        return [(at, share) for at in found]
+
+
+@dataclass(frozen=True, eq=False)
+class Words(_Vocabulary):
+    """Text: a bag of words weighted by inverse document frequency, of length 1."""
+
+    ARRAYS: ClassVar[Forms] = {"rarity": ("f", "width"), "mean": ("f", "width")}
+    rarity: np.ndarray
+
+    @classmethod
+    def fit(cls, spec: plan.Text, values: Counts) -> Words:
+        """Learn the words that occur often enough, and how rare each is."""
+        counts: Counter[str] = Counter()
+        n_texts = 0
+        for value, count in values.items():
+            words = set(_split_words(value))
+            n_texts += count if words else 0
+            for word in words:
+                counts[word] += count
+        frequent = [word for word in counts if counts[word] >= spec.min_count]
+        frequent = sorted(frequent, key=lambda word: (-counts[word], word))[: spec.max_words]
+        columns = {word: at for at, word in enumerate(frequent)}
+        rarity = [math.log((1 + n_texts) / (1 + counts[word])) + 1 for word in frequent]
+        return cls(np.zeros(len(frequent), np.float32), columns, np.array(rarity, np.float32))
+
+    def cells(self, value: Value) -> Cells:
+        """Weigh the known words of a text."""
+        words = _split_words(value)
+        counts = Counter(self.columns[word] for word in words if word in self.columns)
+        weighed = [(at, count * float(self.rarity[at])) for at, count in counts.items()]
+        length = math.sqrt(sum(weight * weight for _, weight in weighed))
+        return [(at, weight / length) for at, weight in weighed]
+
+
+class _Numeric(FittedColumn):
+    @abstractmethod
+    def encode_numbers(self, numbers: np.ndarray) -> Entries:
+        """Encode many numbers at once, NaN for missing ones."""
+
+    def encode(self, values: Sequence[Value], name: str) -> Entries:
+        """Encode values; `name` is the column's in an error."""
+        numbers = _as_floats(values)
+        return super().encode(values, name) if numbers is None else self.encode_numbers(numbers)
+
+
+@dataclass(frozen=True, eq=False)
+class Knots(_Numeric):
+    """Number, in soft buckets: a value is shared between the two quantiles it lies between."""
+
+    ARRAYS: ClassVar[Forms] = {"knots": ("f", "width"), "mean": ("f", "width")}
+    knots: np.ndarray
+
+    @classmethod
+    def fit(cls, spec: plan.Number, values: Counts) -> Knots:
+        """Place the knots at quantiles, each distinct value once."""
+        known = _expand(values)
+        steps = np.linspace(_TAIL, 1 - _TAIL, spec.n_knots)
+        knots = np.unique(np.quantile(known, steps)) if len(known) else np.zeros(1)
+        return cls(np.zeros(len(knots), np.float32), knots)
+
+    def cells(self, value: Value) -> Cells:
+        """Share a number between its two neighbours; beyond the ends, use the last knot."""
+        number = _as_float(value)
+        if number is None:
+            return []
+        right = int(np.searchsorted(self.knots, number))
+        if right == 0 or right == len(self.knots):
+            return [(min(right, len(self.knots) - 1), 1.0)]
+        low, high = self.knots[right - 1], self.knots[right]
+        share = float((number - low) / (high - low))
+        return [(right - 1, 1.0 - share), (right, share)]
+
+    def encode_numbers(self, numbers: np.ndarray) -> Entries:
+        """Encode many numbers at once, NaN for missing ones."""
+        right, known = np.searchsorted(self.knots, numbers), ~np.isnan(numbers)
+        inside = known & (right > 0) & (right < len(self.knots))
+        lengths = known.astype(np.int64) + inside
+        first = np.cumsum(lengths) - lengths
+        at, shares = np.zeros(lengths.sum(), np.int32), np.ones(lengths.sum(), np.float32)
+        at[first[known]] = np.minimum(right, len(self.knots) - 1)[known]
+        first, right = first[inside], right[inside]
+        low, high = self.knots[right - 1], self.knots[right]
+        share = (numbers[inside] - low) / (high - low)
+        at[first], at[first + 1] = right - 1, right
+        shares[first], shares[first + 1] = 1.0 - share, share
+        return Entries(lengths, at, shares)
+
+    def example(self) -> float:
+        """Return a value that the column knows."""
+        return float(self.knots.mean())
+
+    def check(self, name: str) -> None:
+        """Raise an error if a column from a file is inconsistent."""
+        if not (np.diff(self.knots) > 0).all():
+            raise ModelFileError(f"the knots of {name!r} are not in order")
+
+
+@dataclass(frozen=True, eq=False)
+class Standard(_Numeric):
+    """Number, as one standard score, limited to 4 deviations because of typing errors."""
+
+    ARRAYS: ClassVar[Forms] = {"mean": ("f", 1)}
+    centre: float
+    spread: float
+
+    @classmethod
+    def fit(cls, values: Counts) -> Standard:
+        """Learn mean and deviation."""
+        known = _expand(values)
+        centre, spread = (float(known.mean()), float(known.std())) if len(known) else (0.0, 1.0)
+        return cls(np.zeros(1, np.float32), centre, spread or 1.0)
+
+    def cells(self, value: Value) -> Cells:
+        """Return the score."""
+        number = _as_float(value)
+        if number is None:
+            return []
+        return [(0, min(max((number - self.centre) / self.spread, -4.0), 4.0))]
+
+    def encode_numbers(self, numbers: np.ndarray) -> Entries:
+        """Encode many numbers at once, NaN for missing ones."""
+        known = ~np.isnan(numbers)
+        scores = np.clip((numbers[known] - self.centre) / self.spread, -4.0, 4.0)
+        columns = np.zeros(len(scores), np.int32)
+        return Entries(known.astype(np.int64), columns, scores.astype(np.float32))
+
+    def example(self) -> float:
+        """Return a value that the column knows."""
+        return self.centre
+
+
+@dataclass(frozen=True, eq=False)
+class Given(FittedColumn):
+    """Vector: numbers as they came."""
+
+    @classmethod
+    def fit(cls, values: Sequence[Value]) -> Given:
+        """Learn the length."""
+        width = next((len(value) for value in values if value is not None), 0)
+        return cls(np.zeros(width, dtype=np.float32))
+
+    def vector(self, value: Value) -> np.ndarray:
+        """Check a vector; an empty one is missing."""
+        if value is None or len(value) == 0:
+            return np.zeros(0, np.float32)
+        if len(value) != self.width:
+            raise DataError(f"a vector of length {len(value)} where {self.width} is expected")
+        try:
+            with np.errstate(over="ignore"):  # what float32 cannot hold is refused below
+                numbers = np.asarray(value, dtype=np.float64).astype(np.float32)
+        except (TypeError, ValueError, OverflowError):
+            raise DataError("a vector holds something that is not a number") from None
+        if numbers.ndim != 1:
+            raise DataError("a vector holds lists", hint="numbers only")
+        if not np.isfinite(numbers).all():
+            raise DataError("a vector holds NaN or infinity", hint="None for an unknown vector")
+        if np.abs(numbers).max() > _MAX_VECTOR:
+            raise DataError(
+                f"a vector holds a number beyond {_MAX_VECTOR:g}", hint="scale vectors to about 1"
+            )
+        return numbers
+
+    def cells(self, value: Value) -> Cells:
+        """Return every number of a vector."""
+        return list(enumerate(self.vector(value).tolist()))
+
+    def encode(self, values: Sequence[Value], name: str) -> Entries:
+        """Encode values; `name` is the column's in an error."""
+        vectors = _map_values(self.vector, values, name)
+        lengths = np.array([len(vector) for vector in vectors], np.int64)
+        columns = np.tile(np.arange(self.width, dtype=np.int32), np.count_nonzero(lengths))
+        return Entries(lengths, columns, np.concatenate([np.zeros(0, np.float32), *vectors]))
+
+    def example(self) -> list[float]:
+        """Return a value that the column knows."""
+        return [1.0] * self.width
+
+
+FORMS = {form.__name__: form for form in (Labels, Knots, Standard, Words, Given)}
+
+
+def columns_state(columns: Mapping[str, FittedColumn], prefix: str) -> State:
+    """Return what was learned about columns; the names of arrays begin with `prefix`."""
+    json, arrays = {}, {}
     for name, column in columns.items():
-        part, more = column.state()
-        json[name] = {"form": type(column).__name__, **part}
-        arrays |= {f"{name}/{key}": array for key, array in more.items()}
+        json[name], own = column.state()
+        arrays.update({f"{prefix}{name}/{key}": array for key, array in own.items()})
     return json, arrays
 
 
-def stored_columns(
-    json: Mapping[str, Any], arrays: Mapping[str, np.ndarray], prefix: str
+def restore_columns(
+    json: Mapping[str, Mapping[str, Any]], arrays: Mapping[str, np.ndarray], prefix: str
 ) -> dict[str, FittedColumn]:
-    """Rebuild columns from what `columns_state` gave; the arrays' names begin with `prefix`."""
-    fitted: dict[str, FittedColumn] = {}
+    """Rebuild columns from what `columns_state` returned."""
+    restored: dict[str, FittedColumn] = {}
     owned: dict[str, dict[str, np.ndarray]] = {}
     for key, array in arrays.items():
         start, _, last = key.rpartition("/")
         owned.setdefault(start, {})[last] = array
-    for name, part in json.items():
-        own = owned.get(f"{prefix}{name}", {})
-        rest = {key: value for key, value in part.items() if key != "form"}
-        form: Any = FORMS[part["form"]]
-        column = fitted[name] = form(**rest, **take(own, form.TENSORS))
-        if isinstance(column, Labels | Words):
-            check_places(name, np.array([*column.columns.values()], dtype=np.int64), column.width)
-        if isinstance(column, Knots) and not (np.diff(column.knots) > 0).all():
-            raise ModelFileError(f"the knots of {name!r} are not in order")
-    return fitted
+    for name, settings in json.items():
+        kind: Callable[..., FittedColumn] = FORMS[settings["form"]]
+        own = take(owned.get(f"{prefix}{name}", {}), FORMS[settings["form"]].ARRAYS)
+        rest = {key: value for key, value in settings.items() if key != "form"}
+        column = restored[name] = kind(**rest, **own)
+        if isinstance(column, _Vocabulary | Knots):
+            column.check(name)
+    return restored
 
 
-def example_value(column: FittedColumn) -> Any:
-    """Return a value that the column knows."""
-    if isinstance(column, Labels | Words):
-        return next(iter(column.columns), None)
-    if isinstance(column, Knots):
-        return float(column.knots.mean())
-    return column.centre if isinstance(column, Standard) else [1.0] * column.width
+def distinct_values(
+    column: Sequence[Value] | pa.Array | pa.ChunkedArray,
+) -> tuple[Sequence[Value], np.ndarray | None]:
+    """Return a column's distinct values and, for each row, which it has (None: one each).
 
-
-def distinct_values(column: Any) -> tuple[Sequence[Any], np.ndarray | None]:
-    """Give a column's distinct values and, for each row, which one it has (None: one each)."""
+    A column is encoded once per distinct value, so a million users cost a gather.
+    """
     if not isinstance(column, pa.ChunkedArray | pa.Array):
         return column, None
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if pa.types.is_nested(column.type):
-        return _lists(column), None
+        return _split_lists(column), None
     encoded = column.dictionary_encode(null_encoding="encode")
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
 
 
-def _lists(column: pa.Array) -> Sequence[Any]:
-    """Give lists of numbers as arrays: a million embeddings must not become Python floats."""
+def _split_lists(column: pa.Array) -> Sequence[Value]:
+    """Return lists of numbers as arrays: Python floats would take far more memory."""
     if not pa.types.is_floating(column.type.value_type):
         return column.to_pylist()  # type: ignore[no-any-return]
     lengths = column.value_lengths().fill_null(0).to_numpy()
@@ -91,55 +368,82 @@ def _lists(column: pa.Array) -> Sequence[Any]:
     return [flat[end - n : end] if n else None for end, n in zip(ends, lengths, strict=True)]
 
 
-def dense_block(
-    column: FittedColumn, values: Sequence[Any], name: str
-) -> tuple[np.ndarray, np.ndarray]:
-    """Turn values into rows of numbers, and say which are known; unknown rows are zeros."""
-    block = np.zeros((len(values), column.width), dtype=np.float32)
-    known = np.zeros(len(values), dtype=bool)
+def _map_values(function: Callable[[Value], T], values: Sequence[Value], name: str) -> list[T]:
+    """Apply a function to each value; an error names the column and the value."""
+    results = []
     for row, value in enumerate(values):
         try:
-            if isinstance(column, Given):
-                vector = column.vector(value)
-                known[row] = vector is not None
-                if vector is not None:
-                    block[row] = vector
-            else:
-                cells = column.cells(value)
-                known[row] = bool(cells)
-                for at, number in cells:
-                    block[row, at] += number
+            results.append(function(value))
         except DataError as error:
-            raise _named(error, name, row, value) from None
-    return block, known
+            shown = repr(value) if isinstance(value, str | int | float) else f"value {row}"
+            message = f"column {name!r}, {shown}: {error.message}"
+            raise DataError(message, hint=error.hint) from None
+    return results
 
 
-def encode_values(column: FittedColumn, values: Sequence[Any], name: str) -> Entries:
-    """Give how many cells each value has, and all their columns and numbers; none is unknown."""
-    if isinstance(column, Knots | Standard):
-        plain = plain_numbers(values)
-        if plain is not None:
-            return column.entries(plain)
-    rows = []
-    for row, value in enumerate(values):
-        try:
-            rows.append(column.cells(value))
-        except DataError as error:
-            raise _named(error, name, row, value) from None
-    columns = np.array([at for row in rows for at, _ in row], dtype=np.int32)
-    numbers = np.array([number for row in rows for _, number in row], dtype=np.float32)
-    return np.array([len(row) for row in rows], np.int64), columns, numbers
+def _is_missing(value: Value) -> bool:
+    return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
 
 
-def sparse_block(column: FittedColumn, values: Sequence[Any], name: str) -> csr_array:
-    """Turn values into sparse rows; an empty row is unknown."""
-    lengths, columns, numbers = encode_values(column, values, name)
-    indptr = np.cumsum([0, *lengths])
-    block = csr_array((numbers, columns, indptr), shape=(len(values), column.width))
-    block.sum_duplicates()  # two rare labels of one value meet in one column
-    return block
+def _as_label(value: Value) -> str:
+    """Return a value as text, so that 25, 25.0 and "25" are one label."""
+    if isinstance(value, bool | np.bool_):
+        return "true" if value else "false"
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return str(int(value))
+    return str(value).strip()
 
 
-def _named(error: DataError, name: str, row: int, value: Any) -> DataError:
-    shown = repr(value) if isinstance(value, str | int | float) else f"value {row}"
-    return DataError(f"column {name!r}, {shown}: {error.message}", hint=error.hint)
+def _split_labels(value: Value, separator: str | None) -> list[str]:
+    """Return the distinct labels of a value."""
+    if isinstance(value, list | tuple | set | np.ndarray):
+        if separator is None:
+            raise DataError("a list where one value is expected", hint="kind = 'multi-label'")
+        parts = [part for part in value if not _is_missing(part)]
+    elif _is_missing(value):
+        return []
+    elif separator is not None and isinstance(value, str):
+        parts = value.split(separator)
+    else:
+        parts = [value]
+    return [label for label in dict.fromkeys(map(_as_label, parts)) if label]
+
+
+def _split_words(value: Value) -> list[str]:
+    return [] if _is_missing(value) else _WORD.findall(str(value).lower())
+
+
+def _as_float(value: Value) -> float | None:
+    """Return a value as a number, None if it is missing."""
+    if _is_missing(value) or (isinstance(value, str) and not value.strip()):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    except (TypeError, ValueError):
+        raise DataError("not a number", hint="kind = 'category' takes any value") from None
+    if abs(number) > _MAX_NUMBER:
+        raise DataError("not a finite number", hint="None for an unknown number")
+    return None if math.isnan(number) else number
+
+
+def _as_floats(values: Sequence[Value]) -> np.ndarray | None:
+    """Return values as an array, NaN for None; None if any is not a finite number."""
+    if not all(value is None or isinstance(value, int | float) for value in values):
+        return None
+    try:
+        numbers = np.array([math.nan if value is None else value for value in values], np.float64)
+    except OverflowError:
+        return None
+    return None if (np.abs(numbers) > _MAX_NUMBER).any() else numbers
+
+
+def _expand(values: Counts) -> np.ndarray:
+    """Repeat each known number as often as it was counted."""
+    numbers = _as_floats(list(values))
+    if numbers is None:
+        known = map(_as_float, values)
+        numbers = np.array([math.nan if number is None else number for number in known])
+    counts = np.fromiter(values.values(), np.int64, len(values))
+    return np.repeat(numbers[~np.isnan(numbers)], counts[~np.isnan(numbers)])

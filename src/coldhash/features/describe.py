@@ -1,19 +1,28 @@
-"""What is in a data set: counts, sparsity, columns, groups and what is missing."""
+"""Describe a data set: counts, sparsity, columns, groups and what is missing."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coldhash.data.dataset import Dataset, described
+from coldhash.data.dataset import Dataset
 from coldhash.features.fitting import fit_features
 
 
-def describe(data: Dataset) -> dict[str, Any]:
+def describe(data: Dataset) -> dict[str, object]:
     """Describe a data set in plain values, ready for JSON.
+
+    Parameters
+    ----------
+    data : Dataset
+        The data set.
+
+    Returns
+    -------
+    dict
+        Counts of users, items and ratings, sparsity and scale; for every column its type, missing
+        and distinct values; for every feature group its width and users; and the plan as TOML.
 
     Examples
     --------
@@ -30,10 +39,10 @@ def describe(data: Dataset) -> dict[str, Any]:
     return {
         "name": data.name,
         "users": n_users,
-        "users_described": int(described(data.users, n_users).sum()),
+        "users_described": int(_is_described(data.users, n_users).sum()),
         "users_with_ratings": int((ratings.per_user > 0).sum()),
         "items": n_items,
-        "items_described": int(described(data.items, n_items).sum()),
+        "items_described": int(_is_described(data.items, n_items).sum()),
         "items_rated": int((ratings.per_item > 0).sum()),
         "ratings": len(ratings),
         "sparsity": round(100 * ratings.sparsity, 2),
@@ -52,7 +61,7 @@ def describe(data: Dataset) -> dict[str, Any]:
     }
 
 
-def _columns(table: pa.Table) -> dict[str, dict[str, Any]]:
+def _columns(table: pa.Table) -> dict[str, dict[str, object]]:
     return {
         name: {
             "type": str(column.type),
@@ -63,3 +72,11 @@ def _columns(table: pa.Table) -> dict[str, dict[str, Any]]:
         }
         for name, column in zip(table.column_names, table.columns, strict=True)
     }
+
+
+def _is_described(table: pa.Table, n_rows: int) -> np.ndarray:
+    """Mark the rows of which at least one column is known."""
+    known = np.zeros(n_rows, dtype=bool)
+    for column in table.columns:
+        known |= pc.is_valid(column).to_numpy()
+    return known

@@ -1,27 +1,60 @@
-"""Learn features from the training part of a data set."""
+"""Fit features to the training part of a data set, whole or in partitions of users.
+
+Of every partition, the values of each column are counted; the counts are merged, and the column is
+fitted to them.
+"""
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 from scipy.sparse import csr_array, hstack
 
 from coldhash.data.dataset import Dataset, UserRecords
-from coldhash.data.plan import FeaturePlan
-from coldhash.features.content import ContentEncoder
-from coldhash.features.forms import FittedColumn
-from coldhash.features.groups import FeatureEncoder, GroupEncoder
-from coldhash.features.learning import Tally, count_values, fit_block, fit_tallies
+from coldhash.data.plan import Column, FeaturePlan
+from coldhash.errors import DataError
+from coldhash.features.columns import (
+    FittedColumn,
+    Given,
+    Knots,
+    Labels,
+    Standard,
+    Value,
+    Words,
+    distinct_values,
+)
+from coldhash.features.folding import GroupEncoder
+from coldhash.features.groups import ContentEncoder, FeatureEncoder
 from coldhash.features.preference import fit_preference
 from coldhash.partitions import MemoryPartitions, Partitions
 
 
 def fit_features(data: Dataset, seed: int = 0) -> FeatureEncoder:
-    """Learn a feature encoder from the training part.
+    """Fit a feature encoder to the training part.
+
+    Parameters
+    ----------
+    data : Dataset
+        The training part; its plan says which columns become which features.
+    seed : int
+        Seed of the projection of wide preferences.
+
+    Returns
+    -------
+    FeatureEncoder
+
+    Raises
+    ------
+    DataError
+        If a column holds a value that its kind does not allow.
 
     Examples
     --------
-    >>> from coldhash.data.sources import read
+    >>> from coldhash import read
     >>> encoder = fit_features(read("sample", n_users=100, n_items=50))
     >>> one = encoder.apply({"age": 30, "city": "Atlantis"})
     >>> bool(one.has["demographics"][0]), bool(one.has["preference"][0])
@@ -34,7 +67,7 @@ def fit_features(data: Dataset, seed: int = 0) -> FeatureEncoder:
 def learn_features(
     users: Partitions, plan: FeaturePlan, items: pa.Table, highest: float, seed: int
 ) -> FeatureEncoder:
-    """Learn a feature encoder from partitions of users."""
+    """Fit a feature encoder to partitions of users."""
     groups = _fit_groups(users, plan)
     encoder, content = fit_content(plan, items, items.num_rows)
     preference = None
@@ -45,35 +78,112 @@ def learn_features(
 
 
 def _fit_groups(users: Partitions, plan: FeaturePlan) -> dict[str, GroupEncoder]:
-    """Learn the columns of each group of users."""
     groups, alone = plan.users, len(users) == 1
 
-    def count(records: UserRecords) -> dict[tuple[str, str], Tally]:
+    def count(records: UserRecords) -> dict[tuple[str, str], ValueCounts]:
         return {
             (group, name): count_values(spec, records.table.column(name), name, alone)
             for group, columns in groups.items()
             for name, spec in columns.items()
         }
 
-    tallies = list(users.map(count, users.records)) if groups else []
-    return {
-        group: GroupEncoder.of(
-            {
-                name: fit_tallies(spec, [tally[group, name] for tally in tallies], name)
-                for name, spec in columns.items()
-            }
+    counted = list(users.map(count, users.records)) if groups else []
+    fitted: dict[str, GroupEncoder] = {}
+    for group, columns in groups.items():
+        merged = {n: _merge(spec, [c[group, n] for c in counted]) for n, spec in columns.items()}
+        fitted[group] = GroupEncoder.of(
+            {n: fit_column(spec, merged[n], n)[0] for n, spec in columns.items()}
         )
-        for group, columns in groups.items()
-    }
+    return fitted
 
 
 def fit_content(
     plan: FeaturePlan, items: pa.Table, n_items: int
 ) -> tuple[ContentEncoder, csr_array]:
-    """Learn the item columns, and encode them: what an item is made of; unknown is empty."""
+    """Fit the item columns and encode them; the row of an unknown item is empty."""
     fitted: dict[str, FittedColumn] = {}
     blocks = [csr_array((n_items, 0), dtype=np.float32)]
     for name, spec in (pair for group in plan.items.values() for pair in group.items()):
-        fitted[name], block = fit_block(spec, items.column(name), name)
-        blocks.append(block)
+        values, codes = distinct_values(items.column(name))
+        fitted[name], block = fit_column(spec, ValueCounts.of(values, codes), name)
+        blocks.append(block if codes is None else block[codes])
     return ContentEncoder(fitted), csr_array(hstack(blocks, format="csr"))
+
+
+@dataclass(frozen=True, eq=False)
+class ValueCounts:
+    """The distinct values of a column, and how often each occurs (None: one row each)."""
+
+    values: Sequence[Value]
+    counts: np.ndarray | None
+
+    @classmethod
+    def of(cls, values: Sequence[Value], codes: np.ndarray | None) -> ValueCounts:
+        """Count what `distinct_values` returned."""
+        return cls(values, None if codes is None else np.bincount(codes, minlength=len(values)))
+
+
+def count_values(spec: Column, column: pa.ChunkedArray, name: str, alone: bool) -> ValueCounts:
+    """Count the values of a column in one partition.
+
+    Unless the partition is `alone`, lists are counted by value and vectors reduced to their mean:
+    small enough to be sent from a worker.
+    """
+    values, codes = distinct_values(column)
+    if codes is not None or alone:
+        return ValueCounts.of(values, codes)
+    if spec.kind == "vector":
+        form = Given.fit(values)
+        lengths, _, numbers = form.encode(values, name)
+        n_known = np.count_nonzero(lengths)
+        known = numbers.reshape(n_known, form.width)
+        mean = known.mean(axis=0, dtype=np.float64) if n_known else None
+        return ValueCounts([mean], np.array([n_known]))
+    counted = _count_hashable(values)
+    return ValueCounts(list(counted), np.array(list(counted.values())))
+
+
+def _merge(spec: Column, parts: Sequence[ValueCounts]) -> ValueCounts:
+    """Add up the counts of all partitions."""
+    if len(parts) == 1:
+        return parts[0]
+    counts = np.concatenate([part.counts for part in parts if part.counts is not None])
+    values = [value for part in parts for value in part.values]
+    if spec.kind == "vector":
+        return ValueCounts(values, counts)
+    total: dict[Value, int] = {}
+    for value, count in zip(values, counts.tolist(), strict=True):
+        total[value] = total.get(value, 0) + count
+    return ValueCounts(list(total), np.array(list(total.values()), dtype=np.int64))
+
+
+def fit_column(spec: Column, counted: ValueCounts, name: str) -> tuple[FittedColumn, csr_array]:
+    """Fit a column; returns also the encoded distinct values."""
+    try:
+        form = _fit_form(spec, counted)
+    except DataError as error:
+        raise DataError(f"column {name!r}: {error.message}", hint=error.hint) from None
+    block = form.encode_sparse(counted.values, name)
+    counts = np.ones(len(counted.values)) if counted.counts is None else counted.counts
+    weights = counts.astype(np.float64)
+    weights[np.diff(block.indptr) == 0] = 0.0
+    mean = (weights @ block) / max(weights.sum(), 1.0)
+    return replace(form, mean=mean.astype(np.float32)), block
+
+
+def _fit_form(spec: Column, counted: ValueCounts) -> FittedColumn:
+    if spec.kind == "vector":
+        return Given.fit(counted.values)
+    if counted.counts is None:
+        counts = _count_hashable(counted.values)
+    else:
+        counts = Counter(dict(zip(counted.values, counted.counts.tolist(), strict=True)))
+    if spec.kind == "category" or spec.kind == "multi-label":
+        return Labels.fit(spec, counts)
+    if spec.kind == "text":
+        return Words.fit(spec, counts)
+    return Knots.fit(spec, counts) if spec.method == "buckets" else Standard.fit(counts)
+
+
+def _count_hashable(values: Sequence[Value]) -> Counter[Value]:
+    return Counter(tuple(v) if isinstance(v, list | np.ndarray) else v for v in values)

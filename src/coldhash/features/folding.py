@@ -1,118 +1,186 @@
-"""Bound the width of a group: the most frequent columns keep their place, the others share.
+"""One group: the columns that a user has or lacks together -> a matrix of bounded width.
+
+A row holds the numbers of each column, then a constant 1, so that a model falls back to the average
+user where a group tells nothing. A user has a group if at least one of its columns is known; a
+column unknown to a user who has the group is filled with its mean. A user without the group has a
+row of zeros.
 
 Everything that is learned from a group costs its width squared. A group wider than `WIDEST` is
-therefore projected: half of the places belong to one column each, and every other column is added,
-with a sign, to a place given by a hash of its position (a count sketch). Inner products between
-people are kept in expectation, and nothing has to be stored to repeat it.
+therefore folded: half of the places belong to one number each, the most frequent ones, and every
+other number is added, with a sign, to a place given by a hash of its position (a count sketch).
+Inner products between people are kept in expectation, and nothing has to be stored to repeat it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
 from coldhash.arrays.compiled import compiled
 from coldhash.arrays.memory import check_memory
-from coldhash.features.columns import distinct_values, encode_values
-from coldhash.features.forms import FittedColumn, Given, Standard
+from coldhash.features.columns import (
+    Cells,
+    FittedColumn,
+    Given,
+    Standard,
+    Value,
+    distinct_values,
+)
 
 WIDEST = 2048  # numbers of a group, the constant included
-ROWS = 1024  # rows that are folded at once
-MANY = 256  # more columns than this fill most places of a row: the matrix is dense
+NARROW = 256  # a group up to this width is kept dense
+_FEW = 8  # rows; so few are encoded faster without arrays
+_ROWS = 1024  # rows that are encoded at once
+_MANY_COLUMNS = 256  # more than this fill most places of a folded row: the matrix is dense
 
-Folded = tuple[np.ndarray, np.ndarray, np.ndarray]  # starts of rows, places, signed numbers
+Matrix: TypeAlias = np.ndarray | csr_array  # dense where narrow, sparse where wide
 
 
-class Fold:
-    """The place and the sign of every number that the columns of a wide group give."""
+@dataclass(frozen=True, eq=False)
+class GroupEncoder:
+    """The fitted columns of one group."""
 
-    def __init__(self, columns: Mapping[str, FittedColumn]) -> None:
-        self.columns = columns
-        weights = np.concatenate([_weights(column) for column in columns.values()])
-        self.places, self.signs = places_of(weights, WIDEST - 1)
-        ends = np.cumsum([0, *(column.width for column in columns.values())])
-        self._starts = dict(zip(columns, ends.tolist(), strict=False))
-        self._dense = len(columns) > MANY or any(isinstance(c, Given) for c in columns.values())
+    columns: dict[str, FittedColumn]
+    folded: bool = False
 
-    def apply(self, values: Mapping[str, Any], n_rows: int) -> tuple[Any, np.ndarray]:
-        """Encode columns of values, absent ones as missing; see `GroupEncoder.apply`."""
-        given = {name: self._encoded(name, values[name]) for name in self.columns if name in values}
-        has = np.zeros(n_rows, dtype=bool)
-        if self._dense:
-            check_memory(4 * n_rows * WIDEST, f"{len(self.columns):,} columns of {n_rows:,} people")
-        dense = np.zeros((n_rows, WIDEST), dtype=np.float32) if self._dense else None
-        blocks = []
-        for start in range(0, n_rows, ROWS):
-            some = slice(start, start + ROWS)
-            block = np.zeros((len(has[some]), WIDEST), np.float32) if dense is None else dense[some]
-            chosen = {name: (codes[some], *cells) for name, (codes, cells) in given.items()}
-            self._fill(block, has[some], chosen)
-            if dense is None:
-                blocks.append(csr_array(block))
-        if dense is not None:
-            return dense, has
-        return csr_array(vstack([csr_array((0, WIDEST), dtype=np.float32), *blocks])), has
+    @classmethod
+    def of(cls, columns: dict[str, FittedColumn]) -> GroupEncoder:
+        """Build a group of columns, folded if they are wider than `WIDEST`."""
+        return cls(columns, sum(column.width for column in columns.values()) >= WIDEST)
 
-    def mean(self) -> np.ndarray:
-        """Give the numbers of somebody of whom nothing is known, without the constant."""
+    @cached_property
+    def width(self) -> int:
+        """The number of numbers in a row, the constant included."""
+        if self.folded:
+            return WIDEST
+        return sum(column.width for column in self.columns.values()) + 1
+
+    @property
+    def means(self) -> list[np.ndarray]:
+        """What replaces an unknown value, by block of numbers: a column, or all if folded."""
+        if not self.folded:
+            return [column.mean for column in self.columns.values()]
         total = np.zeros(WIDEST - 1, dtype=np.float32)
-        for name in self.columns:
-            _, places, numbers = self._mean(name)
+        for places, numbers in self._means.values():
             total[places] += numbers
-        return total
+        return [total]
 
-    def _encoded(self, name: str, values: Any) -> tuple[np.ndarray, Folded]:
+    def apply(self, values: Mapping[str, Value], n_rows: int) -> tuple[Matrix, np.ndarray]:
+        """Encode columns of values; returns the matrix and who has the group.
+
+        A column that is absent from `values` is missing for everybody.
+        """
+        encoded = {n: self._encode(n, values[n]) for n in self.columns if n in values}
+        has = np.zeros(n_rows, dtype=bool)
+        if not self._is_dense:
+            blocks = [csr_array((0, self.width), dtype=np.float32)]
+            for start in range(0, n_rows, _ROWS):
+                block = np.zeros((min(_ROWS, n_rows - start), self.width), np.float32)
+                self._fill(block, has, encoded, start)
+                blocks.append(csr_array(block))
+            return csr_array(vstack(blocks)), has
+        if n_rows > _ROWS:
+            check_memory(4 * n_rows * self.width, f"features of {n_rows:,} people x {self.width:,}")
+        matrix = np.zeros((n_rows, self.width), dtype=np.float32)
+        for start in range(0, n_rows, _ROWS):
+            self._fill(matrix[start : start + _ROWS], has, encoded, start)
+        return matrix, has
+
+    @cached_property
+    def _is_dense(self) -> bool:
+        if not self.folded:
+            return self.width <= NARROW
+        some_given = any(isinstance(column, Given) for column in self.columns.values())
+        return some_given or len(self.columns) > _MANY_COLUMNS
+
+    @cached_property
+    def _places(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """The place and the sign of every number of each column."""
+        widths = [column.width for column in self.columns.values()]
+        places, signs = np.arange(sum(widths)), np.ones(sum(widths), np.float32)
+        if self.folded:
+            weights = np.concatenate([_frequencies(column) for column in self.columns.values()])
+            places, signs = places_of(weights, WIDEST - 1)
+        ends = np.cumsum(widths)[:-1]
+        own = zip(np.split(places, ends), np.split(signs, ends), strict=True)
+        return dict(zip(self.columns, own, strict=True))
+
+    @cached_property
+    def _means(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """The places and the numbers of each column's mean."""
+        means = {}
+        for name, (places, signs) in self._places.items():
+            distinct, inverse = np.unique(places, return_inverse=True)
+            numbers = np.bincount(inverse, self.columns[name].mean * signs, len(distinct))
+            means[name] = distinct, numbers.astype(np.float32)
+        return means
+
+    def _encode(self, name: str, values: Value) -> list[Cells] | tuple[np.ndarray, ...]:
+        """Encode a column: the cells of each row, or the arguments of `_add`."""
+        column, (places, signs) = self.columns[name], self._places[name]
         distinct, codes = distinct_values(values)
-        lengths, at, numbers = encode_values(self.columns[name], distinct, name)
-        starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        rows = np.arange(len(distinct)) if codes is None else codes
-        at = at + self._starts[name]
-        return rows.astype(np.int64), (starts, self.places[at], numbers * self.signs[at])
+        if codes is None and len(distinct) <= _FEW and not isinstance(column, Given):
+            return column.encode_each(distinct, name)
+        lengths, at, numbers = column.encode(distinct, name)
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        rows = np.arange(len(distinct)) if codes is None else codes.astype(np.int64)
+        return rows, starts, places[at], numbers * signs[at]
 
-    def _fill(self, block: np.ndarray, has: np.ndarray, given: Mapping[str, Any]) -> None:
-        """Add the numbers of every column up, in the order of the columns."""
-        unknown = {}
-        for name, (codes, *encoded) in given.items():
-            known = _add(block, codes, *encoded)
+    def _fill(
+        self,
+        block: np.ndarray,
+        has: np.ndarray,
+        encoded: Mapping[str, list[Cells] | tuple[np.ndarray, ...]],
+        start: int,
+    ) -> None:
+        """Fill the rows from `start` on, column after column."""
+        some = slice(start, start + len(block))
+        has, unknown = has[some], {}
+        for name, cells in encoded.items():
+            if isinstance(cells, list):
+                known = self._add_cells(block, name, cells)
+            else:
+                known = _add(block, cells[0][some], *cells[1:])
             has |= known
             if not known.all():
                 unknown[name] = ~known
         if not has.any():
             return
         for name in self.columns:
-            missing = has if name not in given else unknown.get(name)
+            missing = has if name not in encoded else unknown.get(name)
             if missing is not None:
-                _, places, numbers = self._mean(name)
-                rows = np.flatnonzero(missing & has)
-                if len(rows) and len(places):
-                    block[rows[:, None], places] += numbers
+                places, numbers = self._means[name]
+                block[np.flatnonzero(missing & has)[:, None], places] += numbers
         block[:, -1] = has
 
-    def _mean(self, name: str) -> Folded:
-        mean, start = self.columns[name].mean, self._starts[name]
-        at = slice(start, start + len(mean))
-        places, inverse = np.unique(self.places[at], return_inverse=True)
-        numbers = np.bincount(inverse, mean * self.signs[at], len(places)).astype(np.float32)
-        return np.zeros(0, np.int64), places, numbers
+    def _add_cells(self, block: np.ndarray, name: str, rows: list[Cells]) -> np.ndarray:
+        """Add the numbers of few rows, without the cost of arrays; returns which have any."""
+        places, signs = self._places[name]
+        for row, cells in enumerate(rows):
+            for at, number in cells:
+                block[row, places[at]] += number * signs[at]
+        return np.array([bool(cells) for cells in rows])
 
 
 def places_of(weights: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Give each column a place below `width` and a sign; the heaviest have a place of their own."""
+    """Return a place below `width` and a sign for each number; the heaviest share with no other."""
     own = width // 2
     order = np.argsort(-weights, kind="stable")
     places, signs = np.empty(len(weights), np.int64), np.ones(len(weights), np.float32)
     places[order[:own]] = np.arange(own)
     rest = order[own:]
-    hashed = _mixed(rest.astype(np.uint64))
+    hashed = _hash_integers(rest.astype(np.uint64))
     places[rest] = own + (hashed >> np.uint64(1)) % np.uint64(width - own)
     signs[rest] = np.where(hashed & np.uint64(1), 1, -1)
     return places, signs
 
 
-def _mixed(values: np.ndarray) -> np.ndarray:
+def _hash_integers(values: np.ndarray) -> np.ndarray:
     """Hash whole numbers (splitmix64)."""
     z = (values + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -120,16 +188,16 @@ def _mixed(values: np.ndarray) -> np.ndarray:
     return z ^ (z >> np.uint64(31))
 
 
-def _weights(column: FittedColumn) -> np.ndarray:
-    """Say how much of the data each number of a column stands for."""
-    if isinstance(column, Standard | Given):  # not shares: every one is there for everybody
+def _frequencies(column: FittedColumn) -> np.ndarray:
+    """Return the share of the data in which each number of a column is set."""
+    if isinstance(column, Standard | Given):  # the numbers are set for everybody
         return np.ones(column.width, dtype=np.float32)
     return column.mean
 
 
 @compiled(nogil=True)
 def _add(block, codes, starts, places, numbers):  # type: ignore[no-untyped-def]
-    """Add the numbers of rows up, and say which rows have any."""
+    """Add the numbers of each row; returns which rows have any."""
     known = np.zeros(len(codes), np.bool_)
     for row in range(len(codes)):
         begin, end = starts[codes[row]], starts[codes[row] + 1]

@@ -1,52 +1,46 @@
-"""Groups: the plan's columns together, with a mask that says who has which group.
-
-A group is a matrix, one row per user: the blocks of its columns, then a constant 1, so that a group
-that says nothing falls back to the average user. A user has a group if at least one of its columns
-is known; a column unknown to a user who has the group is filled with its average. A user without
-the group has a row of zeros. A group that would be wider than `WIDEST` is folded to that width.
-"""
+"""The feature encoder: people -> a matrix for each group, with a mask of who has the group."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from scipy.sparse import csr_array, hstack
 
-from coldhash.arrays.checks import take
 from coldhash.errors import ModelFileError
 from coldhash.features.columns import (
+    FittedColumn,
+    State,
+    Value,
     columns_state,
-    dense_block,
     distinct_values,
-    example_value,
-    sparse_block,
-    stored_columns,
+    restore_columns,
 )
-from coldhash.features.content import ContentEncoder
-from coldhash.features.folding import WIDEST, Fold
-from coldhash.features.forms import FittedColumn
-from coldhash.features.people import as_columns
-from coldhash.features.preference import (
-    PREFERENCE,
-    PREFERENCE_FORMS,
-    PreferenceMap,
-    preference_arrays,
-)
+from coldhash.features.folding import GroupEncoder, Matrix
+from coldhash.features.people import People, as_columns
+from coldhash.features.preference import PREFERENCE, PreferenceMap
 
-NARROW = 256  # a group up to this width is kept dense
-CONTENT = "preference/content/"  # where a file keeps the item columns: no group is called so
+__all__ = ["ContentEncoder", "FeatureEncoder", "Features", "GroupEncoder", "Matrix", "State"]
 
-Matrix: TypeAlias = Any  # np.ndarray where narrow, csr_array where wide: both know @ and .T
-State = tuple[dict[str, Any], dict[str, np.ndarray]]
+_CONTENT = f"{PREFERENCE}/content/"  # prefix of the item columns in a file: no group is called so
 
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Content matrices by group, and who has each group.
+    """Feature matrices by group, and who has each group.
+
+    Parameters
+    ----------
+    matrices : dict of str to array or csr_array
+        One matrix for each group, one row for each person; the last column is 1 for those who
+        have the group.
+    has : dict of str to array of bool
+        Who has each group.
+    n_rows : int
+        The number of people.
 
     Examples
     --------
@@ -66,49 +60,38 @@ class Features:
 
 
 @dataclass(frozen=True, eq=False)
-class GroupEncoder:
-    """The fitted columns of one group."""
+class ContentEncoder:
+    """The fitted columns of the item table side by side, without constants."""
 
     columns: dict[str, FittedColumn]
-    folded: bool = False
-
-    @classmethod
-    def of(cls, columns: dict[str, FittedColumn]) -> GroupEncoder:
-        """Make a group of columns, folded if they are wider than `WIDEST`."""
-        return cls(columns, sum(column.width for column in columns.values()) >= WIDEST)
-
-    @cached_property
-    def width(self) -> int:
-        """How many numbers the group has, the constant included."""
-        if self.folded:
-            return WIDEST
-        return sum(column.width for column in self.columns.values()) + 1
 
     @property
-    def means(self) -> list[np.ndarray]:
-        """What stands for an unknown value, by block of numbers: a column, or all if folded."""
-        return [self._fold.mean()] if self.folded else [c.mean for c in self.columns.values()]
+    def width(self) -> int:
+        """The number of numbers that an item becomes."""
+        return sum(column.width for column in self.columns.values())
 
-    @cached_property
-    def _fold(self) -> Fold:
-        return Fold(self.columns)
-
-    def apply(self, values: Mapping[str, Any], n_rows: int) -> tuple[Matrix, np.ndarray]:
-        """Encode columns of values, absent ones as missing."""
-        if self.folded:
-            return self._fold.apply(values, n_rows)
-        assemble = _dense if self.width <= NARROW else _sparse
-        nothing = [None] * n_rows
-        columns = [
-            (name, column, *distinct_values(values.get(name, nothing)))
-            for name, column in self.columns.items()
-        ]
-        return assemble(columns, n_rows)
+    def apply(self, values: Mapping[str, Value], n_rows: int) -> csr_array:
+        """Encode columns of values, absent ones as missing; an empty row is an unknown item."""
+        blocks = [csr_array((n_rows, 0))]
+        for name, column in self.columns.items():
+            distinct, codes = distinct_values(values.get(name, [None] * n_rows))
+            block = column.encode_sparse(distinct, name)
+            blocks.append(block if codes is None else block[codes])
+        return csr_array(hstack(blocks, format="csr", dtype="float32"))
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureEncoder:
-    """What was learned about the columns: turns people into `Features`.
+    """What was learned about the columns of a data set: turns people into `Features`.
+
+    Parameters
+    ----------
+    groups : dict of str to GroupEncoder
+        The groups of user columns.
+    preference : PreferenceMap or None
+        How ratings become the preference group, if the plan has one.
+    content : ContentEncoder or None
+        The item columns.
 
     Examples
     --------
@@ -120,20 +103,41 @@ class FeatureEncoder:
 
     groups: dict[str, GroupEncoder]
     preference: PreferenceMap | None
-    content: ContentEncoder | None = None  # of items
+    content: ContentEncoder | None = None
 
     @property
     def widths(self) -> dict[str, int]:
-        """How many numbers each group has, its constant included."""
+        """The width of each group, its constant included."""
         widths = {name: group.width for name, group in self.groups.items()}
         if self.preference is not None:
             widths[PREFERENCE] = self.preference.width + 1
         return widths
 
-    def apply(self, people: Any, ratings: csr_array | None = None) -> Features:
-        """Encode people: one dict, a list of dicts, or a table.
+    def apply(self, people: People, ratings: csr_array | None = None) -> Features:
+        """Encode people.
 
-        From `ratings` (people x items), if given, the preference group is made.
+        Parameters
+        ----------
+        people : dict, list of dict, or table
+            One person, several, or a pandas, polars or pyarrow table of them.
+        ratings : csr_array, optional
+            People x items; the preference group is computed from it.
+
+        Returns
+        -------
+        Features
+
+        Raises
+        ------
+        DataError
+            If a value is of a wrong type.
+
+        Examples
+        --------
+        >>> from coldhash import fit_features, read
+        >>> encoder = fit_features(read("sample", n_users=100, n_items=50))
+        >>> encoder.apply({"age": 30}).matrices["demographics"].shape[0]
+        1
         """
         columns, n_rows = as_columns(people)
         if not columns and ratings is not None:  # a table without columns does not know its length
@@ -141,7 +145,7 @@ class FeatureEncoder:
         return self.encode(columns, n_rows, ratings)
 
     def encode(
-        self, columns: Mapping[str, Any], n_rows: int, ratings: csr_array | None
+        self, columns: Mapping[str, Value], n_rows: int, ratings: csr_array | None
     ) -> Features:
         """Encode columns of values; see `apply`."""
         matrices: dict[str, Matrix] = {}
@@ -149,108 +153,58 @@ class FeatureEncoder:
         for name, group in self.groups.items():
             matrices[name], has[name] = group.apply(columns, n_rows)
         if self.preference is not None:
-            matrices[PREFERENCE], has[PREFERENCE] = self._preferences(ratings, n_rows)
+            matrix = np.zeros((n_rows, self.preference.width + 1), dtype=np.float32)
+            if ratings is not None:
+                matrix[:, :-1], matrix[:, -1] = self.preference.apply(ratings)
+            matrices[PREFERENCE], has[PREFERENCE] = matrix, matrix[:, -1] > 0
         return Features(matrices, has, n_rows)
 
-    def item_content(self, table: Any, n_rows: int) -> csr_array:
+    def item_content(self, table: pa.Table, n_rows: int) -> csr_array:
         """Encode a table of items as the training items were; without a constant."""
         if self.content is None:
             return csr_array((n_rows, 0), dtype=np.float32)
         return self.content.apply({n: table.column(n) for n in table.column_names}, n_rows)
 
-    def _preferences(self, ratings: csr_array | None, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
-        assert self.preference is not None
-        matrix = np.zeros((n_rows, self.preference.width + 1), dtype=np.float32)
-        if ratings is None:
-            return matrix, np.zeros(n_rows, dtype=bool)
-        matrix[:, :-1], has = self.preference.apply(ratings)
-        matrix[:, -1] = has
-        return matrix, has
-
     def state(self) -> State:
-        """Give everything learned, as JSON and arrays, for a model file."""
+        """Return everything learned, as JSON and arrays, for a model file."""
         json: dict[str, Any] = {"groups": {}, "preference": None, "content": None}
         folded = [name for name, group in self.groups.items() if group.folded]
         json |= {"folded": folded} if folded else {}
         arrays: dict[str, np.ndarray] = {}
-        for group_name, group in self.groups.items():
-            json["groups"][group_name], more = columns_state(group.columns)
-            arrays |= {f"{group_name}/{name}": array for name, array in more.items()}
+        for name, group in self.groups.items():
+            json["groups"][name], own = columns_state(group.columns, f"{name}/")
+            arrays |= own
         if self.preference is not None:
-            json["preference"] = {
-                "highest": self.preference.highest,
-                "reduced": self.preference.reduced,
-            }
-            arrays |= {f"preference/{n}": array for n, array in self.preference.arrays().items()}
+            json["preference"], own = self.preference.state()
+            arrays |= {f"{PREFERENCE}/{name}": array for name, array in own.items()}
         if self.content is not None:
-            json["content"], more = columns_state(self.content.columns)
-            arrays |= {f"{CONTENT}{name}": array for name, array in more.items()}
+            json["content"], own = columns_state(self.content.columns, _CONTENT)
+            arrays |= own
         return json, arrays
 
     @classmethod
     def from_state(
-        cls, json: dict[str, Any], arrays: Mapping[str, np.ndarray], n_items: int
+        cls, json: Mapping[str, Any], arrays: Mapping[str, np.ndarray], n_items: int
     ) -> FeatureEncoder:
-        """Rebuild an encoder from what `state` gave."""
+        """Rebuild an encoder from what `state` returned."""
+        folded = json.get("folded", ())
         groups = {
-            name: GroupEncoder(
-                stored_columns(columns, arrays, f"{name}/"), name in json.get("folded", ())
-            )
+            name: GroupEncoder(restore_columns(columns, arrays, f"{name}/"), name in folded)
             for name, columns in json["groups"].items()
         }
         preference, content = None, None
         if json["preference"] is not None:
-            names = preference_arrays(json["preference"]["reduced"])
-            forms = {f"preference/{name}": PREFERENCE_FORMS[name] for name in names}
-            own: dict[str, Any] = dict(zip(names, take(arrays, forms).values(), strict=True))
-            preference = PreferenceMap(**own, **json["preference"])
+            preference = PreferenceMap.from_state(json["preference"], arrays)
             if len(preference.item_vectors) != n_items:
                 raise ModelFileError(f"'preference' is of {len(preference.item_vectors)} items")
         if json["content"] is not None:
-            content = ContentEncoder(stored_columns(json["content"], arrays, CONTENT))
+            content = ContentEncoder(restore_columns(json["content"], arrays, _CONTENT))
         return cls(groups, preference, content)
 
-    def example(self) -> dict[str, Any]:
+    def example(self) -> dict[str, Value]:
         """Return a person of whom every field is known."""
         return {
-            name: example_value(column)
+            name: column.example()
             for group in self.groups.values()
             for name, column in group.columns.items()
         }
-
-
-Part = tuple[str, FittedColumn, Sequence[Any], np.ndarray | None]
-
-
-def _dense(parts: list[Part], n_rows: int) -> tuple[np.ndarray, np.ndarray]:
-    width = sum(column.width for _, column, _, _ in parts) + 1
-    matrix = np.zeros((n_rows, width), dtype=np.float32)
-    has = np.zeros(n_rows, dtype=bool)
-    unknown = []
-    end = 0
-    for name, column, values, codes in parts:
-        start, end = end, end + column.width
-        block, known = dense_block(column, values, name)
-        matrix[:, start:end] = block if codes is None else block[codes]
-        known = known if codes is None else known[codes]
-        has |= known
-        unknown.append((start, end, ~known, column.mean))
-    for start, end, missing, mean in unknown:
-        if missing.any():
-            matrix[has & missing, start:end] = mean
-    matrix[:, -1] = has
-    return matrix, has
-
-
-def _sparse(parts: list[Part], n_rows: int) -> tuple[csr_array, np.ndarray]:
-    blocks, known = [], []
-    for name, column, values, codes in parts:
-        block = sparse_block(column, values, name)
-        blocks.append(block if codes is None else block[codes])
-        known.append(np.diff(blocks[-1].indptr) > 0)
-    has = np.logical_or.reduce(known, initial=False) & np.ones(n_rows, dtype=bool)
-    filled = []
-    for block, column_known, (_, column, _, _) in zip(blocks, known, parts, strict=True):
-        fill = csr_array((has & ~column_known).astype(np.float32)[:, None])
-        filled.append(block + fill @ csr_array(column.mean[None, :]))
-    return csr_array(hstack([*filled, csr_array(has.astype(np.float32)[:, None])])), has

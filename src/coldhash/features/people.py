@@ -1,10 +1,11 @@
-"""What a caller says about people -> columns of values, and histories as ratings."""
+"""People as callers describe them -> columns of values, and their histories as ratings."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -12,42 +13,46 @@ from scipy.sparse import csr_array
 
 from coldhash.data.ids import Ids, as_text
 from coldhash.errors import DataError
+from coldhash.features.columns import Value
+
+if TYPE_CHECKING:
+    from narwhals.typing import IntoDataFrame
 
 HISTORY = "history"
+# one person, several, or a pandas, polars or pyarrow table or a file of them
+Person: TypeAlias = Mapping[str, Value]
+People: TypeAlias = "Person | Sequence[Person] | IntoDataFrame | str | Path"
 
 
-def as_columns(people: Any) -> tuple[Mapping[str, Any], int]:
-    """Turn one dict, dicts or a table into columns of values."""
+def as_columns(people: People) -> tuple[Mapping[str, Value], int]:
+    """Turn one dict, several or a table into columns of values; returns also how many people."""
     if isinstance(people, Mapping):
         return {name: [value] for name, value in people.items()}, 1
     if isinstance(people, Sequence) and not isinstance(people, str):
-        names = dict.fromkeys(name for person in people for name in _checked(person))
+        for person in people:
+            if not isinstance(person, Mapping):
+                raise DataError(
+                    f"a {type(person).__name__} is not a person",
+                    hint="a dict such as {'age': 25}, a list of dicts, or a table",
+                )
+        names = dict.fromkeys(name for person in people for name in person)
         return {name: [person.get(name) for person in people] for name in names}, len(people)
-    from coldhash.data.tables import as_table  # readers of files, which one person does not need
+    from coldhash.data.tables import as_table  # slow to import, and one person does not need it
 
-    table, _ = as_table(people, lambda _: {}, "user")
+    table, _ = as_table(people, "user")
     return {name: table.column(name) for name in table.column_names}, table.num_rows
-
-
-def _checked(person: Any) -> Mapping[str, Any]:
-    if not isinstance(person, Mapping):
-        raise DataError(
-            f"a {type(person).__name__} is not a person",
-            hint="a dict such as {'age': 25}, a list of dicts, or a table",
-        )
-    return person
 
 
 @dataclass(frozen=True, eq=False)
 class Histories:
-    """Ratings that people just gave (people x items), and those of unknown items, left out."""
+    """Ratings that people have given (people x items); those of unknown items are left out."""
 
     ratings: csr_array
-    ignored: list[tuple[int, str]]  # the person's place in the call, and the item id
+    ignored: list[tuple[int, str]]  # the person's row, and the id of the unknown item
 
 
 def read_histories(
-    column: Any, n_rows: int, items: Ids, scale: tuple[float, float]
+    column: Value, n_rows: int, items: Ids, scale: tuple[float, float]
 ) -> Histories | None:
     """Turn histories, dicts of item id -> rating, into ratings; None if nobody has one.
 
@@ -61,28 +66,25 @@ def read_histories(
         return None
     ends, rated, values, ignored = [0], [], [], []
     for row, history in enumerate(column):
-        ends.append(ends[-1])
-        if not history:
-            continue
-        if not isinstance(history, Mapping):
+        if history and not isinstance(history, Mapping):
             raise DataError(
                 f"a history of type {type(history).__name__}",
                 hint='a dict of item id -> rating, such as {"1193": 5}',
             )
-        for item_id, value in history.items():
+        for item_id, value in (history or {}).items():
             text = as_text(item_id, "item")
-            rating, item = _checked_rating(text, value, scale), items.row_of(text)
+            rating, item = _check_rating(text, value, scale), items.row_of(text)
             if item < 0:
                 ignored.append((row, text))
             else:
-                ends[-1] += 1
                 rated.append(item)
                 values.append(rating)
+        ends.append(len(rated))
     entries = (np.array(values, np.float32), np.array(rated, np.int32), np.array(ends, np.int32))
     return Histories(csr_array(entries, shape=(n_rows, len(items))), ignored)
 
 
-def _checked_rating(item: str, value: Any, scale: tuple[float, float]) -> float:
+def _check_rating(item: str, value: Value, scale: tuple[float, float]) -> float:
     low, high = scale
     if isinstance(value, int | float | np.number) and low <= value <= high:
         return float(value)

@@ -9,35 +9,37 @@ users' averages differ (PCA, by a seeded randomised range finder).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
-from coldhash.arrays.checks import Forms
+from coldhash.arrays.checks import Forms, take
 from coldhash.arrays.memory import check_memory
 from coldhash.arrays.products import times
 from coldhash.data.dataset import UserRecords
 from coldhash.partitions import Partitions, add_up
 
 PREFERENCE = "preference"  # the name of the group
-PREFERENCE_FORMS: Forms = {  # of its arrays
+_FORMS: Forms = {  # of its arrays
     "item_vectors": ("f", "items", "width"),
     "has_content": ("b", "items"),
     "centre": ("f", "width"),
     "directions": ("f", "content", "width"),
 }
-EXTRA = 16  # directions drawn beyond the ones wanted
-ROUNDS = 3  # subspace iterations: the spectrum of word counts decays slowly
-MAIN = 32  # directions that say most of what item content says
-ENOUGH = 1 << 25  # numbers (users x width) that a projection is learned from
-MANY = 1 << 24  # rows; of more, a few are drawn without shuffling all
+_OVERSAMPLING = 16  # directions drawn beyond the ones wanted
+_ITERATIONS = 3  # of the subspace: the spectrum of word counts decays slowly
+_MAIN = 32  # directions that hold most of the variation of item content
+_SAMPLE = 1 << 25  # numbers (users x width) that a projection is learned from
+_MAX_SHUFFLED = 1 << 24  # rows; of more, a sample is drawn without shuffling all
 
 
 @dataclass(frozen=True, eq=False)
 class PreferenceMap:
-    """From ratings to preference: the item side, and how it was centred and projected."""
+    """From ratings to preferences: item content, centred and projected."""
 
     item_vectors: np.ndarray  # items x width: content, projected, centred
     has_content: np.ndarray  # which items are described at all
@@ -48,26 +50,35 @@ class PreferenceMap:
 
     @property
     def width(self) -> int:
-        """How many numbers a preference has."""
+        """The number of numbers in a preference."""
         return int(self.item_vectors.shape[1])
 
     @property
     def main(self) -> np.ndarray:
-        """Give the main directions of item content, or all of it where it was not reduced."""
-        return self.item_vectors[:, :MAIN] if self.reduced else self.item_vectors
+        """The main directions of item content, or all of it where it was not reduced."""
+        return self.item_vectors[:, :_MAIN] if self.reduced else self.item_vectors
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Give what was learned as plain arrays."""
-        return {name: getattr(self, name) for name in preference_arrays(self.reduced)}
+    def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """Return what was learned, as JSON and arrays."""
+        arrays = {name: getattr(self, name) for name in _FORMS if getattr(self, name) is not None}
+        return {"highest": self.highest, "reduced": self.reduced}, arrays
 
-    def taking(self, rows: np.ndarray) -> PreferenceMap:
-        """Give the map for some of the items."""
+    @classmethod
+    def from_state(cls, json: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> PreferenceMap:
+        """Rebuild a map from what `state` returned; the arrays' names begin with the group's."""
+        names = [name for name in _FORMS if name != "directions" or json["reduced"]]
+        own = take(arrays, {f"{PREFERENCE}/{name}": _FORMS[name] for name in names})
+        settings: dict[str, Any] = dict(zip(names, own.values(), strict=True))
+        return cls(**json, **settings)
+
+    def take(self, rows: np.ndarray) -> PreferenceMap:
+        """Return the map of some of the items."""
         return replace(
             self, item_vectors=self.item_vectors[rows], has_content=self.has_content[rows]
         )
 
-    def joined_by(self, content: csr_array) -> PreferenceMap:
-        """Give the map with more items, in the same directions as the others."""
+    def extend(self, content: csr_array) -> PreferenceMap:
+        """Return the map with more items, in the same directions as the others."""
         wide = content.toarray() if self.directions is None else content @ self.directions
         more = (wide - self.centre).astype(np.float32)
         described = np.diff(content.indptr) > 0
@@ -78,15 +89,10 @@ class PreferenceMap:
         )
 
     def apply(self, ratings: csr_array) -> tuple[np.ndarray, np.ndarray]:
-        """Give preferences and who has one: users who rated at least one described item."""
+        """Return preferences and who has one: users who rated at least one described item."""
         weights = _weights(ratings, self.has_content, self.highest)
         has = np.diff(weights.indptr) > 0
         return times(weights, self.item_vectors), has
-
-
-def preference_arrays(reduced: bool) -> tuple[str, ...]:
-    """Name the arrays of a map."""
-    return ("item_vectors", "has_content", "centre", *(("directions",) if reduced else ()))
 
 
 def fit_preference(
@@ -96,7 +102,7 @@ def fit_preference(
     max_width: int,
     rng: np.random.Generator,
 ) -> PreferenceMap:
-    """Learn the projection from the training users."""
+    """Fit the projection to the training users."""
     has_content = np.diff(content.indptr) > 0
     width, keep = content.shape[1], len(users) == 1 and content.shape[1] > max_width
 
@@ -127,7 +133,7 @@ def fit_preference(
             return (weights[rows] @ content).toarray().astype(np.float32)  # type: ignore[no-any-return]
         return averages[some].toarray().astype(np.float32)  # type: ignore[no-any-return]
 
-    chosen = choose_rows(n_users, max(ENOUGH // width, max_width), rng)
+    chosen = choose_rows(n_users, max(_SAMPLE // width, max_width), rng)
     some = users.scatter(split_rows(chosen, list(counts)))
     rows = np.concatenate(list(users.map(averages_of, users.records, kept, some)))
     directions = main_directions(rows - rows.mean(axis=0), max_width, rng)
@@ -140,7 +146,7 @@ def fit_preference(
 
 def choose_rows(n_rows: int, limit: int, rng: np.random.Generator) -> np.ndarray:
     """Choose up to `limit` of n rows, in ascending order."""
-    if n_rows <= MANY:
+    if n_rows <= _MAX_SHUFFLED:
         return np.sort(rng.permutation(n_rows)[:limit])
     return np.sort(rng.choice(n_rows, min(limit, n_rows), replace=False, shuffle=False))
 
@@ -159,9 +165,11 @@ def main_directions(rows: np.ndarray, width: int, rng: np.random.Generator) -> n
     n_columns = rows.shape[1]
     width = min(width, *rows.shape)
     with threadpool_limits(1, "blas"):  # the same sums in the same order on every machine
-        basis = rng.standard_normal((n_columns, min(width + EXTRA, n_columns)), dtype=np.float32)
+        basis = rng.standard_normal(
+            (n_columns, min(width + _OVERSAMPLING, n_columns)), dtype=np.float32
+        )
         gram = rows.T @ rows if n_columns < len(rows) else None  # whichever is less work
-        for _ in range(ROUNDS):
+        for _ in range(_ITERATIONS):
             image = rows.T @ (rows @ basis) if gram is None else gram @ basis
             basis, _ = np.linalg.qr(image)
         image = rows @ basis
@@ -173,7 +181,7 @@ def main_directions(rows: np.ndarray, width: int, rng: np.random.Generator) -> n
 
 
 def _weights(ratings: csr_array, has_content: np.ndarray, highest: float) -> csr_array:
-    """Give each user's weights over the described items they rated; they add up to 1."""
+    """Return each user's weights of the described items they rated; they add up to 1."""
     keep = has_content[ratings.indices]
     values = (ratings.data[keep] + np.float32(1)) / np.float32(highest + 1)
     indptr = np.concatenate([[0], np.cumsum(keep)])[ratings.indptr]

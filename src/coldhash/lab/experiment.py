@@ -34,8 +34,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from coldhash.data.plan import read_toml, validation_error
 from coldhash.data.sources import SOURCES
-from coldhash.data.toml_forms import mistake, read_toml
 from coldhash.errors import SettingError
 from coldhash.evaluate.protocol import PROTOCOLS
 from coldhash.lab.printed import METHODS
@@ -171,7 +171,7 @@ class Experiment(_Questions):
         try:
             super().__init__(**values)  # type: ignore[arg-type]  # pydantic checks them
         except ValidationError as error:
-            raise mistake("experiment", error) from None
+            raise validation_error("experiment", error) from None
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Experiment:

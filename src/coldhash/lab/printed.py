@@ -19,7 +19,7 @@ from scipy.sparse.linalg import svds
 
 from coldhash.arrays.codes import signs
 from coldhash.baselines.shared import polar, random_rotation
-from coldhash.data.targets import RatingTarget
+from coldhash.data.ratings import RatingTarget
 from coldhash.errors import SettingError
 from coldhash.features.groups import FeatureEncoder
 from coldhash.mfdcf.checkpoint import Checkpoint

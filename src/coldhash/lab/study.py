@@ -45,7 +45,7 @@ from pydantic import (
     model_validator,
 )
 
-from coldhash.data.toml_forms import mistake, read_toml
+from coldhash.data.plan import read_toml, validation_error
 from coldhash.files import replace_text
 from coldhash.lab.figures import format_table
 from coldhash.lab.printed import METHODS
@@ -191,7 +191,7 @@ class Study(_Strict):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise mistake("study", error) from None
+            raise validation_error("study", error) from None
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Study:

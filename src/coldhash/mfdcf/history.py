@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 
 from coldhash.arrays.products import times
 from coldhash.data.dataset import UserRecords
-from coldhash.data.targets import RatingTarget
+from coldhash.data.ratings import RatingTarget
 from coldhash.mfdcf.equations import FitState, Maps, features_times, row_sum, stranger_vectors
 from coldhash.mfdcf.problem import Drawn, ItemSums, Problem, UserBlock
 from coldhash.partitions import Partitions

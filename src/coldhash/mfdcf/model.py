@@ -30,7 +30,7 @@ from threadpoolctl import threadpool_limits
 
 from coldhash.arrays.codes import signs
 from coldhash.data.dataset import Dataset
-from coldhash.data.targets import RatingTarget, TargetKind
+from coldhash.data.ratings import RatingTarget, TargetKind
 from coldhash.errors import DataError, SettingError
 from coldhash.features.fitting import learn_features
 from coldhash.features.groups import FeatureEncoder

@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 
 from coldhash.arrays.products import times
 from coldhash.data.dataset import UserRecords
-from coldhash.data.targets import RatingTarget
+from coldhash.data.ratings import RatingTarget
 from coldhash.features.preference import choose_rows
 from coldhash.mfdcf.equations import FitState, item_problem
 from coldhash.mfdcf.history import diagonalise, moment

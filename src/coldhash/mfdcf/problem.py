@@ -9,7 +9,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from coldhash.data.dataset import UserRecords
-from coldhash.data.targets import RatingTarget, is_favourite
+from coldhash.data.ratings import RatingTarget, is_favourite
 from coldhash.errors import DataError
 from coldhash.features.groups import FeatureEncoder, Matrix
 from coldhash.features.preference import PREFERENCE, choose_rows, split_rows

@@ -22,7 +22,7 @@ from scipy.sparse import csr_array
 
 from coldhash.arrays.checks import check_places, take
 from coldhash.arrays.products import times
-from coldhash.data.targets import RatingTarget
+from coldhash.data.ratings import RatingTarget
 from coldhash.features.groups import State
 
 _ARRAYS = ("columns", "pairs", "average", "weights", "shared", "left", "right", "to_pulls", "gram")

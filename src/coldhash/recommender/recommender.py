@@ -9,33 +9,25 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args, overload
+from typing import Any, Literal, TypeAlias, get_args, overload
 
 import numpy as np
 import pyarrow as pa
 from scipy.sparse import csr_array
 
 from coldhash.arrays.codes import signs
-from coldhash.data.ids import Ids, as_text
+from coldhash.data.ids import Ids, IdValue, as_text
 from coldhash.data.ratings import entries_of_rows
 from coldhash.errors import DataError, SettingError, blame
 from coldhash.features.groups import FeatureEncoder, Features
-from coldhash.features.people import HISTORY, as_columns, read_histories
+from coldhash.features.people import HISTORY, People, Person, as_columns, read_histories
 from coldhash.recommender.encoders.base import Encoded, Encoder
 from coldhash.recommender.item_map import ItemMap
 from coldhash.recommender.items import CodeItems, Items, RealItems
 from coldhash.recommender.results import Recommendations, Similar
 from coldhash.search import RowLists
 
-if TYPE_CHECKING:
-    from narwhals.typing import IntoDataFrame
-
-    Person: TypeAlias = Mapping[str, object]
-    People: TypeAlias = Person | Sequence[Person] | IntoDataFrame | Encoded
-else:
-    Person, People = object, object
-
-ItemLists: TypeAlias = Iterable[str | int] | Iterable[Iterable[str | int]]
+ItemLists: TypeAlias = Iterable[IdValue] | Iterable[Iterable[IdValue]]
 Score = Literal["real", "hamming"]
 
 USER_ID = "user_id"
@@ -108,10 +100,10 @@ class Recommender:
 
     def encode(
         self,
-        people: People | None = None,
+        people: People | Encoded | None = None,
         ratings: csr_array | None = None,
         *,
-        user_ids: Sequence[object] | None = None,
+        user_ids: Sequence[IdValue] | None = None,
     ) -> Encoded:
         """Compute the vectors of people, or look up those of training users.
 
@@ -169,7 +161,7 @@ class Recommender:
         wanted = ratings if self.encoder.uses_preference else None
         return columns, self.features.encode(columns, n_rows, wanted), ratings, ignored
 
-    def _known_users(self, user_ids: Sequence[object]) -> Encoded:
+    def _known_users(self, user_ids: Sequence[IdValue]) -> Encoded:
         rows = self.user_ids.rows(user_ids)
         seen = None
         if self.seen is not None:
@@ -187,14 +179,14 @@ class Recommender:
         )
 
     def with_users(
-        self, user_ids: Iterable[object], people: People, ratings: csr_array | None
+        self, user_ids: Iterable[IdValue], people: People | Encoded, ratings: csr_array | None
     ) -> Recommender:
         """Return the model with new vectors for known users; nothing is fitted again."""
         vectors = self.user_vectors.copy()
         vectors[self.user_ids.rows(user_ids)] = self.encode(people, ratings).vectors
         return replace(self, user_vectors=vectors)
 
-    def score(self, people: People, score: Score = "real") -> np.ndarray:
+    def score(self, people: People | Encoded, score: Score = "real") -> np.ndarray:
         """Compute the scores of the whole catalogue.
 
         Parameters
@@ -220,10 +212,10 @@ class Recommender:
     @overload
     def recommend(
         self,
-        users: People | None = None,
+        users: People | Encoded | None = None,
         k: int = 10,
         *,
-        user_ids: Sequence[object] | None = None,
+        user_ids: Sequence[IdValue] | None = None,
         exclude: ItemLists | None = None,
         candidates: ItemLists | None = None,
         exclude_seen: bool = True,
@@ -235,10 +227,10 @@ class Recommender:
     @overload
     def recommend(
         self,
-        users: People | None = None,
+        users: People | Encoded | None = None,
         k: int = 10,
         *,
-        user_ids: Sequence[object] | None = None,
+        user_ids: Sequence[IdValue] | None = None,
         exclude: ItemLists | None = None,
         candidates: ItemLists | None = None,
         exclude_seen: bool = True,
@@ -249,10 +241,10 @@ class Recommender:
 
     def recommend(
         self,
-        users: People | None = None,
+        users: People | Encoded | None = None,
         k: int = 10,
         *,
-        user_ids: Sequence[object] | None = None,
+        user_ids: Sequence[IdValue] | None = None,
         exclude: ItemLists | None = None,
         candidates: ItemLists | None = None,
         exclude_seen: bool = True,
@@ -375,7 +367,7 @@ class Recommender:
             if progress is not None:
                 progress(int(rows[-1]) + 1, total)
 
-    def similar_items(self, item_id: object, k: int = 10) -> Similar:
+    def similar_items(self, item_id: IdValue, k: int = 10) -> Similar:
         """Return the items whose codes (or vectors) are nearest to an item's.
 
         Examples
@@ -391,7 +383,7 @@ class Recommender:
         return self._nearest("item", self.item_ids, self.items, vector, k, own)
 
     def similar_users(
-        self, user: People | None = None, k: int = 10, *, user_id: object = None
+        self, user: People | Encoded | None = None, k: int = 10, *, user_id: IdValue | None = None
     ) -> Similar:
         """Return the training users nearest to a stranger or to a training user.
 
@@ -406,7 +398,7 @@ class Recommender:
         own = self.user_ids.find(encoded.names if user_id is not None else [])
         return self._nearest("user", self.user_ids, self._users, encoded.vectors[:1], k, own)
 
-    def explain(self, user: Person, item_id: object, k: int = 3) -> dict[str, Any]:
+    def explain(self, user: Person, item_id: IdValue, k: int = 3) -> dict[str, Any]:
         """Return what carried an item for a person: parts that add up to the score.
 
         The parts are the feature groups and the items of the history; `nearest_users` are the k

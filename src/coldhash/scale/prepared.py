@@ -26,10 +26,16 @@ import pyarrow.parquet as pq
 from scipy.sparse import csr_array
 
 from coldhash.arrays.memory import n_bytes_of
-from coldhash.data.dataset import PART_USERS, UserRecords, padded, partition_ends, side_table
-from coldhash.data.duplicates import Duplicates
+from coldhash.data.dataset import (
+    PART_USERS,
+    UserRecords,
+    pad_table,
+    partition_ends,
+    read_side_table,
+)
 from coldhash.data.ids import Ids
 from coldhash.data.plan import FeaturePlan, guess_plan
+from coldhash.data.ratings import Duplicates
 from coldhash.errors import ColdhashError, DataError, SettingError, SourceError
 from coldhash.files import replace_file, replace_text, writing
 from coldhash.partitions import Allocate
@@ -288,14 +294,14 @@ def prepare(
     }
     _begin(folder, json.dumps(job))
     if not (folder / MANIFEST).exists():
-        user_ids, user_table = side_table(users, "user", mapping)
-        item_ids, item_table = side_table(items, "item", mapping)
+        user_ids, user_table = read_side_table(users, "user", mapping)
+        item_ids, item_table = read_side_table(items, "item", mapping)
         report = progress or (lambda *_: None)
         with RatingSorter.open(folder, source, n_bytes_of(memory)) as sorter:
             report("sorting", 0, 1)
             n_users, n_items, found_scale = sorter.sort(mapping, user_ids, item_ids, scale)
             report("sorting", 1, 1)
-            user_table, item_table = padded(user_table, n_users), padded(item_table, n_items)
+            user_table, item_table = pad_table(user_table, n_users), pad_table(item_table, n_items)
             all_items = _with_ids(item_table, sorter.ids("item"), ITEM_ID)
             _write_table(folder / "items.parquet", all_items)
             ends, counts = partition_ends(n_users, part_users), []

@@ -13,11 +13,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from coldhash.data.dataset import rating_roles
-from coldhash.data.duplicates import Duplicates, merged, rated_twice
+from coldhash.data.dataset import find_rating_columns
 from coldhash.data.ids import Ids
-from coldhash.data.lines import found_separator
-from coldhash.data.ratings import HUGE, checked_ratings
+from coldhash.data.lines import guess_separator
+from coldhash.data.ratings import (
+    MAX_RATING,
+    Duplicates,
+    as_ratings,
+    duplicate_error,
+    merge_duplicates,
+)
 from coldhash.data.tables import TableFile
 from coldhash.errors import DataError, SettingError, SourceError, TableError
 from coldhash.files import DISK_HINT
@@ -117,10 +122,12 @@ class RatingSorter:
             f"FROM sorted WHERE user_row >= {first} AND user_row < {last} ORDER BY line"
         )
         users, items, values, lines = (table.column(at).to_numpy() for at in range(4))
-        keep, kept = merged(users, items, values, "last" if duplicates == "error" else duplicates)
+        keep, kept = merge_duplicates(
+            users, items, values, "last" if duplicates == "error" else duplicates
+        )
         if duplicates == "error" and len(keep) < len(values):
             ids = (self.ids("user", first, last), self.ids("item"))
-            raise rated_twice(users, items, *ids, lambda at: f"{self.source}, row {lines[at]}")
+            raise duplicate_error(users, items, *ids, lambda at: f"{self.source}, row {lines[at]}")
         return pa.table({"user": users[keep], "item": items[keep], "rating": kept})
 
     def _read_query(self, columns: dict[str, str | None]) -> str:
@@ -134,14 +141,14 @@ class RatingSorter:
         else:
             with contextlib.closing(pa.input_stream(str(self.source))) as stream:
                 start = stream.read(1 << 16).decode("utf-8", errors="replace").lstrip("\ufeff")
-            mark = found_separator(start, '"')
+            mark = guess_separator(start, '"')
             table = (
                 f"read_csv('{_quote(self.source)}', delim = '{mark}', header = true, "
                 "all_varchar = true, quote = '\"', strict_mode = true, nullstr = '')"
             )
             line = "row_number() OVER () - 1"
         names = [row[0] for row in self.base.execute(f"DESCRIBE FROM {table}").fetchall()]
-        found = rating_roles(names, columns, str(self.source))
+        found = find_rating_columns(names, columns, str(self.source))
         rating = _quote_name(found["rating"]) if "rating" in found else "1"
         return (
             f"SELECT {_as_id(found['user_id'])} AS user_id, {_as_id(found['item_id'])} AS item_id, "
@@ -150,7 +157,7 @@ class RatingSorter:
 
     def _check(self, scale: tuple[float, float] | None) -> None:
         """Raise an error for what cannot be a rating, by the rules for ratings in memory."""
-        low, high = scale or (0.0, HUGE)
+        low, high = scale or (0.0, MAX_RATING)
         bad = self._first_row(
             "SELECT line, user_id, item_id, rating FROM raw WHERE user_id IS NULL OR user_id = '' "
             "OR item_id IS NULL OR item_id = '' OR rating IS NULL "
@@ -167,7 +174,7 @@ class RatingSorter:
                 raise DataError(f"{where}: no {kind} id", hint="remove the row, or give it an id")
         if rating is None:
             raise DataError(f"{where}: no rating, or not a number", hint="remove such rows")
-        checked_ratings(np.array([rating]), scale, lambda _: where)
+        as_ratings(np.array([rating]), scale, lambda _: where)
 
     def _number(self, kind: str, known: Ids | None) -> None:
         """Give ids rows: the known ones first, new ones in order of appearance."""

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from coldhash.features.forms import FittedColumn, Given, Knots, Labels, Standard
+from coldhash.features.columns import FittedColumn, Given, Knots, Labels, Standard
 from coldhash.features.groups import FeatureEncoder
 from coldhash.features.people import HISTORY
 from coldhash.recommender.recommender import USER_ID

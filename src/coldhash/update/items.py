@@ -11,10 +11,9 @@ from scipy.sparse import csr_array
 
 from coldhash.arrays.codes import signs
 from coldhash.arrays.products import times
-from coldhash.data.dataset import padded, ratings_table, side_table
+from coldhash.data.dataset import pad_table, read_ratings, read_side_table
 from coldhash.data.ids import Ids
-from coldhash.data.ratings import Ratings
-from coldhash.data.targets import RatingTarget, is_favourite
+from coldhash.data.ratings import Ratings, RatingTarget, is_favourite
 from coldhash.errors import DataError, SettingError, UnknownId
 from coldhash.mfdcf.items import descend
 from coldhash.recommender.recommender import Recommender
@@ -51,7 +50,7 @@ def add_items(
     (101, {'new': 'content'})
     """
     codes_of(model)
-    ids, given = side_table(items, "item", {})
+    ids, given = read_side_table(items, "item", {})
     assert ids is not None
     again = [item_id for item_id in ids if item_id in model.item_ids]
     if again:
@@ -134,7 +133,7 @@ def _first_ratings(model: Recommender, items: Ids, ratings: Any) -> Ratings:
     if ratings is None:
         nothing = csr_array((len(model.user_ids), len(items)), dtype=np.float32)
         return Ratings(nothing, model.user_ids, items)
-    rated = ratings_table(ratings, {}, model.user_ids, items, model.scale, "error")
+    rated = read_ratings(ratings, {}, model.user_ids, items, model.scale, "error")
     if len(rated.items) > len(items):
         other = rated.items[len(items)]
         raise UnknownId(
@@ -152,7 +151,7 @@ def _strangers(model: Recommender, rated: Ratings, users: Any) -> np.ndarray:
     strangers = [rated.users[row] for row in range(n_known, len(rated.users))]
     if not strangers:
         return np.zeros((0, model.user_vectors.shape[1]), dtype=np.float32)
-    ids, table = side_table(users, "user", {})
+    ids, table = read_side_table(users, "user", {})
     missing = [name for name in strangers if ids is None or name not in ids]
     if missing:
         raise UnknownId(
@@ -161,7 +160,7 @@ def _strangers(model: Recommender, rated: Ratings, users: Any) -> np.ndarray:
         )
     assert ids is not None
     rows = pa.array(ids.rows(strangers))
-    return model.encode(padded(table, len(ids)).take(rows)).vectors
+    return model.encode(pad_table(table, len(ids)).take(rows)).vectors
 
 
 def _favourites(rated: Ratings) -> np.ndarray:

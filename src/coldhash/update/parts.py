@@ -31,7 +31,7 @@ def taking(model: Recommender, rows: np.ndarray) -> Recommender:
     items = model.items.select(rows, popularity)
     preference = model.features.preference
     features = replace(
-        model.features, preference=None if preference is None else preference.taking(rows)
+        model.features, preference=None if preference is None else preference.take(rows)
     )
     return replace(
         model,
@@ -59,7 +59,7 @@ def joined_by(
     items = codes_of(model).extend(codes, counts)
     preference = model.features.preference
     features = replace(
-        model.features, preference=None if preference is None else preference.joined_by(content)
+        model.features, preference=None if preference is None else preference.extend(content)
     )
     rows = np.arange(len(model.item_ids))
     return replace(

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from scipy.sparse import csr_array
 
-from coldhash.data.dataset import padded, ratings_table, side_table
+from coldhash.data.dataset import pad_table, read_ratings, read_side_table
 from coldhash.data.ids import Ids
 from coldhash.errors import SettingError, UnknownId
 from coldhash.recommender.recommender import Recommender
@@ -45,10 +45,10 @@ def update_users(
     """
     if users is None and ratings is None:
         raise SettingError("nothing is said of any user", hint="users or ratings, or both")
-    ids, table = side_table(users, "user", {})
+    ids, table = read_side_table(users, "user", {})
     given = None
     if ratings is not None:
-        rated = ratings_table(ratings, {}, ids, model.item_ids, model.scale, "error")
+        rated = read_ratings(ratings, {}, ids, model.item_ids, model.scale, "error")
         if len(rated.items) > len(model.item_ids):
             raise UnknownId(
                 f"item {rated.items[len(model.item_ids)]!r} is rated, but not in the model",
@@ -57,7 +57,7 @@ def update_users(
         ids, given = rated.users, rated.matrix
     assert ids is not None
     grown, rows = _with_rows(model, ids)
-    people = padded(table, len(ids)) if table.num_columns else [{}] * len(ids)
+    people = pad_table(table, len(ids)) if table.num_columns else [{}] * len(ids)
     changed = grown.with_users(ids.values, people, given)
     if given is not None and changed.seen is not None:
         changed = replace(changed, seen=_joined(changed.seen, rows, given))

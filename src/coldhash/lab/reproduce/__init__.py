@@ -62,7 +62,7 @@ def _statistics_section(data: Path) -> Section:
     for name, expected in STATISTICS.items():
         facts = describe(read(name, data))
         users, items, ratings = facts["users"], facts["items"], facts["ratings"]
-        sparsity = round(facts["sparsity"], 2)
+        sparsity = facts["sparsity"]
         same &= (users, items, ratings, sparsity) == expected
         cells = [f"{users:,}", f"{items:,}", f"{ratings:,}", f"{sparsity:.2f}%"]
         rows.append([DATASETS[name], *cells])

@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 
 from coldhash.arrays.checks import Forms, take
 from coldhash.arrays.products import times
-from coldhash.data.targets import RatingTarget
+from coldhash.data.ratings import RatingTarget
 from coldhash.features.groups import FeatureEncoder, State
 from coldhash.recommender.items import Items
 
