@@ -36,6 +36,7 @@ from coldhash.data.dataset import (
 from coldhash.data.ids import Ids
 from coldhash.data.plan import FeaturePlan, guess_plan
 from coldhash.data.ratings import Duplicates
+from coldhash.data.tables import TableLike
 from coldhash.errors import ColdhashError, DataError, SettingError, SourceError
 from coldhash.files import replace_file, replace_text, writing
 from coldhash.partitions import Allocate
@@ -220,8 +221,8 @@ def _texts(table: pa.Table, name: str) -> pa.Array:
 def prepare(
     ratings: str | Path,
     out: str | Path,
-    users: object = None,
-    items: object = None,
+    users: TableLike | None = None,
+    items: TableLike | None = None,
     *,
     columns: Mapping[str, str | None] | None = None,
     plan: FeaturePlan | None = None,
