@@ -13,7 +13,7 @@ from coldhash.evaluate.metrics import accuracy_at
 from coldhash.evaluate.protocol import PROTOCOLS, make_trial, rank
 
 ONCE = ("mrr", "map", "pairs", "users", "tied")
-SHOWN = ("coverage@10", "novelty@10", "popularity_bias@10", "distinct_lists@10")
+OF_LISTS = ("coverage@10", "novelty@10", "popularity_bias@10", "distinct_lists@10")
 
 
 @pytest.fixture(scope="module")
@@ -35,12 +35,12 @@ def test_what_is_in_a_judgement(parts, rng):
     kinds = ("accuracy@{}", "accuracy@{} optimistic", "accuracy@{} pessimistic", "recall@{}",
              "ndcg@{}")  # fmt: skip
     assert list(KS) == [*range(1, 21), 30, 40, 50, 100]
-    assert set(found.metrics) == {kind.format(k) for kind in kinds for k in KS} | {*ONCE, *SHOWN}
+    assert set(found.metrics) == {kind.format(k) for kind in kinds for k in KS} | {*ONCE, *OF_LISTS}
     assert json.loads(json.dumps(found.metrics)) == found.metrics
     assert found.hits.shape == found.hits_optimistic.shape == (60, len(KS))
     assert found.metrics["pairs"] == found.pairs.sum()
     assert set(judge(constant, make_trial(*parts), ks=[7]).metrics) == {
-        *(kind.format(7) for kind in kinds), *ONCE, *SHOWN
+        *(kind.format(7) for kind in kinds), *ONCE, *OF_LISTS
     }  # fmt: skip
 
 
@@ -52,7 +52,7 @@ def test_a_constant_score_is_worth_chance(parts):
     assert metrics["accuracy@10 pessimistic"] == 0.0
     assert metrics["tied"] == 1.0
     assert metrics["mrr"] == pytest.approx(np.mean(1 / np.arange(1, 102)))
-    assert metrics["distinct_lists@10"] == 1 / 60  # everybody is shown the first ten rows
+    assert metrics["distinct_lists@10"] == 1 / 60  # everybody gets the first ten rows
 
 
 def test_favourites_first_is_perfect(parts):
@@ -98,17 +98,17 @@ def test_full_ranking_equals_scikit_learn_user_by_user(parts, rng):
 
     trial = make_trial(*parts, protocol="full", n_given=2)
     scores = rng.integers(0, 40, size=(60, 200))
-    liked, rows, theirs = trial.favourites.toarray() > 0, trial.candidates_of(slice(0, 60)), []
+    liked, rows, expected = trial.favourites.toarray() > 0, trial.candidates_of(slice(0, 60)), []
     for user in np.flatnonzero(liked.any(axis=1)):
         items = np.r_[rows[user][rows[user] >= 0], np.flatnonzero(liked[user])]
-        theirs.append(ndcg_score([liked[user, items]], [scores[user, items]], k=10))
+        expected.append(ndcg_score([liked[user, items]], [scores[user, items]], k=10))
     metrics = judge(always(scores), trial).metrics
-    assert metrics["ndcg@10"] == pytest.approx(np.mean(theirs))
-    assert metrics["users"] == len(theirs)
+    assert metrics["ndcg@10"] == pytest.approx(np.mean(expected))
+    assert metrics["users"] == len(expected)
 
 
-def test_what_is_shown_by_hand(parts):
-    """Two kinds of users: one is shown the rows 0 to 9, the other 5 to 14."""
+def test_metrics_of_lists_by_hand(parts):
+    """Two kinds of users: one gets the rows 0 to 9, the other 5 to 14."""
     train, cold = parts
     trial = make_trial(train, cold)
     scores = np.zeros((60, 200))
@@ -116,17 +116,17 @@ def test_what_is_shown_by_hand(parts):
     scores[0, :10] = np.arange(1, 11)  # another order, the same list
     metrics = judge(always(scores), trial).metrics
     raters = train.ratings.per_item.astype(float)
-    shown = np.r_[np.tile(np.arange(10), 20), np.tile(np.arange(5, 15), 40)]
+    listed = np.r_[np.tile(np.arange(10), 20), np.tile(np.arange(5, 15), 40)]
     assert trial.rated.all()
     assert metrics["coverage@10"] == 15 / 200
     assert metrics["distinct_lists@10"] == 2 / 60
-    novelty = np.mean(-np.log2(np.maximum(raters[shown], 1) / 240))
+    novelty = np.mean(-np.log2(np.maximum(raters[listed], 1) / 240))
     assert metrics["novelty@10"] == pytest.approx(novelty)
-    bias = raters[shown].mean() / raters[trial.favourites.indices].mean()
+    bias = raters[listed].mean() / raters[trial.favourites.indices].mean()
     assert metrics["popularity_bias@10"] == pytest.approx(bias)
 
 
-def test_users_without_favourites_count_only_in_what_is_shown(parts):
+def test_users_without_favourites_count_only_in_metrics_of_lists(parts):
     train, cold = parts
     keep = cold.ratings.matrix.data <= 3
     keep[cold.ratings.matrix.indptr[30] :] = True  # the first thirty like nothing

@@ -70,14 +70,14 @@ def test_favourites_are_the_high_ratings(parts, rated):
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_given_ratings_are_shown_and_not_tested(parts, name):
+def test_given_ratings_are_seen_and_not_tested(parts, name):
     train, cold = parts
     trial = make_trial(train, cold, protocol=name, n_given=4, seed=2)
-    shown, tested = trial.history.toarray() > 0, trial.favourites.toarray() > 0
-    assert not (shown & tested).any()
-    assert (shown.sum(axis=1) == np.minimum(cold.ratings.per_user, 4)).all()
+    seen, tested = trial.history.toarray() > 0, trial.favourites.toarray() > 0
+    assert not (seen & tested).any()
+    assert (seen.sum(axis=1) == np.minimum(cold.ratings.per_user, 4)).all()
     for user, row in enumerate(trial.candidates_of(slice(0, 60))):
-        assert not (shown | tested)[user, row[row >= 0]].any()
+        assert not (seen | tested)[user, row[row >= 0]].any()
 
 
 def test_candidates_are_seeded_and_the_same_for_all(parts):
@@ -161,16 +161,16 @@ def test_ranks_equal_brute_force(parts, rng, monkeypatch, name):
     assert pair == len(ranks.greater) == ranks.indptr[-1]
 
 
-def test_shown_are_the_best_items_but_the_given_in_a_stable_order(parts, rng, monkeypatch):
+def test_top_items_are_the_best_items_but_the_given_in_a_stable_order(parts, rng, monkeypatch):
     monkeypatch.setattr(protocol, "SCORE_BLOCK", 7)
     trial = make_trial(*parts, protocol=sampled(20), n_given=5, oracle=True)
     scores = rng.integers(0, 30, size=(60, 200))
-    shown = rank(in_blocks(scores), trial).top_items
+    seen = rank(in_blocks(scores), trial).top_items
     masked = np.where(trial.given.toarray() > 0, -1, scores)
-    np.testing.assert_array_equal(shown, np.argsort(-masked, axis=1, kind="stable")[:, :10])
+    np.testing.assert_array_equal(seen, np.argsort(-masked, axis=1, kind="stable")[:, :10])
 
 
-def test_shown_is_filled_up_where_the_catalogue_is_small(parts):
+def test_top_items_are_padded_where_the_catalogue_is_small(parts):
     train, cold = (part.of_items(np.arange(6)) for part in parts)
     ranks = rank(lambda people, _: np.tile(np.arange(6, dtype=np.float32), (people.num_rows, 1)),
                  make_trial(train, cold))  # fmt: skip
@@ -200,7 +200,7 @@ def test_a_constant_score_is_worth_chance(parts):
 
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_the_order_of_items_does_not_matter(parts, rng, name):
-    """With scores level in many places; in what is shown, level ones do stand in item order."""
+    """With many ties; in the lists, tied items are in the order of rows."""
     train, cold = parts
     order = rng.permutation(200)
     trial = make_trial(train, cold, protocol=name)

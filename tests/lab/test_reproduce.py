@@ -49,7 +49,7 @@ def in_the_sample(name: str) -> Experiment:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KEPT)
-def test_a_shipped_experiment_becomes_a_section(name, tmp_path):
+def test_an_experiment_becomes_a_section(name, tmp_path):
     plan = in_the_sample(name)
     log = run_experiment(plan, None, tmp_path)
     results = Results.from_log(log, plan.keys())

@@ -94,13 +94,13 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 STUDIES = sorted(file.stem for file in (experiments_folder() / "tune").glob("*.toml"))
 
 
-def test_studies_of_the_methods_whose_defaults_come_from_them_are_shipped():
+def test_every_tuned_method_has_a_study():
     assert len(STUDIES) == 16
     assert set(STUDIES) <= set(MODELS)  # a method that is new need not have one
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_a_shipped_study_can_be_run(name):
+def test_an_included_study_can_be_run(name):
     study = Study.from_toml(experiments_folder() / "tune" / f"{name}.toml")
     assert study.model == name
     assert study.datasets == ("ml-1m", "book-crossing")

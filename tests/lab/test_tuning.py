@@ -281,7 +281,7 @@ def test_pruning_waits_until_all_data_sets_were_seen_and_takes_their_mean(order,
     assert any(attempt.state == "pruned" for attempt in tuned.attempts)
 
 
-def test_the_defaults_are_shown_even_if_they_are_not_among_the_best():
+def test_the_defaults_are_listed_even_if_they_are_not_among_the_best():
     study, folds = STUDY.replace(folds=1), (FoldInfo("sample", 0, 10, 5, 0.2),)
     others = [Attempt({"ridge": 1.0 + n}, "complete", 2.0, (2.0,), 1.0) for n in range(15)]
     default = Attempt({"ridge": 100.0}, "complete", 1.0, (1.0,), 1.0, is_default=True)

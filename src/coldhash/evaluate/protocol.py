@@ -197,7 +197,7 @@ def make_trial(
         Ratings of each cold user that the model is given.
     oracle
         Give the model every rating of the cold users, the favourites included. This is a leak: it
-        measures what features made from all ratings would be worth.
+        measures the value of features made from all ratings.
     seed
         Seed of the candidates, and of the given ratings where times are unknown.
 

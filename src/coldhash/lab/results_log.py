@@ -4,7 +4,7 @@
     OUT/NAME/users/KEY.parquet    the hits of each user
     OUT/NAME/results.parquet      all metrics in one table, in the order of the plan
 
-The table of users is written before the line, so every line stands for a complete run. A line that
+The table of users is written before the line, so every line is of a complete run. A line that
 was cut off is dropped when the log is opened again.
 """
 
