@@ -72,9 +72,9 @@ class DiskPartitions(MemoryPartitions):
 
     folder: Path
 
-    def __init__(self, folder: Path, records: Sequence[UserRecords | Stored]) -> None:
-        self.folder, self._values = folder, folder / "values"
-        self._lock = lock_file(folder / "lock", f"another fit works in {folder}")
+    def __init__(self, folder: str | Path, records: Sequence[UserRecords | Stored]) -> None:
+        self.folder, self._values = Path(folder), Path(folder, "values")
+        self._lock = lock_file(self.folder / "lock", f"another fit works in {folder}")
         shutil.rmtree(self._values, ignore_errors=True)  # of a fit that was killed
         self._values.mkdir()
         self._numbers = count()

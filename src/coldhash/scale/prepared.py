@@ -308,12 +308,11 @@ def prepare(
             ends, counts = partition_ends(n_users, part_users), []
             for at, (first, last) in enumerate(pairwise(ends)):
                 path = partition_file(folder, "ratings", at)
-                user_path = partition_file(folder, "users", at)
-                if not (path.exists() and user_path.exists()):
+                if not path.exists():  # then the users may not be written either
                     rows = user_table.slice(first, last - first)
                     rows = _with_ids(rows, sorter.ids("user", first, last), USER_ID)
+                    _write_table(partition_file(folder, "users", at), rows)
                     _write_table(path, sorter.ratings(first, last, duplicates))
-                    _write_table(user_path, rows)
                 counts.append(pq.read_metadata(path).num_rows)
                 report("writing partitions", at + 1, len(ends) - 1)
         plan = plan or guess_plan(user_table, item_table)

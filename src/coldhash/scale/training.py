@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from coldhash.data.dataset import Dataset
@@ -17,7 +16,9 @@ from coldhash.scale.prepared import Prepared
 if TYPE_CHECKING:
     from distributed import Client
 
-Place: TypeAlias = "Memory | Disk | Client | None"
+    Place: TypeAlias = "Memory | Disk | Client | None"
+else:  # pdoc evaluates it, and Dask may not be installed
+    Place: TypeAlias = object
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def open_partitions(data: Dataset | Prepared, on: Place = None) -> Iterator[Part
     elif isinstance(on, Disk):
         if isinstance(data, Prepared):
             on.check_memory(data)
-        users = DiskPartitions(Path(on.folder), data.records())
+        users = DiskPartitions(on.folder, data.records())
     elif hasattr(on, "scheduler_info") and not on.asynchronous:
         from coldhash.scale.dask import DaskPartitions  # needs the extra `dask`
 
