@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from coldhash.recommender.persistence import load
     from coldhash.recommender.recommender import Recommender
     from coldhash.recommender.results import Recommendations
+    from coldhash.registry import MODELS
 
 __version__ = "0.1.0"
 
@@ -38,6 +39,7 @@ _HOME = {
     "Features": "coldhash.features.groups",
     "Ids": "coldhash.data.ids",
     "MFDCF": "coldhash.mfdcf.model",
+    "MODELS": "coldhash.registry",
     "Ratings": "coldhash.data.ratings",
     "Recommendations": "coldhash.recommender.results",
     "Recommender": "coldhash.recommender.recommender",
@@ -53,6 +55,7 @@ _HOME = {
 
 __all__ = [
     "MFDCF",
+    "MODELS",
     "Dataset",
     "FeatureEncoder",
     "FeaturePlan",

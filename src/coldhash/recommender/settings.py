@@ -25,7 +25,7 @@ def settings_from(form: type[Settings], values: Mapping[str, Any]) -> Settings:
 
 
 def check_types(settings: Any) -> None:
-    """Raise an error for a value of another type than declared, and for NaN and huge numbers."""
+    """Raise an error for a value outside its declared type or range, and for NaN and huge ones."""
     form: Any = type(settings)
     for name, adapter in _adapters(form).items():
         value = getattr(settings, name)
@@ -41,7 +41,8 @@ def check_types(settings: Any) -> None:
 @cache
 def _adapters(form: type[Any]) -> dict[str, TypeAdapter[Any]]:
     strict = ConfigDict(strict=True, allow_inf_nan=False)
-    return {name: TypeAdapter(kind, config=strict) for name, kind in get_type_hints(form).items()}
+    kinds = get_type_hints(form, include_extras=True)  # with the ranges of `Annotated` types
+    return {name: TypeAdapter(kind, config=strict) for name, kind in kinds.items()}
 
 
 def check_settings(settings: Any, **checks: tuple[bool, str]) -> None:

@@ -27,11 +27,9 @@ NAMES = {
     "bccf": "BCCF+map",
     "pph": "PPH+map",
     "lsh": "LSH",
-    "sign-lsh": "sign LSH",
     "mf": "MF",
     "mf, float": "MF, float",
     "mf, int8": "MF, int8",
-    "biased-mf": "biased MF",
 }
 DATASETS = {"ml-1m": "MovieLens-1M", "book-crossing": "Book-Crossing", "sample": "the sample"}
 
