@@ -138,7 +138,7 @@ class DFM(Baseline):
         return codes, biases
 
     def _start(self, S: csr_array, X: np.ndarray, rng: np.random.Generator) -> Codes:
-        """Take the signs of real factors, and of their map from features."""
+        """Return the signs of real factors, and of their map from features."""
         P, Q = relax(S, self.n_bits, rng, self.ridge, 0.0, self.n_relaxed)
         A = solve_ridge(X, X.T @ P, 1.0)
         users = signs(P, np.float64) * self.use_user_id

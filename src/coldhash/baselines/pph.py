@@ -123,7 +123,7 @@ def _update_rows(indptr, indices, values, U, V, middle, weight, n_sweeps, order)
 
 @compiled()
 def _update_row(items, values, u, V, middle, weight, n_sweeps):  # type: ignore[no-untyped-def]
-    """Set the numbers of one row one after the other, in place."""
+    """Update the numbers of one row one after the other, in place."""
     chosen, residual = np.empty((len(u), len(items))), values.copy()
     for j in range(len(items)):
         for k in range(len(u)):

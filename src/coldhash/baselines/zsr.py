@@ -1,4 +1,4 @@
-"""ZSR: a low-rank linear auto-encoder between what users do and what is known of them.
+"""ZSR: a low-rank linear auto-encoder between ratings and features of users.
 
     min  ‖S - X W‖² + λ‖Sₙ W' - X‖² + β Σ_{j>q} σ_j(W)² + ε‖W‖²                              (1)
 
@@ -13,8 +13,8 @@ With U the projection beyond the q main directions of W, (1) is solved over W by
 
     (X'X + βU + εI) W + λ W Sₙ'Sₙ = X'S + λ X'Sₙ                                             (2)
 
-Both matrices are symmetric: in their eigenvectors (2) is a division. λ must be small: what users
-do is thousands of times as wide as what is known of them. As λ -> 0, W is a ridge regression.
+Both matrices are symmetric: in their eigenvectors (2) is a division. λ must be small, as there are
+far more items than features. As λ -> 0, W is a ridge regression.
 
 Li, Jing, Lu, Zhu, Yang and Huang, "From zero-shot learning to cold-start recommendation",
 AAAI 2019.
