@@ -2,6 +2,13 @@
 
 The public names are listed in `_HOME`; each is imported when it is first used, so that
 `import coldhash` costs next to nothing.
+
+Examples
+--------
+>>> import coldhash as ch
+>>> model = ch.MFDCF(n_bits=32).fit(ch.read("sample", n_users=200, n_items=60))
+>>> len(model.recommend({"age": 30}, k=3)), "ridge" in ch.MODELS
+(3, True)
 """
 
 from __future__ import annotations
