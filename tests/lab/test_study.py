@@ -95,7 +95,7 @@ STUDIES = sorted(file.stem for file in (experiments() / "tune").glob("*.toml"))
 
 
 def test_studies_of_the_methods_whose_defaults_come_from_them_are_shipped():
-    assert len(STUDIES) == 16
+    assert len(STUDIES) == 14
     assert set(STUDIES) <= set(MODELS)  # a method that is new need not have one
 
 
