@@ -19,7 +19,7 @@ from coldhash.evaluate.cold_items import (
     make_item_trial,
     model_scores,
 )
-from coldhash.update.items import add_items
+from coldhash.update import add_items
 
 FIRST = (1, 5, 20)  # ratings that a cold item may have got
 

@@ -20,7 +20,6 @@ CASES = {  # label -> (method, settings)
     "ddl": ("ddl", {}),
     "zsr": ("zsr", {}),
     "lsh": ("lsh", {}),
-    "sign-lsh": ("sign-lsh", {}),
     "itq+map": ("itq", {}),
     "bccf+map": ("bccf", {}),
     "ch+map": ("ch", {}),
@@ -29,7 +28,6 @@ CASES = {  # label -> (method, settings)
     "dcmf": ("dcmf", {}),
     "dcmf, rho .5": ("dcmf", {"rho": 0.5}),
     "mf": ("mf", {}),
-    "biased-mf": ("biased-mf", {}),
     "popularity": ("popularity", {}),
     "popularity by cell": ("popularity", {"cell": ["gender", "age"]}),
     "ridge": ("ridge", {}),
@@ -42,10 +40,9 @@ import json, resource, sys, time, warnings
 import numba
 numba.set_num_threads(1)
 warnings.simplefilter("ignore")
-from coldhash import read, split_cold_users
+from coldhash import MODELS, read, split_cold_users
 from coldhash.evaluate.metrics import accuracy_at
 from coldhash.evaluate.protocol import make_trial, rank, scorer
-from coldhash.registry import MODELS
 method, settings, folder = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3]
 settings = {n: tuple(v) if isinstance(v, list) else v for n, v in settings.items()}
 train, cold = split_cold_users(read("ml-1m", folder), seed=0)

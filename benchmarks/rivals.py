@@ -19,7 +19,7 @@ from scipy.sparse import csr_matrix, hstack, identity
 from threadpoolctl import threadpool_limits
 
 from coldhash import Dataset
-from coldhash.baselines.ridge import solve_ridge, stranger_groups
+from coldhash.baselines.shared import solve_ridge, stranger_groups
 from coldhash.data.ratings import RatingTarget
 from coldhash.evaluate.protocol import SCORE_BLOCK, ScoreFunction
 from coldhash.features.fitting import fit_features

@@ -9,17 +9,14 @@ import pytest
 
 import contract
 import worlds
-from coldhash import read
+from coldhash import MFDCF, MODELS, read
 from coldhash.baselines.popularity import Popularity
 from coldhash.lab.printed import PrintedMFDCF
-from coldhash.mfdcf.model import MFDCF
-from coldhash.registry import MODELS
 
 
 def has_own_test(name: str) -> bool:
-    """Whether a test file of its own puts a method to the contract, with settings that suit it."""
-    own = {"biased-mf": "biased_mf", "sign-lsh": "lsh"}.get(name, name)
-    file = Path(__file__).parent / "baselines" / f"test_{own}.py"
+    """Whether a test file of the method checks the contract, with settings that suit it."""
+    file = Path(__file__).parent / "baselines" / f"test_{name}.py"
     return file.exists() and "contract.CHECKS" in file.read_text(encoding="utf-8")
 
 

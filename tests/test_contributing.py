@@ -27,15 +27,13 @@ def copy(tmp_path_factory):
         shutil.copytree(ROOT / part, folder / part)  # compiled kernels too
     for part in ("pyproject.toml", "README.md"):
         shutil.copy(ROOT / part, folder / part)
-    models = folder / "src" / "coldhash" / "models"
-    assert f"`src/coldhash/baselines/{NAME}.py`" in TEXT
-    (models / f"{NAME}.py").write_text(FILE, encoding="utf-8")
-    table = (models / "__init__.py").read_text(encoding="utf-8")
-    imported = f"from coldhash.registry.{NAME} import {NAME.title()}\n"
-    table = table.replace("from coldhash.baselines.lsh", imported + "from coldhash.baselines.lsh")
-    head = "MODELS: dict[str, type[Model]] = {\n"
+    file = f"src/coldhash/baselines/{NAME}.py"
+    assert f"`{file}`" in TEXT
+    (folder / file).write_text(FILE, encoding="utf-8")
+    registry = folder / "src" / "coldhash" / "registry.py"
+    table, head = registry.read_text(encoding="utf-8"), "_CLASSES = {\n"
     assert head in table
-    (models / "__init__.py").write_text(table.replace(head, head + LINE), encoding="utf-8")
+    registry.write_text(table.replace(head, head + LINE), encoding="utf-8")
     return folder
 
 
@@ -60,8 +58,8 @@ def test_it_keeps_the_contract(copy):
 
 def test_its_example_runs_and_it_is_written_as_we_write(copy):
     run(copy, "pytest", "--doctest-modules", f"src/coldhash/baselines/{NAME}.py", "-q")
-    run(copy, "ruff", "check", "src/coldhash/models")
-    run(copy, "ruff", "format", "--check", "src/coldhash/models")
+    run(copy, "ruff", "check", "src/coldhash/baselines", "src/coldhash/registry.py")
+    run(copy, "ruff", "format", "--check", "src/coldhash/baselines")
 
 
 def test_the_command_line_knows_it(copy):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ PUBLIC = [
     "Features",
     "Ids",
     "MFDCF",
+    "MODELS",
     "Ratings",
     "Recommendations",
     "Recommender",
@@ -37,6 +40,27 @@ def test_public_names():
     for name in PUBLIC:
         assert getattr(coldhash, name).__doc__
     assert set(PUBLIC) <= set(dir(coldhash))
+
+
+METHODS = "mfdcf cbfknn dfm ddl zsr lsh itq bccf ch pph dcf dcmf mf popularity ridge".split()
+
+
+def test_every_method_is_in_the_table():
+    assert list(coldhash.MODELS) == METHODS
+    assert {form.__name__.lower() for form in coldhash.MODELS.values()} == set(METHODS)
+    assert coldhash.MODELS["mfdcf"] is coldhash.MFDCF
+    with pytest.raises(KeyError, match="no-such-method"):
+        coldhash.MODELS["no-such-method"]
+
+
+def test_a_method_is_imported_when_it_is_asked_for():
+    code = "import sys, coldhash; coldhash.MODELS['ridge']; print(*sys.modules)"
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True
+    )
+    loaded = set(run.stdout.split())
+    assert "coldhash.baselines.ridge" in loaded
+    assert not loaded & {f"coldhash.baselines.{name}" for name in METHODS if name != "ridge"}
 
 
 def test_an_unknown_name_is_an_attribute_error():

@@ -2,6 +2,13 @@
 
 The public names are listed in `_HOME`; each is imported when it is first used, so that
 `import coldhash` costs next to nothing.
+
+Examples
+--------
+>>> import coldhash as ch
+>>> model = ch.MFDCF(n_bits=32).fit(ch.read("sample", n_users=200, n_items=60))
+>>> len(model.recommend({"age": 30}, k=3)), "ridge" in ch.MODELS
+(3, True)
 """
 
 from __future__ import annotations
@@ -28,6 +35,7 @@ if TYPE_CHECKING:
     from coldhash.recommender.persistence import load
     from coldhash.recommender.recommender import Recommender
     from coldhash.recommender.results import Recommendations
+    from coldhash.registry import MODELS
 
 __version__ = "0.1.0"
 
@@ -38,6 +46,7 @@ _HOME = {
     "Features": "coldhash.features.groups",
     "Ids": "coldhash.data.ids",
     "MFDCF": "coldhash.mfdcf.model",
+    "MODELS": "coldhash.registry",
     "Ratings": "coldhash.data.ratings",
     "Recommendations": "coldhash.recommender.results",
     "Recommender": "coldhash.recommender.recommender",
@@ -53,6 +62,7 @@ _HOME = {
 
 __all__ = [
     "MFDCF",
+    "MODELS",
     "Dataset",
     "FeatureEncoder",
     "FeaturePlan",

@@ -1,40 +1,45 @@
-"""Ratings and features -> a fitted model; one method per file. MODELS is the one table of them.
-
-Examples
---------
->>> from coldhash import read
->>> model = MODELS["popularity"]().fit(read("sample", n_users=200, n_items=60))
->>> len(model.recommend({}, k=3))
-3
-"""
+"""The table of all methods, each of which is imported when it is first asked for."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol, cast
 
-from coldhash.baselines.bccf import BCCF
-from coldhash.baselines.biased_mf import BiasedMF
-from coldhash.baselines.cbfknn import CBFKNN
-from coldhash.baselines.ch import CH
-from coldhash.baselines.dcf import DCF
-from coldhash.baselines.dcmf import DCMF
-from coldhash.baselines.ddl import DDL
-from coldhash.baselines.dfm import DFM
-from coldhash.baselines.itq import ITQ
-from coldhash.baselines.lsh import LSH, SignLSH
-from coldhash.baselines.mf import MF
-from coldhash.baselines.popularity import Popularity
-from coldhash.baselines.pph import PPH
-from coldhash.baselines.ridge import Ridge
-from coldhash.baselines.zsr import ZSR
-from coldhash.data.dataset import Dataset
-from coldhash.mfdcf.model import MFDCF
-from coldhash.recommender.recommender import Recommender
-from coldhash.recommender.settings import Callback
+if TYPE_CHECKING:
+    from coldhash.data.dataset import Dataset
+    from coldhash.recommender.recommender import Recommender
+    from coldhash.recommender.settings import Callback
+
+_CLASSES = {
+    "mfdcf": "coldhash.mfdcf.model.MFDCF",
+    # the baselines of its paper
+    "cbfknn": "coldhash.baselines.cbfknn.CBFKNN",
+    "dfm": "coldhash.baselines.dfm.DFM",
+    "ddl": "coldhash.baselines.ddl.DDL",
+    "zsr": "coldhash.baselines.zsr.ZSR",
+    # the related systems that it names
+    "lsh": "coldhash.baselines.lsh.LSH",
+    "itq": "coldhash.baselines.itq.ITQ",
+    "bccf": "coldhash.baselines.bccf.BCCF",
+    "ch": "coldhash.baselines.ch.CH",
+    "pph": "coldhash.baselines.pph.PPH",
+    "dcf": "coldhash.baselines.dcf.DCF",
+    "dcmf": "coldhash.baselines.dcf.DCMF",
+    "mf": "coldhash.baselines.mf.MF",
+    # the controls that every table must show
+    "popularity": "coldhash.baselines.popularity.Popularity",
+    "ridge": "coldhash.baselines.ridge.Ridge",
+}
 
 
 class Model(Protocol):
-    """The settings of a method: frozen; `fit` gives a `Recommender`.
+    """The settings of a method: a frozen dataclass whose `fit` returns a `Recommender`.
+
+    Parameters
+    ----------
+    **settings
+        The settings of the method, by name.
 
     Examples
     --------
@@ -44,32 +49,48 @@ class Model(Protocol):
     'ridge'
     """
 
-    def __init__(self, **settings: Any) -> None: ...
+    def __init__(self, **settings: object) -> None: ...
 
     def fit(self, data: Dataset, seed: int = 0, callback: Callback | None = None) -> Recommender:
-        """Learn from a data set."""
+        """Learn from a data set.
+
+        Parameters
+        ----------
+        data
+            Ratings, users and items.
+        seed
+            Seed of everything that is drawn.
+        callback
+            Called with the number of each round and the objective after it.
+
+        Returns
+        -------
+        Recommender
+            The fitted model.
+        """
         ...
 
 
-MODELS: dict[str, type[Model]] = {
-    "mfdcf": MFDCF,
-    # the baselines of its paper
-    "cbfknn": CBFKNN,
-    "dfm": DFM,
-    "ddl": DDL,
-    "zsr": ZSR,
-    # the related systems that it names
-    "lsh": LSH,
-    "sign-lsh": SignLSH,
-    "itq": ITQ,
-    "bccf": BCCF,
-    "ch": CH,
-    "pph": PPH,
-    "dcf": DCF,
-    "dcmf": DCMF,
-    "mf": MF,
-    "biased-mf": BiasedMF,
-    # the controls that every table must show
-    "popularity": Popularity,
-    "ridge": Ridge,
-}
+class _Models(Mapping[str, type[Model]]):
+    """The methods by name: a mapping to their settings classes.
+
+    Examples
+    --------
+    >>> from coldhash import MODELS, read
+    >>> model = MODELS["popularity"]().fit(read("sample", n_users=200, n_items=60))
+    >>> len(model.recommend({}, k=3))
+    3
+    """
+
+    def __getitem__(self, name: str) -> type[Model]:
+        module, _, form = _CLASSES[name].rpartition(".")
+        return cast("type[Model]", getattr(import_module(module), form))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_CLASSES)
+
+    def __len__(self) -> int:
+        return len(_CLASSES)
+
+
+MODELS: Mapping[str, type[Model]] = _Models()

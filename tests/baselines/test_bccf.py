@@ -9,7 +9,7 @@ from scipy.sparse import csr_array, random_array
 
 import contract
 from coldhash import read
-from coldhash.baselines.bccf import BCCF, _half, half, loss
+from coldhash.baselines.bccf import BCCF, _update_rows, loss, update_rows
 from coldhash.errors import SettingError
 
 
@@ -44,7 +44,7 @@ def test_rows_get_what_a_general_solver_finds(rng):
     T, U, V = problem(rng)
     ours = U
     for _ in range(300):  # rows share the balance, so they must be gone over again and again
-        ours = half(T, ours, V, 0.05, 1)
+        ours = update_rows(T, ours, V, 0.05, 1)
     rated = np.diff(T.indptr) > 0
 
     def value(numbers):
@@ -58,8 +58,8 @@ def test_rows_get_what_a_general_solver_finds(rng):
 @pytest.mark.compiled
 def test_the_kernel_agrees_with_the_interpreter(rng):
     T, U, V = problem(rng)
-    slow = _half.py_func(T.indptr, T.indices, T.data, U.copy(), V, 0.05, 2)
-    np.testing.assert_allclose(half(T, U, V, 0.05, 2), slow, atol=1e-12)
+    slow = _update_rows.py_func(T.indptr, T.indices, T.data, U.copy(), V, 0.05, 2)
+    np.testing.assert_allclose(update_rows(T, U, V, 0.05, 2), slow, atol=1e-12)
 
 
 @pytest.mark.parametrize(

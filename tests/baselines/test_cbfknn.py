@@ -8,7 +8,7 @@ import pytest
 import contract
 import worlds
 from coldhash import Dataset, read
-from coldhash.baselines.cbfknn import CBFKNN, check_size
+from coldhash.baselines.cbfknn import CBFKNN
 from coldhash.baselines.popularity import Popularity
 from coldhash.data.plan import Category, FeaturePlan
 from coldhash.data.splits import split_cold_users
@@ -122,6 +122,7 @@ def test_impossible_settings_are_refused(settings):
         CBFKNN(**settings)
 
 
-def test_too_many_users_are_refused_before_memory_is():
+def test_too_many_users_are_refused_before_memory_is(small, monkeypatch):
+    monkeypatch.setattr("coldhash.baselines.cbfknn._MAX_USERS", 100)
     with pytest.raises(DataError, match="map-knn"):
-        check_size(1_000_000)
+        CBFKNN().fit(small)

@@ -9,7 +9,7 @@ from scipy.stats import spearmanr
 import contract
 from coldhash import Dataset, read
 from coldhash.arrays.codes import signs
-from coldhash.baselines.ch import CH, frame
+from coldhash.baselines.ch import CH, orthogonalise
 from coldhash.errors import SettingError
 
 
@@ -54,7 +54,7 @@ def test_planted_neighbours_are_found(rng):
 
 
 def test_frames_are_orthogonal(rng):
-    U = frame(rng.standard_normal((50, 7)))
+    U = orthogonalise(rng.standard_normal((50, 7)))
     np.testing.assert_allclose(U.T @ U, 50 * np.eye(7), atol=1e-9)
 
 

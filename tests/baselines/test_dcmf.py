@@ -11,7 +11,7 @@ from scipy.stats import spearmanr
 import contract
 from coldhash import Dataset, read, split_cold_users
 from coldhash.arrays.codes import signs
-from coldhash.baselines.dcmf import DCMF
+from coldhash.baselines.dcf import DCMF
 from coldhash.errors import SettingError
 from coldhash.evaluate.metrics import accuracy_at
 from coldhash.evaluate.protocol import make_trial, rank

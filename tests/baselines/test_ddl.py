@@ -9,7 +9,14 @@ import contract
 import worlds
 from coldhash import read, split_cold_users
 from coldhash.arrays.codes import signs
-from coldhash.baselines.ddl import DDL
+from coldhash.baselines.ddl import (
+    DDL,
+    Network,
+    draw_batches,
+    draw_layer,
+    fit_rbm,
+    gradients,
+)
 from coldhash.errors import SettingError
 from coldhash.evaluate.metrics import accuracy_at
 from coldhash.evaluate.protocol import make_trial, rank
@@ -113,3 +120,73 @@ def test_features_are_scaled_and_a_missing_group_is_zeros():
 def test_settings_are_checked(wrong):
     with pytest.raises(SettingError, match=next(iter(wrong))):
         DDL(**wrong)
+
+
+@pytest.fixture
+def kinds(rng):
+    """Rows of four kinds, each a pattern of twelve units, with a little noise."""
+    patterns = (rng.random((4, 12)) < 0.5).astype(float)
+    rows = patterns[rng.integers(4, size=300)]
+    return np.where(rng.random(rows.shape) < 0.03, 1 - rows, rows)
+
+
+def free_energy(machine, V):
+    """-log Σ_h e^-E(v,h) of each row: low for what the machine expects."""
+    return -V @ machine.a - np.logaddexp(0, V @ machine.W + machine.c).sum(axis=1)
+
+
+def error(machine, V):
+    return np.mean((V - machine.visible(machine.hidden(V))) ** 2)
+
+
+def test_the_data_become_likely_and_noise_does_not(kinds, rng):
+    shuffled = rng.permuted(kinds, axis=0)  # the units alone are the same, together they are not
+    gaps, errors = [], []
+    for n_epochs in (0, 10, 60):
+        machine = fit_rbm(kinds, 16, np.random.default_rng(1), n_epochs=n_epochs, batch=20)
+        gaps.append(free_energy(machine, kinds).mean() - free_energy(machine, shuffled).mean())
+        errors.append(error(machine, kinds))
+    assert gaps[2] < gaps[1] < gaps[0] + 1e-9
+    assert gaps[2] < -1
+    assert errors[2] < errors[1] < errors[0]
+    assert errors[2] < errors[0] / 3
+
+
+def test_same_seed_same_machine(kinds):
+    one, two, other = (fit_rbm(kinds, 5, np.random.default_rng(s), n_epochs=3) for s in (1, 1, 2))
+    np.testing.assert_array_equal(one.W, two.W)
+    assert not np.array_equal(one.W, other.W)
+
+
+def test_gradients_are_the_slopes_of_the_error(rng):
+    X, Y = rng.random((6, 4)), np.sign(rng.normal(size=(6, 2)))
+    layers = tuple(draw_layer(*shape, rng) for shape in ((4, 5), (5, 3), (3, 2)))
+    parts = [part for layer in layers for part in layer]
+
+    def half_error():
+        return 0.5 * np.sum((Y - Network(list(layers), 0.1, 0)(X)) ** 2) / len(X)
+
+    for part, slope in zip(parts, gradients(X, Y, layers), strict=True):
+        for at in np.ndindex(part.shape):
+            old, values = part[at], []
+            for step in (1e-5, -1e-5):
+                part[at] = old + step
+                values.append(half_error())
+            part[at] = old
+            assert slope[at] == pytest.approx((values[0] - values[1]) / 2e-5, rel=1e-4, abs=1e-8)
+
+
+def test_back_propagation_learns_what_no_single_layer_can(rng):
+    X = rng.integers(2, size=(400, 2)).astype(float)
+    Y = np.where(X[:, :1] == X[:, 1:], 1.0, -1.0)
+    network = Network([draw_layer(2, 16, rng), draw_layer(16, 1, rng)], 0.05, 0.0)
+    before = np.mean((network(X) - Y) ** 2)
+    for _ in range(60):
+        network.train(X, Y, rng)
+    assert np.mean((network(X) - Y) ** 2) < 0.05 < before
+
+
+def test_batches_hold_every_row_once(rng):
+    batches = list(draw_batches(25, 10, rng))
+    assert [len(rows) for rows in batches] == [10, 10, 5]
+    np.testing.assert_array_equal(np.sort(np.concatenate(batches)), np.arange(25))

@@ -12,7 +12,7 @@ import contract
 from coldhash import read, split_cold_users
 from coldhash.arrays.codes import signs
 from coldhash.baselines import dfm
-from coldhash.baselines.dfm import DFM, Biases, improve_features
+from coldhash.baselines.dfm import DFM, fit_biases, flip_feature_bits
 from coldhash.errors import SettingError
 from coldhash.evaluate.metrics import accuracy_at
 from coldhash.evaluate.protocol import make_trial, rank
@@ -63,7 +63,7 @@ def test_codes_of_features_end_where_no_single_flip_helps(rng):
     S, X, A, c, pull = problem(rng)
     energies = [energy(S, X, A, c, pull)]
     for _ in range(20):
-        A = improve_features(S, X, A, c, pull, 3)
+        A = flip_feature_bits(S, X, A, c, pull, 3)
         energies.append(energy(S, X, A, c, pull))
     assert all(after <= before + 1e-9 * abs(before) for before, after in pairwise(energies))
     for at in np.ndindex(A.shape):
@@ -75,16 +75,16 @@ def test_codes_of_features_end_where_no_single_flip_helps(rng):
 @pytest.mark.compiled
 def test_the_kernel_equals_its_plain_python(rng, monkeypatch):
     S, X, A, c, pull = problem(rng)
-    compiled = improve_features(S, X, A, c, pull, 3)
-    monkeypatch.setattr(dfm, "_echoes", dfm._echoes.py_func)
-    np.testing.assert_array_equal(improve_features(S, X, A, c, pull, 3), compiled)
+    compiled = flip_feature_bits(S, X, A, c, pull, 3)
+    monkeypatch.setattr(dfm, "_sum_fitted", dfm._sum_fitted.py_func)
+    np.testing.assert_array_equal(flip_feature_bits(S, X, A, c, pull, 3), compiled)
 
 
 def test_biases_settle_at_the_ridge_solution(rng):
     S, *_ = problem(rng)
     found = None
     for _ in range(200):
-        found = Biases.of(S, S.data, 2.0, found)
+        found = fit_biases(S, S.data, 2.0, found)
     users = np.repeat(np.arange(40), np.diff(S.indptr))
     one_hot = np.hstack([np.ones((S.nnz, 1)), np.eye(40)[users], np.eye(15)[S.indices]])
     gram = one_hot.T @ one_hot + np.diag([0.0] + [2.0] * 55)

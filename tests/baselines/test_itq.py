@@ -8,7 +8,8 @@ import pytest
 import contract
 from coldhash import read
 from coldhash.arrays.codes import signs
-from coldhash.baselines.itq import ITQ, rotation
+from coldhash.baselines.itq import ITQ, find_rotation
+from coldhash.baselines.mf import MF
 from coldhash.baselines.shared import random_rotation
 from coldhash.errors import SettingError
 
@@ -27,7 +28,7 @@ def test_contract(check, small):
 @pytest.mark.parametrize("n_bits", [1, 8, 17])
 def test_the_loss_never_rises(n_bits, rng):
     F = rng.standard_normal((100, n_bits)) * rng.random(n_bits)
-    R, losses = rotation(F, 50, rng)
+    R, losses = find_rotation(F, 50, rng)
     np.testing.assert_allclose(R @ R.T, np.eye(n_bits), atol=1e-9)
     assert (np.diff(losses) <= 1e-9 * losses[0]).all()
 
@@ -35,7 +36,7 @@ def test_the_loss_never_rises(n_bits, rng):
 @pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
 def test_a_rotation_keeps_every_product(small):
     model = ITQ(n_bits=8, factor_rounds=5).fit(small)
-    factors = ITQ(n_bits=8, factor_rounds=5)._factors().fit(small)
+    factors = MF(n_factors=8, confidence=30.0, ridge=15.0, n_rounds=5).fit(small)
     P = factors.user_vectors
     np.testing.assert_allclose(
         model.user_vectors @ model.user_vectors.T, P @ P.T, rtol=1e-3, atol=1e-4
@@ -45,7 +46,7 @@ def test_a_rotation_keeps_every_product(small):
 def test_rotated_codes_are_turned_back(rng):
     """Rows that are codes but for a small rotation are brought back to codes."""
     C = signs(rng.standard_normal((400, 6)), np.float64)
-    best = min(rotation(C @ random_rotation(6, rng), 50, rng)[1][-1] for _ in range(10))
+    best = min(find_rotation(C @ random_rotation(6, rng), 50, rng)[1][-1] for _ in range(10))
     assert best < 1e-6 * C.size
 
 

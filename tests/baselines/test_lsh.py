@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 import contract
 import worlds
 from coldhash import read
-from coldhash.baselines.lsh import LSH, SignLSH
+from coldhash.baselines.lsh import LSH
 from coldhash.baselines.shared import favourite_matrix
 from coldhash.errors import SettingError
 from coldhash.features.fitting import fit_features
@@ -18,7 +18,6 @@ from coldhash.recommender.encoders.buckets import BucketEncoder, Tokens, bucket_
 SETTINGS = {
     "lsh": LSH(),
     "lsh, plain": LSH(n_tables=3, n_hashes=2, smoothing=0),
-    "sign-lsh": SignLSH(),
 }
 
 
@@ -54,14 +53,6 @@ def test_collisions_are_as_frequent_as_the_jaccard_index_says(first, second, n_h
     chance = (len(one & two) / len(one | two)) ** n_hashes
     error = np.sqrt(chance * (1 - chance) / n_tables)
     assert abs((keys[0] == keys[1]).mean() - chance) < 4 * error
-
-
-def test_bits_of_sign_codes_agree_as_the_angle_says(rng):
-    x, y = rng.standard_normal((2, 30))
-    G = rng.standard_normal((30, 50_000))
-    agree = ((x @ G > 0) == (y @ G > 0)).mean()
-    angle = np.arccos(x @ y / np.linalg.norm(x) / np.linalg.norm(y))
-    assert abs(agree - (1 - angle / np.pi)) < 4 * np.sqrt(0.25 / 50_000)
 
 
 def test_tokens_are_what_is_known(small):
@@ -119,9 +110,3 @@ def test_a_stored_encoder_says_the_same(small):
 def test_impossible_settings_are_refused(settings):
     with pytest.raises(SettingError, match="LSH"):
         LSH(**settings)
-
-
-@pytest.mark.parametrize("settings", [{"n_bits": 0}, {"n_neighbours": 0}], ids=str)
-def test_impossible_settings_of_sign_codes_are_refused(settings):
-    with pytest.raises(SettingError, match="SignLSH"):
-        SignLSH(**settings)

@@ -13,7 +13,7 @@ from scipy.sparse import csr_array, random_array
 
 from coldhash.arrays.codes import signs
 from coldhash.baselines import observed
-from coldhash.baselines.observed import code_targets, fitted_entries, improve, loss, relax
+from coldhash.baselines.observed import code_targets, fitted_entries, flip_bits, loss, solve_rows
 from coldhash.data.ratings import Ratings
 from coldhash.errors import DataError
 
@@ -53,7 +53,7 @@ def one_row(s, b, D, pull, n_sweeps):
 @pytest.mark.parametrize("real", [False, True])
 def test_all_rows_at_once_equal_a_loop_over_rows(rng, real):
     S, B, D, pull = problem(rng, 8, real)
-    together = improve(S, B, D, pull, 3)
+    together = flip_bits(S, B, D, pull, 3)
     for u in range(N_ROWS):
         own = slice(S.indptr[u], S.indptr[u + 1])
         alone = one_row(S.data[own], B[u], D[S.indices[own]], pull[u], 3)
@@ -64,19 +64,19 @@ def test_all_rows_at_once_equal_a_loop_over_rows(rng, real):
 @pytest.mark.parametrize("rho", [0.0, 0.3])
 def test_the_kernel_equals_its_plain_python(rng, monkeypatch, rho):
     S, B, D, pull = problem(rng, 6, real=True)
-    compiled = improve(S, B, D, pull, 3, rho)
-    for name in ("_flip", "flip_row"):
+    compiled = flip_bits(S, B, D, pull, 3, rho)
+    for name in ("_flip_rows", "flip_row"):
         monkeypatch.setattr(observed, name, getattr(observed, name).py_func)
-    np.testing.assert_array_equal(improve(S, B, D, pull, 3, rho), compiled)
+    np.testing.assert_array_equal(flip_bits(S, B, D, pull, 3, rho), compiled)
 
 
 @pytest.mark.compiled
 def test_other_kernels_equal_their_plain_python(rng, monkeypatch):
     S, B, D, pull = problem(rng, 6, real=True)
-    compiled = relax(S, D, pull, 0.1, 0.3), fitted_entries(S, B, D)
-    for name in ("_relax", "_relax_row", "_fitted_entries"):
+    compiled = solve_rows(S, D, pull, 0.1, 0.3), fitted_entries(S, B, D)
+    for name in ("_solve_rows", "_solve_row", "_fitted_entries"):
         monkeypatch.setattr(observed, name, getattr(observed, name).py_func)
-    plain = relax(S, D, pull, 0.1, 0.3), fitted_entries(S, B, D)
+    plain = solve_rows(S, D, pull, 0.1, 0.3), fitted_entries(S, B, D)
     for one, two in zip(compiled, plain, strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-6)
 
@@ -85,7 +85,7 @@ def test_other_kernels_equal_their_plain_python(rng, monkeypatch):
 @given(st.integers(1, 17), st.sampled_from([0.0, 0.2, 1.0]), st.booleans(), st.integers(0, 1000))
 def test_no_row_ever_gets_worse(n_bits, rho, real, seed):
     S, B, D, pull = problem(np.random.default_rng(seed), n_bits, real)
-    steps = [improve(S, B, D, pull, n_sweeps, rho) for n_sweeps in (1, 2, 10)]
+    steps = [flip_bits(S, B, D, pull, n_sweeps, rho) for n_sweeps in (1, 2, 10)]
     energies = [energy(S, each, D, pull, rho) for each in (B, *steps)]
     for before, after in pairwise(energies):
         assert (after <= before + 1e-9 * np.abs(before)).all()
@@ -95,7 +95,7 @@ def test_no_row_ever_gets_worse(n_bits, rho, real, seed):
 @pytest.mark.parametrize("rho", [0.0, 0.5])
 def test_at_the_end_no_single_flip_helps(rng, rho):
     S, B, D, pull = problem(rng, 10)
-    B = improve(S, B, D, pull, 100, rho)
+    B = flip_bits(S, B, D, pull, 100, rho)
     best = energy(S, B, D, pull, rho)
     for k in range(10):
         flipped = B.copy()
@@ -106,7 +106,7 @@ def test_at_the_end_no_single_flip_helps(rng, rho):
 def test_columns_are_rows_of_the_transposed(rng):
     S, B, D, _ = problem(rng, 8)
     St, none = csr_array(S.T.tocsr()), np.zeros(D.shape)
-    new = improve(St, D, B, none, 3)
+    new = flip_bits(St, D, B, none, 3)
     assert loss(S, B, new) == pytest.approx(loss(St, new, B))
     assert loss(S, B, new) < loss(S, B, D)
 
@@ -115,22 +115,22 @@ def test_threads_do_not_matter_and_the_input_is_left_alone(rng):
     S, B, D, pull = problem(rng, 16, real=True)
     before = B.copy()
     set_num_threads(1)
-    alone = improve(S, B, D, pull, 3, 0.1)
+    alone = flip_bits(S, B, D, pull, 3, 0.1)
     set_num_threads(2)
-    np.testing.assert_array_equal(improve(S, B, D, pull, 3, 0.1), alone)
+    np.testing.assert_array_equal(flip_bits(S, B, D, pull, 3, 0.1), alone)
     np.testing.assert_array_equal(B, before)
 
 
 def test_a_row_without_entries_follows_its_pull(rng):
     _, B, D, pull = problem(rng, 8)
     empty = csr_array((N_ROWS, N_COLUMNS), dtype=np.float64)
-    np.testing.assert_array_equal(improve(empty, B, D, pull, 1), np.sign(pull))
+    np.testing.assert_array_equal(flip_bits(empty, B, D, pull, 1), np.sign(pull))
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.5])
 def test_relaxed_rows_are_where_the_slope_is_zero(rng, rho):
     S, _, D, pull = problem(rng, 5, real=True)
-    P = relax(S, D, pull, 0.2, rho)
+    P = solve_rows(S, D, pull, 0.2, rho)
     counts = np.maximum(np.diff(S.indptr), 1)
 
     def total(rows):
@@ -163,10 +163,10 @@ def test_ratings_are_scaled_to_what_codes_can_say():
 
 def test_negatives_are_unknown_entries(rng):
     S, *_ = problem(rng, 8)
-    more = observed.with_negatives(S, 2, -9.0, rng)
+    more = observed.add_negatives(S, 2, -9.0, rng)
     assert S.nnz < more.nnz <= 3 * S.nnz
     dense, added = S.toarray(), more.toarray() == -9
     np.testing.assert_array_equal(np.where(added, 0, more.toarray()), dense)
     assert added.sum() == more.nnz - S.nnz  # none stands on a known entry, known 0s included
-    assert observed.with_negatives(S, 0, -9.0, rng) is S
+    assert observed.add_negatives(S, 0, -9.0, rng) is S
     assert more.has_sorted_indices

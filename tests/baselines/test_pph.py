@@ -10,7 +10,7 @@ from scipy.sparse import csr_array, random_array
 
 import contract
 from coldhash import read
-from coldhash.baselines.pph import PPH, _half, half, length_bits, lowest
+from coldhash.baselines.pph import PPH, _update_rows, encode_lengths, minimise_quartic, update_rows
 from coldhash.errors import SettingError
 
 
@@ -35,7 +35,7 @@ def test_no_other_number_is_lower(curve, pull, rest, weight):
     def value(x):
         return curve * x**2 - 2 * pull * x + weight * (x**2 + rest) ** 2
 
-    best = value(getattr(lowest, "py_func", lowest)(curve, pull, rest, weight))
+    best = value(getattr(minimise_quartic, "py_func", minimise_quartic)(curve, pull, rest, weight))
     others = value(np.linspace(-15, 15, 20_001))
     assert best <= others.min() + 1e-7 * max(1, abs(best), weight * rest**2)
 
@@ -53,9 +53,9 @@ def test_the_objective_never_rises_and_codes_are_two_bits_longer(small):
 
 def test_lengths_become_bits():
     lengths = np.array([1.0, 10, 10, 10, 10, 10, 10, 100])
-    bits = length_bits(np.sqrt(lengths)[:, None])
+    bits = encode_lengths(np.sqrt(lengths)[:, None])
     assert bits[[1, -1]].tolist() == [[-1, 1], [1, 1]]
-    assert length_bits(np.array([[0.0], [3], [3], [3], [3], [3]]))[0].tolist() == [-1, -1]
+    assert encode_lengths(np.array([[0.0], [3], [3], [3], [3], [3]]))[0].tolist() == [-1, -1]
 
 
 @pytest.mark.compiled
@@ -64,8 +64,8 @@ def test_the_kernel_agrees_with_the_interpreter(rng):
     T.indices, T.indptr = T.indices.astype(np.int64), T.indptr.astype(np.int64)  # as ratings are
     U, V = rng.standard_normal((12, 4)), rng.standard_normal((9, 4))
     order = np.arange(12)
-    slow = _half.py_func(T.indptr, T.indices, T.data, U.copy(), V, 2.5, 0.5, 2, order)
-    np.testing.assert_allclose(half(T, U, V, 2.5, 0.5, 2), slow, atol=1e-9)
+    slow = _update_rows.py_func(T.indptr, T.indices, T.data, U.copy(), V, 2.5, 0.5, 2, order)
+    np.testing.assert_allclose(update_rows(T, U, V, 2.5, 0.5, 2), slow, atol=1e-9)
 
 
 @pytest.mark.parametrize(

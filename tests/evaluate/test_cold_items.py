@@ -13,7 +13,7 @@ from coldhash.evaluate.cold_items import (
     make_item_trial,
     model_scores,
 )
-from coldhash.update.items import add_items
+from coldhash.update import add_items
 
 
 @pytest.fixture(scope="module")

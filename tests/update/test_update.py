@@ -5,12 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from coldhash import MFDCF, load, read, split_cold_items
+from coldhash import MFDCF, MODELS, load, read, split_cold_items
 from coldhash.errors import DataError, SettingError, UnknownId
-from coldhash.registry import MODELS
-from coldhash.update.items import add_items, remove_items
-from coldhash.update.refresh import refresh
-from coldhash.update.users import update_users
+from coldhash.update import add_items, refresh, remove_items, update_users
 
 PEOPLE = [{"age": 30}, {"age": 55, "history": {"3": 5, "8": 1}}, {}]
 
@@ -148,7 +145,7 @@ def test_mistakes_with_items_are_named(model, parts):
     rated = {"user_id": [model.user_ids[0]], "item_id": [own], "rating": [5]}
     with pytest.raises(UnknownId, match="refresh"):
         add_items(model, {"item_id": ["x"]}, rated)
-    with pytest.raises(UnknownId, match="row in the item table"):
+    with pytest.raises(UnknownId, match="to the item table"):
         add_items(model, {"item_id": ["x"]}, rated | {"item_id": ["y"]})
     with pytest.raises(UnknownId, match="no such item"):
         remove_items(model, ["no such item"])
@@ -165,7 +162,7 @@ def plain(parts):
 
 def test_the_map_changes_nothing_else(model, plain):
     assert plain.item_map is None
-    assert "newcomers" not in plain.report["seconds"]
+    assert "new items" not in plain.report["seconds"]
     np.testing.assert_array_equal(plain.items.packed, model.items.packed)
     np.testing.assert_array_equal(plain.user_vectors, model.user_vectors)
     same_answers(plain, model)
@@ -239,7 +236,7 @@ def test_users_change_and_come(model, parts, tmp_path):
 
 
 def test_mistakes_with_users_are_named(model):
-    with pytest.raises(SettingError, match="nothing is said"):
+    with pytest.raises(SettingError, match="nothing to update"):
         update_users(model)
     with pytest.raises(UnknownId, match=r"'x' is rated.*add_items"):
         update_users(model, ratings={"user_id": ["a"], "item_id": ["x"], "rating": [3]})
@@ -271,3 +268,12 @@ def test_refresh_drops_what_is_no_longer_there(model, parts):
     assert len(change.users_removed) == 30
     with pytest.raises(SettingError, match="fit again"):
         refresh(MODELS["ridge"]().fit(parts[0]), data)
+
+
+def test_codes_of_other_methods_take_no_new_items(parts):
+    model = MODELS["itq"](n_bits=8, factor_rounds=1).fit(parts[0])
+    assert model.has_codes
+    with pytest.raises(SettingError, match=r"itq\+map.*hint: fit MFDCF"):
+        add_items(model, {"item_id": ["x"]})
+    with pytest.raises(SettingError, match=r"itq\+map.*hint: fit MFDCF"):
+        refresh(model, parts[0])

@@ -1,1 +1,1 @@
-"""The systems that MFDCF is compared with, a file each."""
+"""The methods that MFDCF is compared with, a file each; `coldhash.MODELS` is the table of them."""

@@ -11,8 +11,7 @@ and items are rotated together towards codes that split every bit at its median:
 
     B = sgn(U R - median),  D = sgn(V R - median),  R = polar(U'B + V'D)
 
-Codes of strangers need a map: "bccf+map". Who never rated is not in (1) but for the balance: left
-at 0.
+Codes of strangers need a map: "bccf+map". Users without ratings enter only the balance and stay 0.
 
 Zhou and Zha, "Learning binary codes for collaborative filtering", KDD 2012.
 """
@@ -22,23 +21,41 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from pydantic import PositiveFloat, PositiveInt
 from scipy.sparse import csr_array
-from threadpoolctl import threadpool_limits
 
 from coldhash.arrays.codes import signs
 from coldhash.arrays.compiled import compiled
-from coldhash.baselines.itq import check_bits, mapped
-from coldhash.baselines.shared import polar, random_rotation
-from coldhash.data.dataset import Dataset
-from coldhash.errors import SettingError
-from coldhash.features.fitting import fit_features
+from coldhash.baselines.shared import (
+    Baseline,
+    Bits,
+    Training,
+    polar,
+    random_rotation,
+    row_of_entries,
+    with_values,
+)
 from coldhash.recommender.recommender import Recommender
-from coldhash.recommender.settings import Callback, check_types
 
 
 @dataclass(frozen=True, kw_only=True)
-class BCCF:
+class BCCF(Baseline):
     """Settings of the relaxation, the rotation and the map.
+
+    Parameters
+    ----------
+    n_bits
+        Length of codes (r).
+    balance_weight
+        How hard bits are balanced (λ).
+    n_rounds
+        Rounds of users and items.
+    n_sweeps
+        Sweeps over the numbers of a row, in each round.
+    rotation_rounds
+        Rounds of the rotation.
+    map_ridge
+        Ridge of the map from features to user vectors.
 
     Examples
     --------
@@ -48,82 +65,62 @@ class BCCF:
     ('bccf+map', 4)
     """
 
-    n_bits: int = 64  # r
-    balance_weight: float = 0.01  # λ
-    n_rounds: int = 15
-    n_sweeps: int = 1  # over the numbers of a row, in each round
-    rotation_rounds: int = 50
-    map_ridge: float = 100.0  # λ of the map from features
+    n_bits: Bits = 64
+    balance_weight: PositiveFloat = 0.01
+    n_rounds: PositiveInt = 15
+    n_sweeps: PositiveInt = 1
+    rotation_rounds: PositiveInt = 50
+    map_ridge: PositiveFloat = 100.0
 
-    def __post_init__(self) -> None:
-        check_types(self)
-        check_bits("BCCF", self.n_bits)
-        if min(self.n_rounds, self.n_sweeps, self.rotation_rounds) < 1:
-            raise SettingError("BCCF: n_rounds, n_sweeps and rotation_rounds are at least 1")
-        if self.balance_weight <= 0 or self.map_ridge <= 0:
-            raise SettingError(
-                f"BCCF: balance_weight={self.balance_weight}, map_ridge={self.map_ridge}",
-                hint="above 0",
-            )
-
-    def fit(self, data: Dataset, seed: int = 0, callback: Callback | None = None) -> Recommender:
+    def _fit(self, training: Training) -> Recommender:
         """Alternate users and items, rotate, split at the medians."""
-        rng, ratings = np.random.default_rng(seed), data.ratings.matrix
-        encoder = fit_features(data, seed)
-        low, high = data.ratings.scale
+        ratings, (low, high) = training.data.ratings.matrix, training.data.scale
         values = (ratings.data.astype(np.float64) - low) / max(high - low, 1e-9) - 0.5
-        T = csr_array((values, ratings.indices, ratings.indptr), shape=ratings.shape)
-        with threadpool_limits(1, "blas"):
-            U, V, objective = self._alternate(T, rng, callback)
-            R = random_rotation(self.n_bits, rng).astype(np.float64)
-            for _ in range(self.rotation_rounds):
-                R = polar(U.T @ split(U @ R)[1] + V.T @ split(V @ R)[1])
-            return mapped(
-                "bccf+map", self, data, encoder, split(U @ R)[0], split(V @ R)[0], objective
-            )
+        U, V = self._alternate(with_values(ratings, values), training)
+        R = random_rotation(self.n_bits, training.rng).astype(np.float64)
+        for _ in range(self.rotation_rounds):
+            codes = [signs(centre_at_median(M @ R), np.float64) for M in (U, V)]
+            R = polar(U.T @ codes[0] + V.T @ codes[1])
+        users, items = centre_at_median(U @ R), centre_at_median(V @ R)
+        return training.make_mapped_recommender("bccf+map", users, items, self.map_ridge)
 
-    def _alternate(
-        self, T: csr_array, rng: np.random.Generator, callback: Callback | None
-    ) -> tuple[np.ndarray, np.ndarray, list[float]]:
-        Tt, objective = csr_array(T.T.tocsr()), list[float]()
+    def _alternate(self, T: csr_array, training: Training) -> tuple[np.ndarray, np.ndarray]:
+        Tt = csr_array(T.T.tocsr())
         U, V = (
-            rng.uniform(-1, 1, (len(M.indptr) - 1, self.n_bits)) * (np.diff(M.indptr) > 0)[:, None]
+            training.rng.uniform(-1, 1, (M.shape[0], self.n_bits))
+            * (np.diff(M.indptr) > 0)[:, None]
             for M in (T, Tt)
         )
-        for n in range(self.n_rounds):
-            U = half(T, U, V, self.balance_weight, self.n_sweeps)
-            V = half(Tt, V, U, self.balance_weight, self.n_sweeps)
-            objective.append(loss(T, U, V, self.balance_weight))
-            if callback is not None:
-                callback(n, objective[-1])
-        return U, V, objective
+        for _ in range(self.n_rounds):
+            U = update_rows(T, U, V, self.balance_weight, self.n_sweeps)
+            V = update_rows(Tt, V, U, self.balance_weight, self.n_sweeps)
+            training.record(loss(T, U, V, self.balance_weight))
+        return U, V
 
 
-def split(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Move the median of each bit to 0; gives the vectors and their codes."""
-    centred = vectors - np.median(vectors, axis=0)
-    return centred, signs(centred, np.float64)
+def centre_at_median(vectors: np.ndarray) -> np.ndarray:
+    """Move the median of each bit to 0."""
+    return np.asarray(vectors - np.median(vectors, axis=0))
 
 
 def loss(T: csr_array, U: np.ndarray, V: np.ndarray, balance_weight: float) -> float:
-    """Give (1); T holds s - ½."""
-    owners = np.repeat(np.arange(T.shape[0]), np.diff(T.indptr))
-    fitted = np.einsum("nk,nk->n", U[owners], V[T.indices]) / (2 * U.shape[1])
+    """Compute (1); T holds s - ½."""
+    fitted = np.einsum("nk,nk->n", U[row_of_entries(T)], V[T.indices]) / (2 * U.shape[1])
     balance = np.sum(U.sum(axis=0) ** 2) + np.sum(V.sum(axis=0) ** 2)
     return float(np.sum((T.data - fitted) ** 2) + balance_weight * balance)
 
 
-def half(
+def update_rows(
     T: csr_array, U: np.ndarray, V: np.ndarray, balance_weight: float, n_sweeps: int
 ) -> np.ndarray:
-    """Lower (1) over the rows' vectors, given the columns'; gives the new ones."""
-    new = _half(T.indptr, T.indices, T.data, U.copy(), V, balance_weight, n_sweeps)
+    """Lower (1) over the rows' vectors, given those of the columns; return the new ones."""
+    new = _update_rows(T.indptr, T.indices, T.data, U.copy(), V, balance_weight, n_sweeps)
     return np.asarray(new)
 
 
 @compiled()
-def _half(indptr, indices, values, U, V, balance_weight, n_sweeps):  # type: ignore[no-untyped-def]
-    """Go over the rows one after the other, as the balance ties them together.
+def _update_rows(indptr, indices, values, U, V, balance_weight, n_sweeps):  # type: ignore[no-untyped-def]
+    """Update rows one after the other, as the balance ties them together.
 
     Over one number x of a row, (1) is  Σ (e_j - c x v_jk)² + λ (x + rest)², with c = 1/2r.
     """

@@ -1,4 +1,4 @@
-"""CBFKNN: neighbours in what is known of users; and two ways from features to factors.
+"""CBFKNN: the users with the most similar features vote; and two maps from features to factors.
 
     score_i = Σ_v w_v f(s_vi) / Σ_v w_v,    w_v = max(cos(a_u, a_v), 0)  over the K nearest v
 
@@ -6,8 +6,8 @@
     a       a       a projection of the features onto their main directions (PCA), or all of them
     f       -       what a neighbour's rating is worth; an item not rated counts as 0
 
-Everybody among the K votes on every item: to divide by those who rated it would rank noise. The
-average counts as nothing: an unknown column neither likens nor parts two people.
+All of the K vote on every item: to divide by those who rated it would rank noise. Features are
+centred, so that an unknown column makes two people neither more nor less similar.
 
 `map-knn` takes the weighted mean of the neighbours' factors instead of their votes, `map-linear`
 a ridge map from features to factors; the factors are those of `MF`.
@@ -19,33 +19,41 @@ for cold-start recommendations", ICDM 2010.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
-from scipy.sparse import csr_array
-from threadpoolctl import threadpool_limits
+from pydantic import PositiveFloat, PositiveInt
 
 from coldhash.baselines.mf import MF
-from coldhash.baselines.ridge import stranger_groups
-from coldhash.baselines.shared import make_recommender
-from coldhash.data.dataset import Dataset
-from coldhash.data.ratings import RatingTarget, TargetKind
-from coldhash.errors import DataError, SettingError
-from coldhash.features.fitting import fit_features
-from coldhash.features.groups import FeatureEncoder, Features
+from coldhash.baselines.shared import Baseline, Training
+from coldhash.data.ratings import TargetKind
+from coldhash.errors import DataError
 from coldhash.recommender.encoders.linear import stack_features
 from coldhash.recommender.encoders.neighbours import NeighbourEncoder, average
 from coldhash.recommender.recommender import Recommender
-from coldhash.recommender.settings import Callback, check_types
 
-Variant = Literal["votes", "map-knn", "map-linear"]
-
-MOST_USERS = 30_000  # a training user's vector of weights is as long as there are training users
+_MAX_USERS = 30_000  # a training user's vector of weights is as long as there are training users
 
 
 @dataclass(frozen=True, kw_only=True)
-class CBFKNN:
+class CBFKNN(Baseline):
     """Settings of the neighbourhood, and of the factors where the variant has them.
+
+    Parameters
+    ----------
+    variant
+        "votes" of the neighbours, the mean of their factors ("map-knn"), or a linear map from
+        features to factors ("map-linear").
+    n_neighbours
+        Number of neighbours (K).
+    n_dims
+        Dimensions of the projection of features; None: the features as they are.
+    target
+        What a rating is worth (f), as in `MFDCF`.
+    n_factors
+        Number of factors of the two maps.
+    map_ridge
+        Ridge of "map-linear".
 
     Examples
     --------
@@ -55,68 +63,47 @@ class CBFKNN:
     ('cbfknn', 3)
     """
 
-    variant: Variant = "votes"
-    n_neighbours: int = 500  # K
-    n_dims: int | None = 16  # of the projection; None: the features as they are
-    target: TargetKind = "favourite"  # f; "known": 1 for every rating, "share": the rating
-    n_factors: int = 16
-    map_ridge: float = 100.0  # λ of "map-linear"
+    variant: Literal["votes", "map-knn", "map-linear"] = "votes"
+    n_neighbours: PositiveInt = 500
+    n_dims: PositiveInt | None = 16
+    target: TargetKind = "favourite"
+    n_factors: PositiveInt = 16
+    map_ridge: PositiveFloat = 100.0
 
-    def __post_init__(self) -> None:
-        check_types(self)
-        if self.variant not in get_args(Variant):
-            raise SettingError(
-                f"CBFKNN: variant={self.variant!r}", hint=f"one of {', '.join(get_args(Variant))}"
-            )
-        if self.n_neighbours < 1 or self.n_factors < 1 or self.map_ridge <= 0:
-            raise SettingError(
-                f"CBFKNN: n_neighbours={self.n_neighbours}, n_factors={self.n_factors}, "
-                f"map_ridge={self.map_ridge}",
-                hint="counts from 1, map_ridge above 0",
-            )
-        if self.n_dims is not None and self.n_dims < 1:
-            raise SettingError(f"CBFKNN: n_dims={self.n_dims}", hint="1 or more, or None for all")
-
-    def fit(self, data: Dataset, seed: int = 0, callback: Callback | None = None) -> Recommender:
-        """Remember everybody; for the maps, factorise first."""
+    def _fit(self, training: Training) -> Recommender:
+        """Store the training users; for the maps, factorise first."""
         if self.variant == "votes":
-            return self._votes(data, seed)
+            return self._fit_votes(training)
         mf = MF(n_factors=self.n_factors, map_ridge=self.map_ridge, target=self.target)
-        model = mf.fit(data, seed, callback)
+        model = mf.fit(training.data, training.seed, training.callback)
         if self.variant == "map-knn":
-            with threadpool_limits(1, "blas"):
-                features = model.features.apply(data.users)
-                maps = self._maps(model.features, features)
-                encoder = NeighbourEncoder.of(
-                    features, maps, self.n_neighbours, factors=model.user_vectors
-                )
+            maps = self._maps(training)
+            encoder = NeighbourEncoder.of(
+                training.people, maps, self.n_neighbours, factors=model.user_vectors
+            )
             model = replace(model, encoder=encoder)
         return replace(model, name=self.variant, settings=asdict(self))
 
-    def _votes(self, data: Dataset, seed: int) -> Recommender:
-        check_size(len(data.ratings.users))
-        with threadpool_limits(1, "blas"):
-            features = fit_features(data, seed)
-            people = features.apply(data.users)
-            encoder = NeighbourEncoder.of(people, self._maps(features, people), self.n_neighbours)
-            vectors = encoder.encode(people, None).vectors
-        return make_recommender(
-            data,
-            name="cbfknn",
-            settings=self,
-            features=features,
-            encoder=encoder,
-            vectors=votes(data, self.target),
-            user_vectors=vectors,
-        )
+    def _fit_votes(self, training: Training) -> Recommender:
+        n_users = len(training.people)
+        if n_users > _MAX_USERS:
+            raise DataError(
+                f"{n_users:,} users would have a weight for each other",
+                hint=f"up to {_MAX_USERS:,}; CBFKNN(variant='map-knn') takes more",
+            )
+        maps = self._maps(training)
+        encoder = NeighbourEncoder.of(training.people, maps, self.n_neighbours)
+        users = encoder.encode(training.people, None).vectors
+        votes = training.targets(self.target).T.tocsr()
+        return training.make_recommender("cbfknn", encoder, users, vectors=votes)
 
-    def _maps(self, encoder: FeatureEncoder, people: Features) -> dict[str, np.ndarray]:
-        """Give the rows of the projection that belong to each group."""
-        groups = stranger_groups(encoder)
+    def _maps(self, training: Training) -> dict[str, np.ndarray]:
+        """Return the rows of the projection that belong to each group."""
+        groups, people = training.groups, training.people
         X = stack_features(people, groups).astype(np.float64)
         start, maps = 0, {}
         for name in groups:
-            end = start + encoder.widths[name]
+            end = start + training.features.widths[name]
             X[:, start:end] -= people.has[name][:, None] * average(people, name)
             maps[name] = slice(start, end)
             start = end
@@ -124,19 +111,3 @@ class CBFKNN:
         if self.n_dims is not None:
             directions = np.linalg.eigh(X.T @ X)[1][:, ::-1][:, : self.n_dims]
         return {name: directions[rows].astype(np.float32) for name, rows in maps.items()}
-
-
-def votes(data: Dataset, target: TargetKind) -> csr_array:
-    """Give items x users: what each user's rating of an item is worth."""
-    ratings = data.ratings.matrix
-    values = RatingTarget(target, data.ratings.scale[1])(ratings.data)
-    return csr_array((values, ratings.indices, ratings.indptr), shape=ratings.shape).T.tocsr()
-
-
-def check_size(n_users: int) -> None:
-    """Refuse what would not fit in memory."""
-    if n_users > MOST_USERS:
-        raise DataError(
-            f"{n_users:,} users would have a weight for each other",
-            hint=f"up to {MOST_USERS:,}; CBFKNN(variant='map-knn') takes more",
-        )

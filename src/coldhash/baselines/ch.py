@@ -20,22 +20,38 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from scipy.sparse import csr_array
-from threadpoolctl import threadpool_limits
 
 from coldhash.arrays.products import times
-from coldhash.baselines.itq import check_bits, mapped, rotation
-from coldhash.data.dataset import Dataset
-from coldhash.data.ratings import RatingTarget, TargetKind
-from coldhash.errors import SettingError
-from coldhash.features.fitting import fit_features
+from coldhash.baselines.itq import find_rotation
+from coldhash.baselines.shared import Baseline, Bits, Training
+from coldhash.data.ratings import TargetKind
 from coldhash.recommender.recommender import Recommender
-from coldhash.recommender.settings import Callback, check_types
 
 
 @dataclass(frozen=True, kw_only=True)
-class CH:
+class CH(Baseline):
     """Settings of the iteration and of the map.
+
+    Parameters
+    ----------
+    n_bits
+        Length of codes (r).
+    n_rounds
+        Rounds at most.
+    tolerance
+        Stop when a round gains less than this share of the objective.
+    rotate
+        Rotate towards codes; False: keep the rotation that chance gave, as in the paper.
+    rotation_rounds
+        Rounds of the rotation.
+    rotation_starts
+        Random starts of the rotation, of which the best counts.
+    target
+        What a rating is worth, as in `MFDCF`.
+    map_ridge
+        Ridge of the map from features to user vectors.
 
     Examples
     --------
@@ -45,61 +61,39 @@ class CH:
     ('ch+map', 4)
     """
 
-    n_bits: int = 64  # r
-    n_rounds: int = 15
-    tolerance: float = 1e-5  # stop when a round gains less than this share
-    rotate: bool = True  # False: the rotation that chance gave, as in the paper
-    rotation_rounds: int = 50
-    rotation_starts: int = 1  # the best of so many; short codes that are there need several
+    n_bits: Bits = 64
+    n_rounds: PositiveInt = 15
+    tolerance: NonNegativeFloat = 1e-5
+    rotate: bool = True
+    rotation_rounds: PositiveInt = 50
+    rotation_starts: PositiveInt = 1
     target: TargetKind = "share"
-    map_ridge: float = 7000.0  # λ of the map from features
+    map_ridge: PositiveFloat = 7000.0
 
-    def __post_init__(self) -> None:
-        check_types(self)
-        check_bits("CH", self.n_bits)
-        if min(self.n_rounds, self.rotation_rounds, self.rotation_starts) < 1:
-            raise SettingError("CH: n_rounds, rotation_rounds and rotation_starts are at least 1")
-        if self.tolerance < 0 or self.map_ridge <= 0:
-            raise SettingError(
-                f"CH: tolerance={self.tolerance}, map_ridge={self.map_ridge}",
-                hint="tolerance 0 or more, map_ridge above 0",
-            )
+    def _fit(self, training: Training) -> Recommender:
+        """Alternate users and items, rotate, round; the objective reported is -tr(U'S V)."""
+        U, V = self._alternate(training.targets(self.target), training)
+        if self.rotate:
+            F, starts = np.vstack([U, V]), range(self.rotation_starts)
+            found = [find_rotation(F, self.rotation_rounds, training.rng) for _ in starts]
+            R, _ = min(found, key=lambda one: one[1][-1])
+            U, V = U @ R, V @ R
+        return training.make_mapped_recommender("ch+map", U, V, self.map_ridge)
 
-    def fit(self, data: Dataset, seed: int = 0, callback: Callback | None = None) -> Recommender:
-        """Alternate users and items, rotate, round; the objective told is -tr(U'S V)."""
-        rng, ratings = np.random.default_rng(seed), data.ratings.matrix
-        encoder = fit_features(data, seed)
-        values = RatingTarget(self.target, data.ratings.scale[1])(ratings.data)
-        S = csr_array((values, ratings.indices, ratings.indptr), shape=ratings.shape)
-        with threadpool_limits(1, "blas"):
-            U, V, objective = self._alternate(S, rng, callback)
-            if self.rotate:
-                F = np.vstack([U, V])
-                found = [
-                    rotation(F, self.rotation_rounds, rng) for _ in range(self.rotation_starts)
-                ]
-                R, _ = min(found, key=lambda one: one[1][-1])
-                U, V = U @ R, V @ R
-            return mapped("ch+map", self, data, encoder, U, V, objective)
-
-    def _alternate(
-        self, S: csr_array, rng: np.random.Generator, callback: Callback | None
-    ) -> tuple[np.ndarray, np.ndarray, list[float]]:
-        St, objective = csr_array(S.T.tocsr()), list[float]()
-        V = frame(rng.standard_normal((S.shape[1], self.n_bits)))
+    def _alternate(self, S: csr_array, training: Training) -> tuple[np.ndarray, np.ndarray]:
+        St, objective = csr_array(S.T.tocsr()), training.objective
+        V = orthogonalise(training.rng.standard_normal((S.shape[1], self.n_bits)))
         for n in range(self.n_rounds):
-            U = frame(times(S, V))
+            U = orthogonalise(times(S, V))
             StU = times(St, U)
-            V = frame(StU)
-            objective.append(-float(np.sum(StU * V)))
-            if callback is not None:
-                callback(n, objective[-1])
+            V = orthogonalise(StU)
+            training.record(-float(np.sum(StU * V)))
             if n and objective[-2] - objective[-1] <= -self.tolerance * objective[-2]:
                 break
-        return U, V, objective
+        return U, V
 
 
-def frame(M: np.ndarray) -> np.ndarray:
-    """Find the matrix of orthogonal columns nearest to M, entries about 1: √n polar(M)."""
+def orthogonalise(M: np.ndarray) -> np.ndarray:
+    """Compute √n polar(M): the matrix of orthogonal columns nearest to M, entries about 1."""
     P, _, Qt = np.linalg.svd(M, full_matrices=False)
     return np.sqrt(len(M)) * P @ Qt  # type: ignore[no-any-return]

@@ -1,44 +1,70 @@
-"""DCF: discrete collaborative filtering, with a map from features for those without ratings.
+"""DCF and DCMF: discrete collaborative filtering, without and with the content of users.
 
-    min  Σ_Ω (s_ui - b_u·d_i)² - 2α tr(B'P) - 2β tr(D'Q)                                       (1)
+    min  Σ_Ω (s_ui - b_u·d_i)² + ρ Σ_rest (b_u·d_i)² + η (‖B - X W‖² + λ‖W‖²)
+         - 2α tr(B'P) - 2β tr(D'Q)                                                             (1)
     over B, D of ±1;  P'1 = 0, P'P = n I;  Q'1 = 0, Q'Q = m I
 
-    here   paper    note
-    s      S        ratings scaled to -n_bits .. n_bits; only known ones enter
-    B, D   Bᵀ, Dᵀ   our rows are the paper's columns
-    P, Q   Xᵀ, Yᵀ   delegates: balanced, uncorrelated stand-ins of B and D
-    α, β   α, β     one setting
+    here   DCF      DCMF     note
+    s      S        R        ratings scaled to -n_bits .. n_bits; a scaled 0 is a rating, not a gap
+    B, D   Bᵀ, Dᵀ   Φᵀ, Ψᵀ   our rows are the papers' columns
+    X, W   -        Xᵀ, Uᵀ   features of users and the map to codes; items have no features here
+    P, Q   Xᵀ, Yᵀ   Pᵀ, Qᵀ   delegates: balanced, uncorrelated stand-ins of B and D
+    α, β   α, β     α, β     one setting
+    ρ      -        ρ        interaction regulariser: the weight of unknown entries, as 0
 
-The method knows nothing of people without ratings. They get "+map": a ridge map, learned afterwards
-from features to the users' relaxed factors or codes. It is ours, and named in the model's name.
+In DCMF somebody without ratings has the code sgn(x W). DCF has none for them; they have a ridge map
+from features to the users' relaxed factors or codes, fitted afterwards: "dcf+map".
 
 Zhang, Shen, Liu, He, Luan and Chua, "Discrete collaborative filtering", SIGIR 2016.
+Lian, Liu, Ge, Zheng, Xie and Cao, "Discrete content-aware matrix factorization", KDD 2017.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from scipy.sparse import csr_array
-from threadpoolctl import threadpool_limits
 
 from coldhash.arrays.codes import signs
-from coldhash.baselines.observed import code_targets, improve, loss, relaxed
-from coldhash.baselines.ridge import ridge_map, stranger_groups
-from coldhash.baselines.shared import balance, make_recommender
-from coldhash.data.dataset import Dataset
-from coldhash.features.fitting import fit_features
-from coldhash.mfdcf.report import code_report, warn_of_collapse
+from coldhash.baselines.observed import code_targets, flip_bits, loss, relax
+from coldhash.baselines.shared import (
+    Baseline,
+    Bits,
+    Training,
+    balance,
+    describe_codes,
+    solve_ridge,
+)
 from coldhash.recommender.encoders.linear import StackEncoder, stack_features
 from coldhash.recommender.recommender import Recommender
-from coldhash.recommender.settings import Callback, check_settings, check_types
 
 
 @dataclass(frozen=True, kw_only=True)
-class DCF:
-    """Settings of the method and of the map for strangers.
+class DCF(Baseline):
+    """Settings of DCF and of the map for strangers.
+
+    Parameters
+    ----------
+    n_bits
+        Length of codes (r).
+    balance_weight
+        How hard codes are pulled to their delegates (α and β).
+    n_rounds
+        Rounds at most; it stops when no bit flips.
+    n_sweeps
+        Sweeps over the bits, in each step.
+    n_relaxed
+        Rounds of the real-valued start.
+    ridge
+        Ridge of the start, for each rating.
+    map_to
+        What features are mapped to: the users' relaxed "factors" or their "codes".
+    map_ridge
+        Ridge of that map.
 
     Examples
     --------
@@ -48,85 +74,127 @@ class DCF:
     ('dcf+map', 4)
     """
 
-    n_bits: int = 64  # r
-    balance_weight: float = 20.0  # α and β
-    n_rounds: int = 10
-    n_sweeps: int = 3  # over the bits, in each step
-    n_relaxed: int = 3  # rounds of the real-valued start
-    ridge: float = 0.05  # of the start, for each rating
-    map_to: Literal["factors", "codes"] = "codes"  # what features are mapped to
-    map_ridge: float = 1.0
+    n_bits: Bits = 64
+    balance_weight: NonNegativeFloat = 20.0
+    n_rounds: PositiveInt = 10
+    n_sweeps: PositiveInt = 3
+    n_relaxed: PositiveInt = 3
+    ridge: PositiveFloat = 0.05
+    map_to: Literal["factors", "codes"] = "codes"
+    map_ridge: PositiveFloat = 1.0
 
-    def __post_init__(self) -> None:
-        check_types(self)
-        check_settings(
-            self,
-            n_bits=(1 <= self.n_bits <= 1024, "1 to 1024"),
-            balance_weight=(self.balance_weight >= 0, "0 or more"),
-            n_rounds=(self.n_rounds >= 1, "1 or more"),
-            n_sweeps=(self.n_sweeps >= 1, "1 or more"),
-            n_relaxed=(self.n_relaxed >= 1, "1 or more"),
-            ridge=(self.ridge > 0, "above 0"),
-            map_to=(self.map_to in ("factors", "codes"), "'factors' or 'codes'"),
-            map_ridge=(self.map_ridge > 0, "above 0"),
-        )
-
-    def fit(self, data: Dataset, seed: int = 0, callback: Callback | None = None) -> Recommender:
-        """Alternate users, items and delegates until no bit flips; then learn the map."""
-        rng = np.random.default_rng(seed)
-        S = code_targets(data.ratings, self.n_bits)
-        St = csr_array(S.T.tocsr())
-        with threadpool_limits(1, "blas"):
-            encoder = fit_features(data, seed)
-            groups = stranger_groups(encoder)
-            factors, B, D = self._start(S, rng)
-            alpha, objective = self.balance_weight, []
-            P, Q = balance(B, alpha), balance(D, alpha)  # times α and β
-            for n in range(self.n_rounds):
-                old = B, D
-                B = improve(S, B, D, P, self.n_sweeps)
-                D = improve(St, D, B, Q, self.n_sweeps)  # the same step, transposed
-                P, Q = balance(B, alpha), balance(D, alpha)
-                objective.append(loss(S, B, D) - 2 * float(np.sum(B * P) + np.sum(D * Q)))
-                if callback is not None:
-                    callback(n, objective[-1])
-                if np.array_equal(B, old[0]) and np.array_equal(D, old[1]):
-                    break
-            features = encoder.apply(data.users)
-            known = B if self.map_to == "codes" else factors
-            W = ridge_map(features, groups, known, self.map_ridge)
-            report = reports(B, D, stack_features(features, groups) @ W)
-        return make_recommender(
-            data,
-            name="dcf+map",
-            settings=self,
-            features=encoder,
-            encoder=StackEncoder(groups, W),
+    def _fit(self, training: Training) -> Recommender:
+        """Alternate users, items and delegates until no bit flips; then fit the map."""
+        S, groups = code_targets(training.data.ratings, self.n_bits), training.groups
+        weight = self.balance_weight
+        P, Q = relax(S, self.n_bits, training.rng, self.ridge, weight, self.n_relaxed)
+        B, D = _alternate(self, S, P, Q, training)
+        W = training.fit_map(B if self.map_to == "codes" else P, self.map_ridge)
+        return training.make_recommender(
+            "dcf+map",
+            StackEncoder(groups, W),
+            B.astype(np.float32),
             codes=signs(D),
-            user_vectors=B.astype(np.float32),
-            report={"objective": objective} | report,
+            report=describe_codes(B, D, stack_features(training.people, groups) @ W),
         )
 
-    def _start(
-        self, S: csr_array, rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Give relaxed factors of users, and the first codes of users and items."""
-        factors, others = relaxed(
-            S,
-            self.n_bits,
-            rng,
-            ridge=self.ridge,
-            weight=self.balance_weight,
-            n_rounds=self.n_relaxed,
+
+@dataclass(frozen=True, kw_only=True)
+class DCMF(Baseline):
+    """Settings of DCMF.
+
+    Parameters
+    ----------
+    n_bits
+        Length of codes (r).
+    content_weight
+        How hard features pull on a code (η).
+    map_ridge
+        Ridge of the map from features to codes (λ).
+    rho
+        Weight of unknown entries (ρ); 0 leaves them out, as DCF does; 0.5 ranks far better.
+    balance_weight
+        How hard codes are pulled to their delegates (α and β).
+    n_rounds
+        Rounds at most; it stops when no bit flips.
+    n_sweeps
+        Sweeps over the bits, in each step.
+    n_relaxed
+        Rounds of the real-valued start.
+    ridge
+        Ridge of the start, for each rating.
+
+    Examples
+    --------
+    >>> from coldhash import read
+    >>> model = DCMF(n_bits=32, rho=0.5).fit(read("sample", n_users=200, n_items=60))
+    >>> model.name, model.bytes_per_item
+    ('dcmf', 4)
+    """
+
+    n_bits: Bits = 64
+    content_weight: NonNegativeFloat = 0.5
+    map_ridge: PositiveFloat = 4.0
+    rho: Annotated[float, Field(ge=0, le=1)] = 0.0
+    balance_weight: NonNegativeFloat = 100.0
+    n_rounds: PositiveInt = 10
+    n_sweeps: PositiveInt = 3
+    n_relaxed: PositiveInt = 3
+    ridge: PositiveFloat = 0.05
+
+    def _fit(self, training: Training) -> Recommender:
+        """Alternate users, items, the map and delegates until no bit flips."""
+        S, rho = code_targets(training.data.ratings, self.n_bits), self.rho
+        eta, ridge, weight = self.content_weight, self.map_ridge, self.balance_weight
+        X = stack_features(training.people, training.groups).astype(np.float64)
+
+        def content(B: np.ndarray) -> tuple[np.ndarray, float]:
+            W = solve_ridge(X, X.T @ B, ridge)
+            XW = X @ W
+            return eta * XW, eta * (np.sum((B - XW) ** 2) + ridge * np.sum(W**2))
+
+        P, Q = relax(S, self.n_bits, training.rng, self.ridge, weight, self.n_relaxed, rho)
+        B, D = _alternate(self, S, P, Q, training, rho, content)
+        W = solve_ridge(X, X.T @ B, ridge)
+        return training.make_recommender(
+            "dcmf",
+            StackEncoder(training.groups, W.astype(np.float32)),
+            B.astype(np.float32),
+            codes=signs(D),
+            report=describe_codes(B, D, X @ W),
         )
-        return factors, signs(factors, np.float64), signs(others, np.float64)
 
 
-def reports(B: np.ndarray, D: np.ndarray, strangers: np.ndarray) -> dict[str, Any]:
-    """Describe the codes of users, items, and users taken for strangers; warn if these collapse."""
-    return {
-        "user_codes": code_report(B),
-        "item_codes": code_report(D),
-        "stranger_codes": code_report(strangers),
-        "warning": warn_of_collapse(strangers),
-    }
+def _no_content(B: np.ndarray) -> tuple[np.ndarray, float]:
+    return np.zeros(B.shape), 0.0
+
+
+def _alternate(
+    settings: DCF | DCMF,
+    S: csr_array,
+    P: np.ndarray,
+    Q: np.ndarray,
+    training: Training,
+    rho: float = 0.0,
+    content: Callable[[np.ndarray], tuple[np.ndarray, float]] = _no_content,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Lower (1) from the signs of P and Q; return the codes of users and items.
+
+    `content` returns the pull of features on the users' codes, and their term in (1).
+    """
+    alpha, n_sweeps = settings.balance_weight, settings.n_sweeps
+    St = csr_array(S.T.tocsr())
+    B, D = signs(P, np.float64), signs(Q, np.float64)
+    pull_B, pull_D = balance(B, alpha), balance(D, alpha)
+    pull_X, _ = content(B)
+    for _ in range(settings.n_rounds):
+        old = B, D
+        B = flip_bits(S, B, D, pull_B + pull_X, n_sweeps, rho)
+        D = flip_bits(St, D, B, pull_D, n_sweeps, rho)  # the same step, transposed
+        pull_X, apart = content(B)
+        pull_B, pull_D = balance(B, alpha), balance(D, alpha)
+        pulled = np.sum(B * pull_B) + np.sum(D * pull_D)
+        training.record(float(loss(S, B, D, rho) + apart - 2 * pulled))  # (1)
+        if np.array_equal(B, old[0]) and np.array_equal(D, old[1]):
+            break
+    return B, D

@@ -1,4 +1,4 @@
-"""DDL: discrete deep learning, roles swapped: here users have content, and strangers are users.
+"""DDL: discrete deep learning, with the roles of users and items swapped: users have content.
 
     min  Σ_Ω (s_ui - b_u·d_i)² + λ Σ_u ‖b_u - f(x_u)‖² - 2α tr(B'P) - 2β tr(D'Q)               (1)
     over B, D of ±1 and the weights of f;  P'1 = 0, P'P = n I;  Q'1 = 0, Q'Q = m I
@@ -6,41 +6,86 @@
     here   paper    note
     s      R        2 n_bits (rating / highest) - n_bits: a 1 of 5 is -0.6 n_bits, as in the paper
     B, D   D, B     the paper's items have content; our users have
-    f      DBN      machines (RBM) stack_features by pre-training, a tanh layer on top
+    f      DBN      a stack of pre-trained restricted Boltzmann machines, a tanh layer on top
     λ      λ        in the units of codes: 4 n_bits² times the paper's
     P, Q   Y, X     delegates: balanced, uncorrelated stand-ins
 
-The network is fitted to the codes by back-propagation, so (1) may rise in its step: it is told
-round by round, not promised to fall. Somebody without ratings has the code sgn(f(x)).
+The network is fitted to the codes by back-propagation (Adam), so (1) may rise in its step. Somebody
+without ratings has the code sgn(f(x)).
+
+A restricted Boltzmann machine (RBM) of visible units v and hidden units h, both 0 or 1, has
+
+    E(v, h) = -v'W h - a'v - c'h,   P(h=1|v) = σ(v W + c),   P(v=1|h) = σ(h W' + a)
+
+and is trained by contrastive divergence with one step (CD-1): each weight moves by what a pair of
+units does on the data less what it does on the reconstruction. Each machine of a stack is trained
+on the hidden units of the one below.
 
 Zhang, Yin, Huang, Du, Yang and Lian, "Discrete deep learning for fast content-aware
 recommendation", WSDM 2018.
+Hinton, "A practical guide to training restricted Boltzmann machines", 2010.
+Kingma and Ba, "Adam: a method for stochastic optimization", ICLR 2015.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from scipy.sparse import csr_array
-from threadpoolctl import threadpool_limits
 
 from coldhash.arrays.codes import signs
-from coldhash.baselines.dcf import reports
-from coldhash.baselines.observed import code_targets, improve, loss, relaxed, with_negatives
-from coldhash.baselines.rbm import Tuner, fit_stack, output_layer
-from coldhash.baselines.ridge import stranger_groups
-from coldhash.baselines.shared import balance, make_recommender
-from coldhash.data.dataset import Dataset
-from coldhash.features.fitting import fit_features
-from coldhash.recommender.encoders.network import NetworkEncoder, UnitScale
+from coldhash.baselines.observed import add_negatives, code_targets, flip_bits, loss, relax
+from coldhash.baselines.shared import Baseline, Bits, Training, balance, describe_codes
+from coldhash.recommender.encoders.network import (
+    Layer,
+    NetworkEncoder,
+    UnitScale,
+    forward,
+    sigmoid,
+)
 from coldhash.recommender.recommender import Recommender
-from coldhash.recommender.settings import Callback, check_settings, check_types
+
+_MOMENTUM = 0.5
+_DECAY = 2e-4  # of the weights
+_BETA1, _BETA2, _TINY = 0.9, 0.999, 1e-8  # of Adam
 
 
 @dataclass(frozen=True, kw_only=True)
-class DDL:
+class DDL(Baseline):
     """Settings of the codes and of the network.
+
+    Parameters
+    ----------
+    n_bits
+        Length of codes (r).
+    content_weight
+        How hard the network pulls on a code (λ).
+    n_negatives
+        Unrated items for each rating, with the lowest target; 0 as in the paper.
+    hidden
+        Hidden units of the machines, from the lowest.
+    n_pretrain
+        Epochs of each machine.
+    n_epochs
+        Epochs of back-propagation, in each round.
+    rate
+        Learning rate of Adam.
+    masked
+        Share of inputs that are masked while the network is trained.
+    balance_weight
+        How hard codes are pulled to their delegates (α and β).
+    n_rounds
+        Rounds.
+    n_sweeps
+        Sweeps over the bits, in each step.
+    n_relaxed
+        Rounds of the real-valued start.
+    ridge
+        Ridge of the start, for each rating.
 
     Examples
     --------
@@ -50,96 +95,170 @@ class DDL:
     ('ddl', 4)
     """
 
-    n_bits: int = 64  # r
-    content_weight: float = 1.0  # λ: how hard the network pulls on a code
-    n_negatives: int = 0  # unrated items for each rating, as the lowest; 0 as in the paper
-    hidden: tuple[int, ...] = (200,)  # units of the machines, from below
-    n_pretrain: int = 20  # epochs of each machine
-    n_epochs: int = 3  # of back-propagation, in each round
-    rate: float = 0.01  # of Adam
-    masked: float = 0.2  # share of inputs hidden from the network while it learns
-    balance_weight: float = 0.001  # α and β
-    n_rounds: int = 15
-    n_sweeps: int = 3  # over the bits, in each step
-    n_relaxed: int = 3  # rounds of the real-valued start
-    ridge: float = 0.1  # of the start, for each rating
+    n_bits: Bits = 64
+    content_weight: NonNegativeFloat = 1.0
+    n_negatives: NonNegativeInt = 0
+    hidden: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (200,)
+    n_pretrain: NonNegativeInt = 20
+    n_epochs: PositiveInt = 3
+    rate: PositiveFloat = 0.01
+    masked: Annotated[float, Field(ge=0, lt=1)] = 0.2
+    balance_weight: NonNegativeFloat = 0.001
+    n_rounds: PositiveInt = 15
+    n_sweeps: PositiveInt = 3
+    n_relaxed: PositiveInt = 3
+    ridge: PositiveFloat = 0.1
 
-    def __post_init__(self) -> None:
-        check_types(self)
-        check_settings(
-            self,
-            n_bits=(1 <= self.n_bits <= 1024, "1 to 1024"),
-            content_weight=(self.content_weight >= 0, "0 or more"),
-            n_negatives=(self.n_negatives >= 0, "0 or more"),
-            hidden=(
-                len(self.hidden) > 0 and min(self.hidden) >= 1,
-                "one size or more, each at least 1",
-            ),
-            n_pretrain=(self.n_pretrain >= 0, "0 or more"),
-            n_epochs=(self.n_epochs >= 1, "1 or more"),
-            rate=(self.rate > 0, "above 0"),
-            masked=(0 <= self.masked < 1, "from 0 to below 1"),
-            balance_weight=(self.balance_weight >= 0, "0 or more"),
-            n_rounds=(self.n_rounds >= 1, "1 or more"),
-            n_sweeps=(self.n_sweeps >= 1, "1 or more"),
-            n_relaxed=(self.n_relaxed >= 1, "1 or more"),
-            ridge=(self.ridge > 0, "above 0"),
-        )
-
-    def fit(self, data: Dataset, seed: int = 0, callback: Callback | None = None) -> Recommender:
+    def _fit(self, training: Training) -> Recommender:
         """Pre-train the network; then alternate users, items, delegates and the network."""
-        rng = np.random.default_rng(seed)
-        S = code_targets(data.ratings, self.n_bits, lowest=0.0)
-        S = with_negatives(S, self.n_negatives, -self.n_bits, rng)
+        rng, alpha, weight = training.rng, self.balance_weight, self.content_weight
+        S = code_targets(training.data.ratings, self.n_bits, lowest=0.0)
+        S = add_negatives(S, self.n_negatives, -self.n_bits, rng)
         St = csr_array(S.T.tocsr())
-        alpha, weight, objective = self.balance_weight, self.content_weight, []
-        with threadpool_limits(1, "blas"):
-            encoder = fit_features(data, seed)
-            features = encoder.apply(data.users)
-            scale = UnitScale.of(features, stranger_groups(encoder))
-            X = scale(features).astype(np.float64)
-            network = self._network(X, rng)
-            D, F = self._start(S, rng), network(X)
-            B = signs(F, np.float64)
-            P, Q = balance(B, alpha), balance(D, alpha)  # times α and β
-            for n in range(self.n_rounds):
-                B = improve(S, B, D, P + weight * F, self.n_sweeps)
-                D = improve(St, D, B, Q, self.n_sweeps)
-                P, Q = balance(B, alpha), balance(D, alpha)
-                for _ in range(self.n_epochs):
-                    network.epoch(X, B, rng)
-                F = network(X)
-                pulled = np.sum(B * P) + np.sum(D * Q)
-                apart = np.sum((B - F) ** 2)
-                objective.append(float(loss(S, B, D) + weight * apart - 2 * pulled))  # (1)
-                if callback is not None:
-                    callback(n, objective[-1])
-            report = reports(B, D, F)
+        scale = UnitScale.of(training.people, training.groups)
+        X = scale(training.people).astype(np.float64)
+        network = self._network(X, rng)
+        _, Q = relax(S, self.n_bits, rng, self.ridge, alpha, self.n_relaxed)
+        D, F = signs(Q, np.float64), network(X)
+        B = signs(F, np.float64)
+        pull_B, pull_D = balance(B, alpha), balance(D, alpha)
+        for _ in range(self.n_rounds):
+            B = flip_bits(S, B, D, pull_B + weight * F, self.n_sweeps)
+            D = flip_bits(St, D, B, pull_D, self.n_sweeps)
+            pull_B, pull_D = balance(B, alpha), balance(D, alpha)
+            for _ in range(self.n_epochs):
+                network.train(X, B, rng)
+            F = network(X)
+            pulled = np.sum(B * pull_B) + np.sum(D * pull_D)
+            apart = np.sum((B - F) ** 2)
+            training.record(float(loss(S, B, D) + weight * apart - 2 * pulled))  # (1)
         layers = tuple((W.astype(np.float32), c.astype(np.float32)) for W, c in network.layers)
-        return make_recommender(
-            data,
-            name="ddl",
-            settings=self,
-            features=encoder,
-            encoder=NetworkEncoder(scale, layers),
+        return training.make_recommender(
+            "ddl",
+            NetworkEncoder(scale, layers),
+            B.astype(np.float32),
             codes=signs(D),
-            user_vectors=B.astype(np.float32),
-            report={"objective": objective} | report,
+            report=describe_codes(B, D, F),
         )
 
-    def _network(self, X: np.ndarray, rng: np.random.Generator) -> Tuner:
-        stack = fit_stack(X, self.hidden, rng, self.n_pretrain)
-        top = output_layer(self.hidden[-1], self.n_bits, rng)
-        return Tuner([*stack, top], self.rate, self.masked)
+    def _network(self, X: np.ndarray, rng: np.random.Generator) -> Network:
+        """Pre-train the machines, each on the hidden units of the one below; add the top layer."""
+        layers: list[Layer] = []
+        V = X
+        for size in self.hidden:
+            machine = fit_rbm(V, size, rng, n_epochs=self.n_pretrain)
+            layers.append((machine.W, machine.c))
+            V = machine.hidden(V)
+        layers.append(draw_layer(self.hidden[-1], self.n_bits, rng))
+        return Network(layers, self.rate, self.masked)
 
-    def _start(self, S: csr_array, rng: np.random.Generator) -> np.ndarray:
-        """Give the first codes of items; those of users are the network's signs."""
-        _, factors = relaxed(
-            S,
-            self.n_bits,
-            rng,
-            ridge=self.ridge,
-            weight=self.balance_weight,
-            n_rounds=self.n_relaxed,
-        )
-        return signs(factors, np.float64)
+
+@dataclass(frozen=True, eq=False)
+class RBM:
+    """A restricted Boltzmann machine: weights (visible x hidden), visible and hidden biases."""
+
+    W: np.ndarray
+    a: np.ndarray
+    c: np.ndarray
+
+    def hidden(self, V: np.ndarray) -> np.ndarray:
+        """Compute P(h=1|v) for rows of visible units."""
+        return sigmoid(V @ self.W + self.c)
+
+    def visible(self, H: np.ndarray) -> np.ndarray:
+        """Compute P(v=1|h) for rows of hidden units."""
+        return sigmoid(H @ self.W.T + self.a)
+
+
+def fit_rbm(
+    V: np.ndarray,
+    n_hidden: int,
+    rng: np.random.Generator,
+    *,
+    n_epochs: int = 20,
+    rate: float = 0.05,
+    batch: int = 100,
+) -> RBM:
+    """Train a machine on rows between 0 and 1."""
+    mean = np.clip(V.mean(axis=0), 0.01, 0.99)
+    W = 0.01 * rng.standard_normal((V.shape[1], n_hidden))
+    machine = RBM(W, np.log(mean / (1 - mean)), np.zeros(n_hidden))
+    speed = [np.zeros_like(part) for part in (machine.W, machine.a, machine.c)]
+    for _ in range(n_epochs):
+        for rows in draw_batches(len(V), batch, rng):
+            v = V[rows]
+            h = machine.hidden(v)
+            sample = (rng.random(h.shape) < h).astype(v.dtype)
+            v1 = machine.visible(sample)
+            h1 = machine.hidden(v1)
+            slopes = (
+                (v.T @ h - v1.T @ h1) / len(v) - _DECAY * machine.W,
+                (v - v1).mean(axis=0),
+                (h - h1).mean(axis=0),
+            )
+            for part, fast, slope in zip(
+                (machine.W, machine.a, machine.c), speed, slopes, strict=True
+            ):
+                fast *= _MOMENTUM
+                fast += rate * slope
+                part += fast
+    return machine
+
+
+def draw_layer(n_inputs: int, n_outputs: int, rng: np.random.Generator) -> Layer:
+    """Draw the weights of a layer; biases are 0."""
+    return rng.standard_normal((n_inputs, n_outputs)) / np.sqrt(n_inputs), np.zeros(n_outputs)
+
+
+class Network:
+    """A network that is trained by back-propagation with Adam; targets may change between calls.
+
+    Sigmoid layers and a tanh layer on top; the loss is the mean square error.
+    """
+
+    def __init__(self, layers: list[Layer], rate: float, masked: float, batch: int = 100) -> None:
+        self.layers = tuple((W.copy(), c.copy()) for W, c in layers)
+        self.rate, self.masked, self.batch = rate, masked, batch
+        self._parts = [part for layer in self.layers for part in layer]
+        self._first = [np.zeros_like(part) for part in self._parts]
+        self._second = [np.zeros_like(part) for part in self._parts]
+        self._n_steps = 0
+
+    def __call__(self, X: np.ndarray) -> np.ndarray:
+        """Compute the outputs."""
+        return forward(X, self.layers, "tanh", np.matmul)[-1]
+
+    def train(self, X: np.ndarray, Y: np.ndarray, rng: np.random.Generator) -> None:
+        """Train on all rows once; a share of the inputs, drawn anew, is masked by zeros."""
+        for rows in draw_batches(len(X), self.batch, rng):
+            x = X[rows] * (rng.random((len(rows), X.shape[1])) >= self.masked)
+            self._step(gradients(x, Y[rows], self.layers))
+
+    def _step(self, slopes: list[np.ndarray]) -> None:
+        self._n_steps += 1
+        n = self._n_steps
+        size = self.rate * np.sqrt(1 - _BETA2**n) / (1 - _BETA1**n)
+        for part, first, second, slope in zip(
+            self._parts, self._first, self._second, slopes, strict=True
+        ):
+            first += (1 - _BETA1) * (slope - first)
+            second += (1 - _BETA2) * (slope**2 - second)
+            part -= size * first / (np.sqrt(second) + _TINY)
+
+
+def gradients(X: np.ndarray, Y: np.ndarray, layers: tuple[Layer, ...]) -> list[np.ndarray]:
+    """Compute the gradients of ½ mean ‖Y - f(X)‖² by weights and biases, in the order of layers."""
+    made = forward(X, layers, "tanh", np.matmul)
+    back = (made[-1] - Y) * (1 - made[-1] ** 2) / len(X)  # tanh' = 1 - tanh²
+    found: list[np.ndarray] = []
+    for n in range(len(layers) - 1, -1, -1):
+        found = [made[n].T @ back, back.sum(axis=0), *found]
+        back = (back @ layers[n][0].T) * made[n] * (1 - made[n])  # σ' = σ (1 - σ)
+    return found
+
+
+def draw_batches(n_rows: int, size: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Yield all rows in random order, `size` at a time."""
+    order = rng.permutation(n_rows)
+    for start in range(0, n_rows, size):
+        yield order[start : start + size]

@@ -23,35 +23,62 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass, replace
 
 import numpy as np
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from scipy.sparse import csc_array, csr_array
-from threadpoolctl import threadpool_limits
 
 from coldhash.arrays.codes import signs
 from coldhash.arrays.compiled import compiled
 from coldhash.arrays.products import times
 from coldhash.baselines.observed import (
+    add_negatives,
     code_targets,
     fitted_entries,
+    flip_bits,
     flip_row,
-    improve,
     layout,
-    relaxed,
-    with_negatives,
+    relax,
 )
-from coldhash.baselines.ridge import solve_ridge, stranger_groups
-from coldhash.baselines.shared import balance, make_recommender
-from coldhash.data.dataset import Dataset
-from coldhash.features.fitting import fit_features
+from coldhash.baselines.shared import (
+    Baseline,
+    Bits,
+    Training,
+    balance,
+    row_of_entries,
+    solve_ridge,
+    with_values,
+)
 from coldhash.recommender.encoders.network import NetworkEncoder, UnitScale
 from coldhash.recommender.recommender import Recommender
-from coldhash.recommender.settings import Callback, check_settings, check_types
 
-NO_ENTRIES = np.zeros(0, dtype=np.int32), np.zeros(0)
+_NO_ENTRIES = np.zeros(0, dtype=np.int32), np.zeros(0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DFM:
-    """Settings of the method.
+class DFM(Baseline):
+    """Settings of the machine.
+
+    Parameters
+    ----------
+    n_bits
+        Length of codes (r).
+    use_user_id
+        Whether users have a code of their own; False: users are their features alone.
+    use_item_bias
+        Whether the item bias counts in scores; it is learned in any case.
+    n_negatives
+        Unrated items for each rating, with the lowest target; 0 as in the paper.
+    bias_ridge
+        Ridge of the biases (α); with less, items of a few high ratings lead every list.
+    balance_weight
+        How hard codes are pulled to their delegates (β).
+    n_rounds
+        Rounds at most; it stops when no bit flips.
+    n_sweeps
+        Sweeps over the bits, in each step.
+    n_relaxed
+        Rounds of the real-valued start.
+    ridge
+        Ridge of the start, for each rating.
 
     Examples
     --------
@@ -61,97 +88,70 @@ class DFM:
     ('dfm', 3)
     """
 
-    n_bits: int = 64  # r
-    use_user_id: bool = True  # False: users are their features alone
-    use_item_bias: bool = True  # when scoring; it is learned in any case
-    n_negatives: int = 0  # unrated items for each rating, as the lowest; 0 as in the paper
-    bias_ridge: float = 50.0  # α: with less, items of a few high ratings lead every list
-    balance_weight: float = 0.004  # β
-    n_rounds: int = 14
-    n_sweeps: int = 3  # over the bits, in each step
-    n_relaxed: int = 3  # rounds of the real-valued start
-    ridge: float = 0.1  # of the start, for each rating
+    n_bits: Bits = 64
+    use_user_id: bool = True
+    use_item_bias: bool = True
+    n_negatives: NonNegativeInt = 0
+    bias_ridge: NonNegativeFloat = 50.0
+    balance_weight: NonNegativeFloat = 0.004
+    n_rounds: PositiveInt = 14
+    n_sweeps: PositiveInt = 3
+    n_relaxed: PositiveInt = 3
+    ridge: PositiveFloat = 0.1
 
-    def __post_init__(self) -> None:
-        check_types(self)
-        check_settings(
-            self,
-            n_bits=(1 <= self.n_bits <= 1024, "1 to 1024"),
-            n_negatives=(self.n_negatives >= 0, "0 or more"),
-            bias_ridge=(self.bias_ridge >= 0, "0 or more"),
-            balance_weight=(self.balance_weight >= 0, "0 or more"),
-            n_rounds=(self.n_rounds >= 1, "1 or more"),
-            n_sweeps=(self.n_sweeps >= 1, "1 or more"),
-            n_relaxed=(self.n_relaxed >= 1, "1 or more"),
-            ridge=(self.ridge > 0, "above 0"),
-        )
-
-    def fit(self, data: Dataset, seed: int = 0, callback: Callback | None = None) -> Recommender:
+    def _fit(self, training: Training) -> Recommender:
         """Alternate biases and the three blocks of codes; (1) never rises."""
-        rng, n_pairs = np.random.default_rng(seed), 1 + self.use_user_id
-        S = code_targets(data.ratings, self.n_bits) * n_pairs
-        S = with_negatives(S, self.n_negatives, -self.n_bits * n_pairs, rng)
-        with threadpool_limits(1, "blas"):
-            encoder = fit_features(data, seed)
-            features = encoder.apply(data.users)
-            scale = UnitScale.of(features, stranger_groups(encoder))
-            X = scale(features).astype(np.float64)
-            one = max(float(X.sum(axis=1).mean()), 1e-9)
-            codes, biases, objective = self._alternate(S, X / one, rng, callback)
-            P = codes.users + (X / one) @ codes.features
+        n_pairs = 1 + self.use_user_id
+        S = code_targets(training.data.ratings, self.n_bits) * n_pairs
+        S = add_negatives(S, self.n_negatives, -self.n_bits * n_pairs, training.rng)
+        scale = UnitScale.of(training.people, training.groups)
+        X = scale(training.people).astype(np.float64)
+        one = max(float(X.sum(axis=1).mean()), 1e-9)
+        codes, biases = self._alternate(S, X / one, training)
+        P = codes.users + (X / one) @ codes.features
         W = np.hstack([codes.features / one, np.zeros((X.shape[1], 1))])
         constant = np.append(np.zeros(self.n_bits), 1.0)  # meets the bias of the item
+        layer = W.astype(np.float32), constant.astype(np.float32)
         bias = biases.items * self.use_item_bias
-        return make_recommender(
-            data,
-            name="dfm",
-            settings=self,
-            features=encoder,
-            encoder=NetworkEncoder(
-                scale, ((W.astype(np.float32), constant.astype(np.float32)),), "linear"
-            ),
+        return training.make_recommender(
+            "dfm",
+            NetworkEncoder(scale, (layer,), "linear"),
+            np.column_stack([P, np.ones(len(P))]).astype(np.float32),
             vectors=np.column_stack([codes.items, bias]).astype(np.float32),
-            user_vectors=np.column_stack([P, np.ones(len(P))]).astype(np.float32),
-            report={"objective": objective},
         )
 
-    def _alternate(
-        self, S: csr_array, X: np.ndarray, rng: np.random.Generator, callback: Callback | None
-    ) -> tuple[Codes, Biases, list[float]]:
-        biases = Biases.of(S, S.data, self.bias_ridge)
-        codes = self._start(biases.less(S), X, rng)
-        objective: list[float] = []
-        for n in range(self.n_rounds):
+    def _alternate(self, S: csr_array, X: np.ndarray, training: Training) -> tuple[Codes, Biases]:
+        biases = fit_biases(S, S.data, self.bias_ridge)
+        codes = self._start(biases.subtract_from(S), X, training.rng)
+        for _ in range(self.n_rounds):
             old = codes
-            codes = self._improve(codes, biases.less(S), X)
+            codes = self._flip_blocks(codes, biases.subtract_from(S), X)
             fitted = fitted_entries(S, codes.users + X @ codes.features, codes.items)
-            biases = Biases.of(S, S.data - fitted, self.bias_ridge, biases)
-            error = biases.less(S).data - fitted
+            biases = fit_biases(S, S.data - fitted, self.bias_ridge, biases)
+            error = biases.subtract_from(S).data - fitted
             cost = self.bias_ridge * (np.sum(biases.users**2) + np.sum(biases.items**2))
             blocks = (codes.users, codes.features, codes.items)
             pulled = sum(np.sum(block * self._pull(block)) for block in blocks)
-            objective.append(float(error @ error + cost - 2 * pulled))  # (1)
-            if callback is not None:
-                callback(n, objective[-1])
+            training.record(float(error @ error + cost - 2 * pulled))  # (1)
             if codes.equal(old):
                 break
-        return codes, biases, objective
+        return codes, biases
 
     def _start(self, S: csr_array, X: np.ndarray, rng: np.random.Generator) -> Codes:
-        """Take the signs of real factors, and of their map from features."""
-        P, Q = relaxed(S, self.n_bits, rng, ridge=self.ridge, weight=0.0, n_rounds=self.n_relaxed)
+        """Return the signs of real factors, and of their map from features."""
+        P, Q = relax(S, self.n_bits, rng, self.ridge, 0.0, self.n_relaxed)
         A = solve_ridge(X, X.T @ P, 1.0)
         users = signs(P, np.float64) * self.use_user_id
         return Codes(users, signs(A, np.float64), signs(Q, np.float64))
 
-    def _improve(self, codes: Codes, S: csr_array, X: np.ndarray) -> Codes:
-        """Set the blocks one after the other, each given the others."""
+    def _flip_blocks(self, codes: Codes, S: csr_array, X: np.ndarray) -> Codes:
+        """Update the blocks one after the other, each given the others."""
         a, A, c = codes.users, codes.features, codes.items
         if self.use_user_id:
-            a = improve(_less(S, X @ A, c), a, c, self._pull(a), self.n_sweeps)
+            a = flip_bits(_residual(S, X @ A, c), a, c, self._pull(a), self.n_sweeps)
         St = csr_array(S.T.tocsr())
-        c = improve(St, c, a + X @ A, self._pull(c), self.n_sweeps)
-        A = improve_features(_less(S, a, c), X, A, c, self._pull(A), self.n_sweeps)
+        c = flip_bits(St, c, a + X @ A, self._pull(c), self.n_sweeps)
+        A = flip_feature_bits(_residual(S, a, c), X, A, c, self._pull(A), self.n_sweeps)
         return Codes(a, A, c)
 
     def _pull(self, block: np.ndarray) -> np.ndarray:
@@ -167,7 +167,7 @@ class Codes:
     items: np.ndarray
 
     def equal(self, other: Codes) -> bool:
-        """Whether no bit differs."""
+        """Return whether no bit differs."""
         mine, others = (astuple(each) for each in (self, other))
         return all(map(np.array_equal, mine, others))
 
@@ -180,34 +180,34 @@ class Biases:
     users: np.ndarray
     items: np.ndarray
 
-    @classmethod
-    def of(
-        cls, S: csr_array, error: np.ndarray, ridge: float, start: Biases | None = None
-    ) -> Biases:
-        """Lower Σ (error - w_0 - w_u - w_i)² + ridge (Σ w_u² + Σ w_i²), each set in turn."""
-        n_users, n_items = S.shape
-        owners = np.repeat(np.arange(n_users), np.diff(S.indptr))
-        found = start or cls(float(error.mean()), np.zeros(n_users), np.zeros(n_items))
-
-        def shrunk(left: np.ndarray, rows: np.ndarray, size: int) -> np.ndarray:
-            counts = np.bincount(rows, minlength=size) + ridge
-            sums = np.bincount(rows, left, minlength=size)
-            return np.asarray(sums / np.where(counts > 0, counts, 1))
-
-        left = error - found.base - found.users[owners]
-        found = replace(found, items=shrunk(left, S.indices, n_items))
-        left = error - found.base - found.items[S.indices]
-        found = replace(found, users=shrunk(left, owners, n_users))
-        left = error - found.users[owners] - found.items[S.indices]
-        return replace(found, base=float(left.mean()))
-
-    def less(self, S: csr_array) -> csr_array:
-        """Take the biases off the known entries."""
-        owners = np.repeat(np.arange(S.shape[0]), np.diff(S.indptr))
-        return _with(S, S.data - self.base - self.users[owners] - self.items[S.indices])
+    def subtract_from(self, S: csr_array) -> csr_array:
+        """Subtract the biases from the known entries."""
+        users = self.users[row_of_entries(S)]
+        return with_values(S, S.data - self.base - users - self.items[S.indices])
 
 
-def improve_features(
+def fit_biases(
+    S: csr_array, error: np.ndarray, ridge: float, start: Biases | None = None
+) -> Biases:
+    """Lower Σ (error - w_0 - w_u - w_i)² + ridge (Σ w_u² + Σ w_i²), each in turn."""
+    n_users, n_items = S.shape
+    owners = row_of_entries(S)
+    found = start or Biases(float(error.mean()), np.zeros(n_users), np.zeros(n_items))
+
+    def shrink(left: np.ndarray, rows: np.ndarray, size: int) -> np.ndarray:
+        counts = np.bincount(rows, minlength=size) + ridge
+        sums = np.bincount(rows, left, minlength=size)
+        return np.asarray(sums / np.where(counts > 0, counts, 1))
+
+    left = error - found.base - found.users[owners]
+    found = replace(found, items=shrink(left, S.indices, n_items))
+    left = error - found.base - found.items[S.indices]
+    found = replace(found, users=shrink(left, owners, n_users))
+    left = error - found.users[owners] - found.items[S.indices]
+    return replace(found, base=float(left.mean()))
+
+
+def flip_feature_bits(
     S: csr_array, X: np.ndarray, A: np.ndarray, c: np.ndarray, pull: np.ndarray, n_sweeps: int
 ) -> np.ndarray:
     """Lower Σ_Ω (s - x A c')² - 2 Σ A·pull over the codes A of features, one after the other.
@@ -218,20 +218,20 @@ def improve_features(
     A, P, columns = A.copy(), X @ A, csc_array(X)
     V, stale = times(S, c), np.ones(len(X), dtype=bool)
     known = V.copy()
-    weights = csr_array((columns * columns).T @ _with(S, np.ones(S.nnz)))  # features x items
+    weights = csr_array((columns * columns).T @ with_values(S, np.ones(S.nnz)))  # features x items
     indptr, indices = layout(S)
     for f in range(len(A)):
         at = slice(columns.indptr[f], columns.indptr[f + 1])
         users, x = columns.indices[at], columns.data[at]
         again = users[stale[users]]
-        V[again] = known[again] - _echoes(indptr, indices, P, c, again)
+        V[again] = known[again] - _sum_fitted(indptr, indices, P, c, again)
         stale[again] = False
         rated = slice(weights.indptr[f], weights.indptr[f + 1])
         some = c[weights.indices[rated]]
         H = (some.T * weights.data[rated]) @ some
         force = x @ V[users] + A[f] @ H + pull[f]
         new = A[f].copy()
-        flip_row(*NO_ENTRIES, new, c, force, H, 1.0, n_sweeps)
+        flip_row(*_NO_ENTRIES, new, c, force, H, 1.0, n_sweeps)
         if not np.array_equal(new, A[f]):
             P[users] += np.outer(x, new - A[f])
             A[f], stale[users] = new, True
@@ -239,8 +239,8 @@ def improve_features(
 
 
 @compiled()
-def _echoes(indptr, indices, P, c, rows):  # type: ignore[no-untyped-def]
-    """Give Σ_i (p_u·c_i) c_i over the known entries of some rows."""
+def _sum_fitted(indptr, indices, P, c, rows):  # type: ignore[no-untyped-def]
+    """Compute Σ_i (p_u·c_i) c_i over the known entries of some rows."""
     found = np.zeros((len(rows), P.shape[1]))
     for position, u in enumerate(rows):
         for j in range(indptr[u], indptr[u + 1]):
@@ -252,10 +252,6 @@ def _echoes(indptr, indices, P, c, rows):  # type: ignore[no-untyped-def]
     return found
 
 
-def _less(S: csr_array, P: np.ndarray, c: np.ndarray) -> csr_array:
-    """Take p·c off the known entries."""
-    return _with(S, S.data - fitted_entries(S, P, c))
-
-
-def _with(S: csr_array, values: np.ndarray) -> csr_array:
-    return csr_array((values, S.indices, S.indptr), shape=S.shape)
+def _residual(S: csr_array, P: np.ndarray, c: np.ndarray) -> csr_array:
+    """Subtract p·c from the known entries."""
+    return with_values(S, S.data - fitted_entries(S, P, c))

@@ -12,28 +12,41 @@ Hu, Koren and Volinsky, "Collaborative filtering for implicit feedback datasets"
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numba import prange
+from pydantic import PositiveFloat, PositiveInt
 from scipy.sparse import csr_array
-from threadpoolctl import threadpool_limits
 
 from coldhash.arrays.compiled import compiled
 from coldhash.arrays.products import even_order
-from coldhash.baselines.ridge import ridge_map, stranger_groups
-from coldhash.baselines.shared import make_recommender
-from coldhash.data.dataset import Dataset
-from coldhash.data.ratings import RatingTarget, TargetKind
-from coldhash.errors import SettingError
-from coldhash.features.fitting import fit_features
+from coldhash.baselines.shared import Baseline, Training, row_of_entries
+from coldhash.data.ratings import TargetKind
 from coldhash.recommender.encoders.linear import StackEncoder
 from coldhash.recommender.recommender import Recommender
-from coldhash.recommender.settings import Callback, check_types
 
 
 @dataclass(frozen=True, kw_only=True)
-class MF:
+class MF(Baseline):
     """Settings of the factorisation and of the map.
+
+    Parameters
+    ----------
+    n_factors
+        Number of factors.
+    confidence
+        How much more a rated entry weighs than an unknown one (α).
+    ridge
+        Ridge of the factors (λ).
+    map_ridge
+        Ridge of the map from features to factors.
+    n_rounds
+        Rounds of users and items.
+    target
+        What a rating is worth, as in `MFDCF`.
+    bits_per_factor
+        Precision of item factors: 32 (float), 8 or 4.
 
     Examples
     --------
@@ -43,62 +56,45 @@ class MF:
     ('mf', False)
     """
 
-    n_factors: int = 16
-    confidence: float = 5.0  # α
-    ridge: float = 1.0  # λ of the factors
-    map_ridge: float = 100.0  # λ of the map from features
-    n_rounds: int = 15
+    n_factors: PositiveInt = 16
+    confidence: float = 5.0
+    ridge: PositiveFloat = 1.0
+    map_ridge: PositiveFloat = 100.0
+    n_rounds: PositiveInt = 15
     target: TargetKind = "favourite"
-    bits_per_factor: int = 32  # of an item: 32 (float), 8 or 4
+    bits_per_factor: Literal[32, 8, 4] = 32
 
-    def __post_init__(self) -> None:
-        check_types(self)
-        if self.n_factors < 1 or self.n_rounds < 1:
-            raise SettingError("MF: n_factors and n_rounds are at least 1")
-        if self.ridge <= 0 or self.map_ridge <= 0:
-            raise SettingError("MF: ridge and map_ridge are above 0")
-        if self.bits_per_factor not in (32, 8, 4):
-            raise SettingError(f"MF: bits_per_factor={self.bits_per_factor}", hint="32, 8 or 4")
+    def _fit(self, training: Training) -> Recommender:
+        """Alternate users and items, then fit the map."""
+        S, groups = training.targets(self.target), training.groups
+        St, shape = csr_array(S.T.tocsr()), (S.shape[1], self.n_factors)
+        Q = training.rng.standard_normal(shape).astype(np.float32) * 0.01
+        for n in range(self.n_rounds):
+            P = self._solve_rows(S, Q)
+            Q = self._solve_rows(St, P)
+            if training.callback is not None:
+                training.callback(n, loss(S, P, Q, self.confidence, self.ridge))
+        encoder = StackEncoder(groups, training.fit_map(P, self.map_ridge))
+        vectors = quantize(Q, self.bits_per_factor)
+        return training.make_recommender("mf", encoder, P, vectors=vectors)
 
-    def fit(self, data: Dataset, seed: int = 0, callback: Callback | None = None) -> Recommender:
-        """Alternate users and items, then learn the map."""
-        rng = np.random.default_rng(seed)
-        encoder = fit_features(data, seed)
-        groups = stranger_groups(encoder)
-        ratings = data.ratings.matrix
-        values = RatingTarget(self.target, data.ratings.scale[1])(ratings.data)
-        S = csr_array((values, ratings.indices, ratings.indptr), shape=ratings.shape)
-        St = csr_array(S.T.tocsr())
-        with threadpool_limits(1, "blas"):
-            Q = rng.standard_normal((S.shape[1], self.n_factors)).astype(np.float32) * 0.01
-            for n in range(self.n_rounds):
-                P = self.half(S, Q)
-                Q = self.half(St, P)
-                if callback is not None:
-                    callback(n, loss(S, P, Q, self.confidence, self.ridge))
-            W = ridge_map(encoder.apply(data.users), groups, P, self.map_ridge)
-        return make_recommender(
-            data,
-            name="mf",
-            settings=self,
-            features=encoder,
-            encoder=StackEncoder(groups, W),
-            vectors=rounded(Q, self.bits_per_factor),
-            user_vectors=P,
-        )
-
-    def half(self, S: csr_array, Q: np.ndarray) -> np.ndarray:
-        """Solve for the rows' factors, given the columns'."""
+    def _solve_rows(self, S: csr_array, Q: np.ndarray) -> np.ndarray:
+        """Solve for the factors of rows, given those of columns."""
         gram = (Q.T @ Q).astype(np.float64) + self.ridge * np.eye(Q.shape[1])
-        order = even_order(S.indptr)
-        factors = _half(
-            S.indptr, S.indices, S.data, Q.astype(np.float64), gram, order, self.confidence
+        factors = _solve_rows(
+            S.indptr,
+            S.indices,
+            S.data,
+            Q.astype(np.float64),
+            gram,
+            even_order(S.indptr),
+            self.confidence,
         )
         return np.asarray(factors, dtype=np.float32)
 
 
 @compiled(parallel=True)
-def _half(indptr, indices, values, Q, gram, order, confidence):  # type: ignore[no-untyped-def]
+def _solve_rows(indptr, indices, values, Q, gram, order, confidence):  # type: ignore[no-untyped-def]
     """Solve (Q'Q + λI + Σ α s q q') p = Σ (1 + α s) s q for each row."""
     P = np.zeros((len(indptr) - 1, Q.shape[1]))
     for position in prange(len(order)):
@@ -115,17 +111,16 @@ def _half(indptr, indices, values, Q, gram, order, confidence):  # type: ignore[
 
 
 def loss(S: csr_array, P: np.ndarray, Q: np.ndarray, confidence: float, ridge: float) -> float:
-    """Give the objective."""
+    """Compute the objective."""
     P, Q = P.astype(np.float64), Q.astype(np.float64)
-    owners = np.repeat(np.arange(S.shape[0]), np.diff(S.indptr))
-    fitted = np.einsum("nk,nk->n", P[owners], Q[S.indices])
+    fitted = np.einsum("nk,nk->n", P[row_of_entries(S)], Q[S.indices])
     everywhere = np.sum((P.T @ P) * (Q.T @ Q))
     known = (1 + confidence * S.data) * (S.data - fitted) ** 2 - fitted**2
     return float(everywhere + known.sum() + ridge * (np.sum(P**2) + np.sum(Q**2)))
 
 
-def rounded(Q: np.ndarray, bits: int) -> np.ndarray:
-    """Round factors to few bits, one scale a factor; gives what the stored numbers stand for."""
+def quantize(Q: np.ndarray, bits: int) -> np.ndarray:
+    """Round factors to few bits, one scale a factor; return the values of the rounded numbers."""
     if bits == 32:
         return Q
     steps = 2 ** (bits - 1) - 1

@@ -1,10 +1,10 @@
-"""Codes from the entries that are known: what the DCF family shares.
+"""Codes from the entries that are known: what DCF, DCMF, DDL and DFM share.
 
     Σ_Ω (s - b·d)² + ρ Σ_rest (b·d)² - 2 Σ b·pull                                              (1)
 
 over the codes b of the rows, those of the columns given; Ω are the stored entries of S, a stored 0
-among them. Users and items are the same problem with S transposed. Rows do not know of each other,
-so the result is the same bit for bit at any number of threads.
+among them. Users and items are the same problem with S transposed. Rows do not depend on each
+other, so the result is the same bit for bit at any number of threads.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from scipy.sparse import csr_array
 from coldhash.arrays.codes import signs
 from coldhash.arrays.compiled import compiled
 from coldhash.arrays.products import even_order
-from coldhash.baselines.shared import balance
+from coldhash.baselines.shared import balance, polar, row_of_entries, with_values
 from coldhash.data.ratings import Ratings
 from coldhash.errors import DataError
 
-N_TURNS = 50
+_ROTATION_ROUNDS = 50
 
 
-def improve(
+def flip_bits(
     S: csr_array, B: np.ndarray, D: np.ndarray, pull: np.ndarray, n_sweeps: int, rho: float = 0.0
 ) -> np.ndarray:
-    """Flip each bit of B (rows x bits) whose flip lowers (1), sweep by sweep; gives new codes.
+    """Flip each bit of B (rows x bits) whose flip lowers (1), sweep by sweep; return new codes.
 
-    D (columns x bits) need not be codes: any vectors will do.
+    D (columns x bits) may be any vectors, not only codes.
     """
     D, pull = (np.ascontiguousarray(each, dtype=np.float64) for each in (D, pull))
     new, rest, values = B.astype(np.float64), rho * (D.T @ D), S.data.astype(np.float64)
-    _flip(*layout(S), values, new, D, pull, rest, 1 - rho, even_order(S.indptr), n_sweeps)
+    _flip_rows(*layout(S), values, new, D, pull, rest, 1 - rho, even_order(S.indptr), n_sweeps)
     return new
 
 
 @compiled(parallel=True)
-def _flip(indptr, indices, values, B, D, pull, gram, share, order, n_sweeps):  # type: ignore[no-untyped-def]
+def _flip_rows(indptr, indices, values, B, D, pull, gram, share, order, n_sweeps):  # type: ignore[no-untyped-def]
     for position in prange(len(order)):
         u = order[position]
         own = slice(indptr[u], indptr[u + 1])
@@ -46,7 +46,7 @@ def _flip(indptr, indices, values, B, D, pull, gram, share, order, n_sweeps):  #
 
 @compiled()
 def flip_row(indices, values, b, D, pull, gram, share, n_sweeps):  # type: ignore[no-untyped-def]
-    """Keep force = D_Ω's + pull - G b, with G = gram + share D_Ω'D_Ω, while bits of b flip.
+    """Update force = D_Ω's + pull - G b, with G = gram + share D_Ω'D_Ω, while bits of b flip.
 
     A flip of bit k adds 4 (b_k force_k + G_kk) to the sum. A tie keeps the bit.
     """
@@ -84,35 +84,35 @@ def flip_row(indices, values, b, D, pull, gram, share, n_sweeps):  # type: ignor
 
 
 def layout(S: csr_array) -> tuple[np.ndarray, np.ndarray]:
-    """Give where rows begin and the columns of entries, in the one form kernels are compiled for.
+    """Return row starts and columns of entries in the types that kernels are compiled for.
 
-    Copies: ratings are read-only, which to numba is another type.
+    These are copies: ratings are read-only, which to numba is another type.
     """
     return S.indptr.astype(np.int64), S.indices.astype(np.int32)
 
 
-def relax(
+def solve_rows(
     S: csr_array, D: np.ndarray, pull: np.ndarray, ridge: float, rho: float = 0.0
 ) -> np.ndarray:
     """Lower (1) + ridge Σ |Ω_b| ‖b‖² over real b: one least-squares problem a row."""
     D = np.ascontiguousarray(D, dtype=np.float32)
     order, values = even_order(S.indptr), S.data.astype(np.float32)
     rest = rho * (D.T @ D).astype(np.float64)
-    return np.asarray(_relax(*layout(S), values, D, pull, rest, 1 - rho, ridge, order))
+    return np.asarray(_solve_rows(*layout(S), values, D, pull, rest, 1 - rho, ridge, order))
 
 
 @compiled(parallel=True)
-def _relax(indptr, indices, values, D, pull, rest, share, ridge, order):  # type: ignore[no-untyped-def]
+def _solve_rows(indptr, indices, values, D, pull, rest, share, ridge, order):  # type: ignore[no-untyped-def]
     new = np.zeros((len(indptr) - 1, D.shape[1]))
     for position in prange(len(order)):
         u = order[position]
         start, end = indptr[u], indptr[u + 1]
-        _relax_row(indices[start:end], values[start:end], D, pull[u], rest, share, ridge, new[u])
+        _solve_row(indices[start:end], values[start:end], D, pull[u], rest, share, ridge, new[u])
     return new
 
 
 @compiled()
-def _relax_row(indices, values, D, pull, rest, share, ridge, b):  # type: ignore[no-untyped-def]
+def _solve_row(indices, values, D, pull, rest, share, ridge, b):  # type: ignore[no-untyped-def]
     """Solve (rest + share D_Ω'D_Ω + ridge |Ω| I) b = D_Ω's + pull."""
     chosen = D[indices]
     G = rest + share * np.dot(chosen.T, chosen)
@@ -132,46 +132,36 @@ def _relax_row(indices, values, D, pull, rest, share, ridge, b):  # type: ignore
         b[k] /= G[k, k]
 
 
-def relaxed(
+def relax(
     S: csr_array,
     n_bits: int,
     rng: np.random.Generator,
-    *,
     ridge: float,
-    weight: float,
+    balance_weight: float,
     n_rounds: int,
     rho: float = 0.0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Find real factors of rows and columns to start from: codes are their signs.
+    """Fit real factors of rows and columns, pulled to their delegates; codes start as their signs.
 
-    `weight` pulls them to their delegates.
+    Both are rotated alike, which changes no product, to where signs lose little.
     """
     St = csr_array(S.T.tocsr())
     P = np.zeros((S.shape[0], n_bits))
     Q = rng.standard_normal((S.shape[1], n_bits))
     pull_P, pull_Q = P, np.zeros(Q.shape)
     for _ in range(n_rounds):
-        P = relax(S, Q, pull_P, ridge, rho)
-        Q = relax(St, P, pull_Q, ridge, rho)
-        pull_P, pull_Q = balance(P, weight), balance(Q, weight)
-    return turned(P, Q)
-
-
-def turned(P: np.ndarray, Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Turn both alike, which changes no product, to where their signs lose little.
-
-    The turn R lowers ‖sgn(F R) - F R‖² for F the two, equally long, one above the other.
-    """
+        P = solve_rows(S, Q, pull_P, ridge, rho)
+        Q = solve_rows(St, P, pull_Q, ridge, rho)
+        pull_P, pull_Q = balance(P, balance_weight), balance(Q, balance_weight)
     F = np.vstack([P / np.linalg.norm(P), Q / np.linalg.norm(Q)])
-    R = np.eye(F.shape[1])
-    for _ in range(N_TURNS):
-        U, _, Vt = np.linalg.svd(F.T @ signs(F @ R, np.float64))
-        R = U @ Vt
+    R = np.eye(n_bits)
+    for _ in range(_ROTATION_ROUNDS):
+        R = polar(F.T @ signs(F @ R, np.float64))
     return P @ R, Q @ R
 
 
 def fitted_entries(S: csr_array, B: np.ndarray, D: np.ndarray) -> np.ndarray:
-    """Give b·d for each stored entry, beside S.data."""
+    """Compute b·d for each stored entry, in the order of S.data."""
     B, D = (np.ascontiguousarray(each, dtype=np.float64) for each in (B, D))
     return np.asarray(_fitted_entries(*layout(S), B, D, even_order(S.indptr)))
 
@@ -188,16 +178,16 @@ def _fitted_entries(indptr, indices, B, D, order):  # type: ignore[no-untyped-de
 
 
 def loss(S: csr_array, B: np.ndarray, D: np.ndarray, rho: float = 0.0) -> float:
-    """Give (1) without pulls."""
+    """Compute (1) without pulls."""
     fitted = fitted_entries(S, B, D)
     rest = float(np.sum((B.T @ B) * (D.T @ D)) - fitted @ fitted) if rho else 0.0
     return float(np.sum((S.data - fitted) ** 2)) + rho * rest
 
 
 def code_targets(ratings: Ratings, n_bits: int, lowest: float | None = None) -> csr_array:
-    """Scale ratings to what b·d can be, -n_bits to n_bits; all at the top if there is one only.
+    """Scale ratings to -n_bits .. n_bits, the range of b·d; all to n_bits if they are all the same.
 
-    `lowest` is the rating that becomes -n_bits: the scale's lowest, if not told.
+    `lowest` is the rating that becomes -n_bits; None: the lowest of the scale.
     """
     if not len(ratings):
         raise DataError("there are no ratings to learn from")
@@ -206,20 +196,20 @@ def code_targets(ratings: Ratings, n_bits: int, lowest: float | None = None) -> 
     matrix = ratings.matrix
     height = (matrix.data.astype(np.float64) - low) / (high - low) if high > low else 1.0
     values = np.broadcast_to(n_bits * (2.0 * height - 1.0), matrix.data.shape)
-    return csr_array((values.copy(), matrix.indices, matrix.indptr), shape=matrix.shape)
+    return with_values(matrix, values.copy())
 
 
-def with_negatives(
+def add_negatives(
     S: csr_array, n_negatives: int, value: float, rng: np.random.Generator
 ) -> csr_array:
-    """Add unknown entries drawn at random, some for each known one, with one value.
+    """Add unknown entries with one value, `n_negatives` drawn at random for each known one.
 
     A draw that meets a known entry, or an earlier draw, is dropped.
     """
     if not n_negatives:
         return S
     n_rows, n_columns = S.shape
-    owners = np.repeat(np.arange(n_rows), np.diff(S.indptr))
+    owners = row_of_entries(S)
     known = owners * np.int64(n_columns) + S.indices
     drawn = np.repeat(owners, n_negatives) * np.int64(n_columns)
     drawn = np.setdiff1d(drawn + rng.integers(n_columns, size=len(drawn)), known)

@@ -1,7 +1,7 @@
 """Popularity: the control that every table must show.
 
 Items are ranked by how many favourites they have, among all training users or among those in the
-same cell of a table over some columns (say age and gender), mixed with all by `smoothing`:
+same cell of a table over some columns (for example age and gender), mixed with all by `smoothing`:
 
     score_i = (favourites of i in the cell) / (users in the cell + smoothing)
               + smoothing / (users in the cell + smoothing) · (favourites of i) / (users)
@@ -13,22 +13,27 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from pydantic import NonNegativeFloat
 from scipy.sparse import csr_array
 
-from coldhash.baselines.shared import favourite_matrix, make_recommender
-from coldhash.data.dataset import Dataset
+from coldhash.baselines.shared import Baseline, Training
 from coldhash.errors import SettingError
-from coldhash.features.fitting import fit_features
-from coldhash.features.groups import FeatureEncoder
+from coldhash.features.groups import FeatureEncoder, Features
 from coldhash.recommender.encoders.base import Encoder
 from coldhash.recommender.encoders.linear import CellEncoder, NoEncoder
 from coldhash.recommender.recommender import Recommender
-from coldhash.recommender.settings import Callback, check_settings, check_types
 
 
 @dataclass(frozen=True, kw_only=True)
-class Popularity:
-    """Settings: the columns that make the cells, none for plain popularity.
+class Popularity(Baseline):
+    """Settings of the counts.
+
+    Parameters
+    ----------
+    cell
+        The columns whose values make the cells; none: plain popularity.
+    smoothing
+        How many users' worth of overall popularity every cell has.
 
     Examples
     --------
@@ -39,40 +44,24 @@ class Popularity:
     """
 
     cell: tuple[str, ...] = ()
-    smoothing: float = 100.0
+    smoothing: NonNegativeFloat = 100.0
 
-    def __post_init__(self) -> None:
-        check_types(self)
-        check_settings(self, smoothing=(self.smoothing >= 0, "0 or more"))
-
-    def fit(self, data: Dataset, seed: int = 0, callback: Callback | None = None) -> Recommender:
+    def _fit(self, training: Training) -> Recommender:
         """Count the favourites."""
-        del callback
-        features = fit_features(data, seed)
-        liked = favourite_matrix(data)
-        popularity = np.asarray(liked.sum(axis=0), dtype=np.float32)
+        people, liked = training.people, training.favourites
         encoder: Encoder = NoEncoder()
-        vectors = popularity[:, None]
+        vectors = np.asarray(liked.sum(axis=0), dtype=np.float32)[:, None]
         if self.cell:
-            encoder = _cell_encoder(features, self.cell)
-            vectors = self._by_cell(encoder, features, data, liked)
-        return make_recommender(
-            data,
-            name="popularity",
-            settings=self,
-            features=features,
-            encoder=encoder,
-            vectors=vectors,
-            user_vectors=encoder.encode(
-                features.apply(data.users, data.ratings.matrix), None
-            ).vectors,
-        )
+            encoder = _cell_encoder(training.features, self.cell)
+            vectors = self._count_by_cell(encoder, people, liked)
+        users = encoder.encode(people, None).vectors
+        return training.make_recommender("popularity", encoder, users, vectors=vectors)
 
-    def _by_cell(
-        self, encoder: CellEncoder, features: FeatureEncoder, data: Dataset, liked: csr_array
+    def _count_by_cell(
+        self, encoder: CellEncoder, people: Features, liked: csr_array
     ) -> np.ndarray:
-        """Give each item its share of favourites in every cell, behind a zero for the constant."""
-        cells = encoder.encode(features.apply(data.users), None).vectors[:, 1:]
+        """Return each item's share of favourites in every cell, after a zero for the constant."""
+        cells = encoder.encode(people, None).vectors[:, 1:]
         counts = np.asarray(liked.T @ cells)
         users = cells.sum(axis=0)
         overall = np.asarray(liked.sum(axis=0))[:, None] / max(liked.shape[0], 1)
@@ -81,7 +70,7 @@ class Popularity:
 
 
 def _cell_encoder(features: FeatureEncoder, columns: tuple[str, ...]) -> CellEncoder:
-    """Find the columns, which must be of one group."""
+    """Return the encoder of some columns, which must be of one group."""
     for name, group in features.groups.items():
         ends = np.cumsum([0, *(column.width for column in group.columns.values())])
         spans = dict(zip(group.columns, pairwise(ends), strict=True))
@@ -89,7 +78,7 @@ def _cell_encoder(features: FeatureEncoder, columns: tuple[str, ...]) -> CellEnc
             if group.folded:
                 raise SettingError(
                     f"group {name} is too wide for cells of {', '.join(columns)}",
-                    hint="a plan with these columns in a group of their own",
+                    hint="put these columns into a group of their own",
                 )
             blocks = tuple((int(a), int(b)) for a, b in (spans[column] for column in columns))
             return CellEncoder(name, blocks)

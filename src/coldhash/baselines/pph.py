@@ -23,22 +23,31 @@ from dataclasses import dataclass
 
 import numpy as np
 from numba import prange
+from pydantic import PositiveFloat, PositiveInt
 from scipy.sparse import csr_array
-from threadpoolctl import threadpool_limits
 
 from coldhash.arrays.compiled import compiled
 from coldhash.arrays.products import even_order
-from coldhash.baselines.itq import check_bits, mapped
-from coldhash.data.dataset import Dataset
-from coldhash.errors import SettingError
-from coldhash.features.fitting import fit_features
+from coldhash.baselines.shared import Baseline, Bits, Training, row_of_entries, with_values
 from coldhash.recommender.recommender import Recommender
-from coldhash.recommender.settings import Callback, check_types
 
 
 @dataclass(frozen=True, kw_only=True)
-class PPH:
+class PPH(Baseline):
     """Settings of the factorisation and of the map; codes are two bits longer than `n_bits`.
+
+    Parameters
+    ----------
+    n_bits
+        Length of codes without the two bits for the length (r).
+    length_weight
+        How hard lengths are evened out (λ).
+    n_rounds
+        Rounds of users and items.
+    n_sweeps
+        Sweeps over the numbers of a row, in each round.
+    map_ridge
+        Ridge of the map from features to user vectors.
 
     Examples
     --------
@@ -48,55 +57,36 @@ class PPH:
     ('pph+map', 8)
     """
 
-    n_bits: int = 62  # r: with the two for the length, one word
-    length_weight: float = 85.0  # λ
-    n_rounds: int = 15
-    n_sweeps: int = 1  # over the numbers of a row, in each round
-    map_ridge: float = 80.0  # λ of the map from features
+    n_bits: Bits = 62
+    length_weight: PositiveFloat = 85.0
+    n_rounds: PositiveInt = 15
+    n_sweeps: PositiveInt = 1
+    map_ridge: PositiveFloat = 80.0
 
-    def __post_init__(self) -> None:
-        check_types(self)
-        check_bits("PPH", self.n_bits)
-        if min(self.n_rounds, self.n_sweeps) < 1:
-            raise SettingError("PPH: n_rounds and n_sweeps are at least 1")
-        if self.length_weight <= 0 or self.map_ridge <= 0:
-            raise SettingError(
-                f"PPH: length_weight={self.length_weight}, map_ridge={self.map_ridge}",
-                hint="above 0",
-            )
-
-    def fit(self, data: Dataset, seed: int = 0, callback: Callback | None = None) -> Recommender:
+    def _fit(self, training: Training) -> Recommender:
         """Alternate users and items, round, and append the bits for lengths."""
-        rng, ratings = np.random.default_rng(seed), data.ratings.matrix
-        encoder = fit_features(data, seed)
-        middle = data.ratings.scale[1] / 2
-        T = csr_array(
-            (ratings.data.astype(np.float64) - middle, ratings.indices, ratings.indptr),
-            shape=ratings.shape,
-        )
-        with threadpool_limits(1, "blas"):
-            U, V, objective = self._alternate(T, middle, rng, callback)
-            ones = np.full((len(U), 2), np.abs(U).mean())  # a bit's worth each
-            users, items = np.hstack([U, ones]), np.hstack([V, length_bits(V)])
-            return mapped("pph+map", self, data, encoder, users, items, objective)
+        ratings, middle = training.data.ratings.matrix, training.data.scale[1] / 2
+        T = with_values(ratings, ratings.data.astype(np.float64) - middle)
+        U, V = self._alternate(T, middle, training)
+        ones = np.full((len(U), 2), np.abs(U).mean())  # a bit's worth each
+        users, items = np.hstack([U, ones]), np.hstack([V, encode_lengths(V)])
+        return training.make_mapped_recommender("pph+map", users, items, self.map_ridge)
 
     def _alternate(
-        self, T: csr_array, middle: float, rng: np.random.Generator, callback: Callback | None
-    ) -> tuple[np.ndarray, np.ndarray, list[float]]:
-        Tt, weight, objective = csr_array(T.T.tocsr()), self.length_weight, list[float]()
+        self, T: csr_array, middle: float, training: Training
+    ) -> tuple[np.ndarray, np.ndarray]:
+        Tt, weight = csr_array(T.T.tocsr()), self.length_weight
         scale = np.sqrt(middle / self.n_bits)
-        U, V = (scale * rng.standard_normal((size, self.n_bits)) for size in T.shape)
-        for n in range(self.n_rounds):
-            U = half(T, U, V, middle, weight, self.n_sweeps)
-            V = half(Tt, V, U, middle, weight, self.n_sweeps)
-            objective.append(loss(T, U, V, middle, weight))
-            if callback is not None:
-                callback(n, objective[-1])
-        return U, V, objective
+        U, V = (scale * training.rng.standard_normal((size, self.n_bits)) for size in T.shape)
+        for _ in range(self.n_rounds):
+            U = update_rows(T, U, V, middle, weight, self.n_sweeps)
+            V = update_rows(Tt, V, U, middle, weight, self.n_sweeps)
+            training.record(loss(T, U, V, middle, weight))
+        return U, V
 
 
-def length_bits(V: np.ndarray) -> np.ndarray:
-    """Give the two bits that say whether a vector is short, middling or long."""
+def encode_lengths(V: np.ndarray) -> np.ndarray:
+    """Return two bits for each vector: short, in between or long."""
     lengths = np.sum(V**2, axis=1)
     mean, deviation = lengths.mean(), lengths.std()
     short, long = lengths < mean - deviation, lengths > mean + deviation
@@ -104,35 +94,36 @@ def length_bits(V: np.ndarray) -> np.ndarray:
 
 
 def loss(T: csr_array, U: np.ndarray, V: np.ndarray, middle: float, length_weight: float) -> float:
-    """Give (1); T holds s - ŝ/2."""
-    owners = np.repeat(np.arange(T.shape[0]), np.diff(T.indptr))
-    errors = T.data - np.einsum("nk,nk->n", U[owners], V[T.indices])
+    """Compute (1); T holds s - ŝ/2."""
+    errors = T.data - np.einsum("nk,nk->n", U[row_of_entries(T)], V[T.indices])
     uneven = sum(np.sum((np.sum(M**2, axis=1) - middle) ** 2) for M in (U, V))
     return float(np.sum(errors**2) + length_weight * uneven)
 
 
-def half(
+def update_rows(
     T: csr_array, U: np.ndarray, V: np.ndarray, middle: float, length_weight: float, n_sweeps: int
 ) -> np.ndarray:
-    """Lower (1) over the rows' vectors, given the columns'; gives the new ones."""
+    """Lower (1) over the rows' vectors, given those of the columns; return the new ones."""
     order = even_order(T.indptr)
-    new = _half(T.indptr, T.indices, T.data, U.copy(), V, middle, length_weight, n_sweeps, order)
+    new = _update_rows(
+        T.indptr, T.indices, T.data, U.copy(), V, middle, length_weight, n_sweeps, order
+    )
     return np.asarray(new)
 
 
 @compiled(parallel=True)
-def _half(indptr, indices, values, U, V, middle, weight, n_sweeps, order):  # type: ignore[no-untyped-def]
-    """Improve each row; rows do not know of each other."""
+def _update_rows(indptr, indices, values, U, V, middle, weight, n_sweeps, order):  # type: ignore[no-untyped-def]
+    """Update each row; rows do not depend on each other."""
     for position in prange(len(order)):
         u = order[position]
         start, end = indptr[u], indptr[u + 1]
-        _row(indices[start:end], values[start:end], U[u], V, middle, weight, n_sweeps)
+        _update_row(indices[start:end], values[start:end], U[u], V, middle, weight, n_sweeps)
     return U
 
 
 @compiled()
-def _row(items, values, u, V, middle, weight, n_sweeps):  # type: ignore[no-untyped-def]
-    """Set the numbers of one row one after the other, in place."""
+def _update_row(items, values, u, V, middle, weight, n_sweeps):  # type: ignore[no-untyped-def]
+    """Update the numbers of one row one after the other, in place."""
     chosen, residual = np.empty((len(u), len(items))), values.copy()
     for j in range(len(items)):
         for k in range(len(u)):
@@ -144,7 +135,7 @@ def _row(items, values, u, V, middle, weight, n_sweeps):  # type: ignore[no-unty
             v, old = chosen[k], u[k]
             curve = np.dot(v, v)
             pull = np.dot(v, residual) + curve * old
-            new = lowest(curve, pull, length - old * old - middle, weight)
+            new = minimise_quartic(curve, pull, length - old * old - middle, weight)
             for j in range(len(v)):
                 residual[j] -= (new - old) * v[j]
             length += new * new - old * old
@@ -152,8 +143,8 @@ def _row(items, values, u, V, middle, weight, n_sweeps):  # type: ignore[no-unty
 
 
 @compiled()
-def lowest(curve, pull, rest, weight):  # type: ignore[no-untyped-def]
-    """Find the x that makes  curve x² - 2 pull x + weight (x² + rest)²  least.
+def minimise_quartic(curve, pull, rest, weight):  # type: ignore[no-untyped-def]
+    """Find the x that minimises  curve x² - 2 pull x + weight (x² + rest)².
 
     It is on the side of `pull`, and there the largest root of  x³ + 3 t x - 2 h = 0.
     """

@@ -1,6 +1,6 @@
-"""What several baselines share: favourites, delegates of balanced codes, rotations.
+"""What several baselines share: settings, matrices, ridge maps, delegates, rotations, the model.
 
-Delegates are the real-valued stand-ins that keep codes balanced and bits apart:
+Delegates are the real-valued stand-ins that keep codes balanced and bits uncorrelated:
 
     max  tr(B'X)   over   X'1 = 0,  X'X = n I
 
@@ -13,77 +13,242 @@ Zhang, Shen, Liu, He, Luan and Chua, "Discrete collaborative filtering", SIGIR 2
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
 from scipy.sparse import csr_array
+from threadpoolctl import threadpool_limits
 
+from coldhash.arrays.codes import signs
 from coldhash.data.dataset import Dataset
-from coldhash.data.ratings import is_favourite
-from coldhash.errors import SettingError
-from coldhash.features.groups import FeatureEncoder
+from coldhash.data.ratings import RatingTarget, TargetKind, is_favourite
+from coldhash.errors import DataError, SettingError
+from coldhash.features.fitting import fit_features
+from coldhash.features.groups import FeatureEncoder, Features
+from coldhash.features.preference import PREFERENCE
+from coldhash.mfdcf.report import code_report, warn_of_collapse
 from coldhash.recommender.encoders.base import Encoder
+from coldhash.recommender.encoders.linear import StackEncoder, stack_features
 from coldhash.recommender.items import CodeItems, RealItems
 from coldhash.recommender.recommender import Recommender
+from coldhash.recommender.settings import Callback, check_types
 
-FLAT = 1e-8  # of the greatest eigenvalue: below it codes do not vary in a direction
+Bits = Annotated[int, Field(ge=1, le=1024)]
 
-
-def favourite_matrix(data: Dataset) -> csr_array:
-    """Give users x items with a 1 for each favourite."""
-    ratings = data.ratings
-    liked = ratings.where(is_favourite(ratings.matrix.data, ratings.scale[1])).matrix
-    ones = np.ones(liked.nnz, dtype=np.float32)
-    return csr_array((ones, liked.indices, liked.indptr), shape=liked.shape)
+_FLAT = 1e-8  # share of the greatest eigenvalue below which codes do not vary in a direction
 
 
-def favourites_per_item(data: Dataset) -> np.ndarray:
-    """Count the favourites of each item."""
-    return np.asarray(favourite_matrix(data).sum(axis=0), dtype=np.float32)
+@dataclass(frozen=True, kw_only=True)
+class Baseline(ABC):
+    """Base of the settings of a method: values must be of the declared types and ranges."""
+
+    def __post_init__(self) -> None:
+        check_types(self)
+
+    def fit(self, data: Dataset, seed: int = 0, callback: Callback | None = None) -> Recommender:
+        """Learn from a data set.
+
+        Parameters
+        ----------
+        data
+            Ratings, users and items.
+        seed
+            Seed of everything that is drawn.
+        callback
+            Called with the number of each round and the objective after it.
+
+        Returns
+        -------
+        Recommender
+            The fitted model.
+
+        Raises
+        ------
+        DataError
+            The method cannot learn from these data.
+        """
+        with threadpool_limits(1, "blas"):  # the same sums in the same order everywhere
+            return self._fit(Training(self, data, fit_features(data, seed), seed, callback))
+
+    @abstractmethod
+    def _fit(self, training: Training) -> Recommender:
+        """Learn from a data set, on one thread of BLAS."""
 
 
-def make_recommender(
-    data: Dataset,
-    *,
-    name: str,
-    settings: Any,
-    features: FeatureEncoder,
-    encoder: Encoder,
-    user_vectors: np.ndarray,
-    codes: np.ndarray | None = None,
-    vectors: np.ndarray | csr_array | None = None,
-    report: dict[str, Any] | None = None,
-) -> Recommender:
-    """Return the fitted model of a method.
+@dataclass(frozen=True, eq=False)
+class Training:
+    """What a method learns from, and what becomes of it.
 
     Parameters
     ----------
     settings
-        The method's settings, a dataclass.
-    codes, vectors
-        What was learned of items, one of the two: rows of +1 and -1, or real numbers.
+        The settings of the method.
+    data
+        Ratings, users and items.
+    features
+        From what is known of people to features.
+    seed
+        Seed of everything that is drawn.
+    callback
+        Called by `record`.
+    objective
+        The objective after each round.
     """
-    popularity = favourites_per_item(data)
-    return Recommender(
-        name=name,
-        settings=asdict(settings),
-        features=features,
-        encoder=encoder,
-        item_ids=data.item_ids,
-        items=RealItems(vectors, popularity) if codes is None else CodeItems.of(codes, popularity),
-        popularity=popularity,
-        scale=data.scale,
-        user_ids=data.user_ids,
-        user_vectors=user_vectors,
-        report=report or {},
-        seen=data.ratings.matrix,
-        item_table=data.items,
-    )
+
+    settings: Baseline
+    data: Dataset
+    features: FeatureEncoder
+    seed: int
+    callback: Callback | None
+    objective: list[float] = field(default_factory=list)
+
+    @cached_property
+    def rng(self) -> np.random.Generator:
+        """The generator of everything that is drawn."""
+        return np.random.default_rng(self.seed)
+
+    @cached_property
+    def people(self) -> Features:
+        """The features of the training users."""
+        return self.features.apply(self.data.users)
+
+    @cached_property
+    def groups(self) -> tuple[str, ...]:
+        """The feature groups that somebody without ratings may have."""
+        return stranger_groups(self.features)
+
+    @cached_property
+    def favourites(self) -> csr_array:
+        """Users x items with a 1 for each favourite."""
+        return favourite_matrix(self.data)
+
+    def targets(self, kind: TargetKind) -> csr_array:
+        """Return users x items with the target of each rating."""
+        ratings = self.data.ratings.matrix
+        return with_values(ratings, RatingTarget(kind, self.data.scale[1])(ratings.data))
+
+    def record(self, value: float) -> None:
+        """Append the objective after a round, and pass it to the callback."""
+        self.objective.append(value)
+        if self.callback is not None:
+            self.callback(len(self.objective) - 1, value)
+
+    def fit_map(self, Y: np.ndarray, ridge: float) -> np.ndarray:
+        """Fit a linear map from the features of strangers to the rows of Y."""
+        X = stack_features(self.people, self.groups)
+        return solve_ridge(X, X.T @ Y, ridge).astype(np.float32)
+
+    def make_recommender(
+        self,
+        name: str,
+        encoder: Encoder,
+        user_vectors: np.ndarray,
+        *,
+        codes: np.ndarray | None = None,
+        vectors: np.ndarray | csr_array | None = None,
+        report: dict[str, Any] | None = None,
+    ) -> Recommender:
+        """Return the fitted model.
+
+        Parameters
+        ----------
+        name
+            What the model is called.
+        encoder
+            From features to vectors of people.
+        user_vectors
+            The vectors of the training users.
+        codes, vectors
+            What was learned of items, one of the two: rows of +1 and -1, or real numbers.
+        report
+            What the fit reports of itself, beside the objective.
+
+        Returns
+        -------
+        Recommender
+            The model.
+        """
+        data, objective = self.data, {"objective": self.objective} if self.objective else {}
+        popularity = np.asarray(self.favourites.sum(axis=0), dtype=np.float32)
+        return Recommender(
+            name=name,
+            settings=asdict(self.settings),
+            features=self.features,
+            encoder=encoder,
+            item_ids=data.item_ids,
+            items=RealItems(vectors, popularity)
+            if codes is None
+            else CodeItems.of(codes, popularity),
+            popularity=popularity,
+            scale=data.scale,
+            user_ids=data.user_ids,
+            user_vectors=user_vectors,
+            report=objective | (report or {}),
+            seen=data.ratings.matrix,
+            item_table=data.items,
+        )
+
+    def make_mapped_recommender(
+        self, name: str, users: np.ndarray, items: np.ndarray, map_ridge: float
+    ) -> Recommender:
+        """Return a model whose item codes are signs, with a map from features to user vectors."""
+        users = users.astype(np.float32)
+        encoder = StackEncoder(self.groups, self.fit_map(users, map_ridge))
+        strangers = encoder.encode(self.people, None).vectors
+        report = describe_codes(users, items, strangers)
+        return self.make_recommender(name, encoder, users, codes=signs(items), report=report)
+
+
+def with_values(matrix: csr_array, values: np.ndarray) -> csr_array:
+    """Return a matrix with the stored entries of another one, and these values."""
+    return csr_array((values, matrix.indices, matrix.indptr), shape=matrix.shape)
+
+
+def row_of_entries(matrix: csr_array) -> np.ndarray:
+    """Return the row of each stored entry."""
+    return np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+
+
+def favourite_matrix(data: Dataset) -> csr_array:
+    """Return users x items with a 1 for each favourite."""
+    ratings = data.ratings
+    liked = ratings.where(is_favourite(ratings.matrix.data, ratings.scale[1])).matrix
+    return with_values(liked, np.ones(liked.nnz, dtype=np.float32))
+
+
+def stranger_groups(encoder: FeatureEncoder) -> tuple[str, ...]:
+    """Return the names of the feature groups that somebody without ratings may have."""
+    groups = tuple(name for name in encoder.widths if name != PREFERENCE)
+    if not groups:
+        raise DataError(
+            "there are no user features to predict from",
+            hint="pass a user table whose plan has at least one group",
+        )
+    return groups
+
+
+def solve_ridge(X: np.ndarray, XtY: np.ndarray, ridge: float) -> np.ndarray:
+    """Compute (X'X + λI)⁻¹ X'Y in double precision."""
+    gram = X.T.astype(np.float64) @ X + ridge * np.eye(X.shape[1])
+    return np.linalg.solve(gram, XtY.astype(np.float64))
+
+
+def describe_codes(users: np.ndarray, items: np.ndarray, strangers: np.ndarray) -> dict[str, Any]:
+    """Return reports on the codes of vectors; warn if those of strangers collapse."""
+    return {
+        "user_codes": code_report(users),
+        "item_codes": code_report(items),
+        "stranger_codes": code_report(strangers),
+        "warning": warn_of_collapse(strangers),
+    }
 
 
 def delegate(B: np.ndarray) -> np.ndarray:
-    """Give the balanced, uncorrelated matrix nearest to B (entities x bits), of the same shape."""
+    """Compute the balanced, uncorrelated matrix nearest to B (entities x bits)."""
     n, n_bits = B.shape
     if n <= n_bits:
         raise SettingError(
@@ -93,7 +258,7 @@ def delegate(B: np.ndarray) -> np.ndarray:
     centred = B - B.mean(axis=0, dtype=np.float64)
     values, P = np.linalg.eigh(centred.T @ centred)
     values, P = values[::-1], P[:, ::-1]  # descending, so that what is completed comes last
-    rank = int(np.sum(values > FLAT * max(values[0], 1.0)))
+    rank = int(np.sum(values > _FLAT * max(values[0], 1.0)))
     U = centred @ (P[:, :rank] / np.sqrt(values[:rank]))
     if rank < n_bits:
         U = np.hstack([U, _complement(U, n_bits - rank)])
@@ -101,12 +266,12 @@ def delegate(B: np.ndarray) -> np.ndarray:
 
 
 def balance(B: np.ndarray, weight: float) -> np.ndarray:
-    """Give the pull of the delegate on each code; none at weight 0, however few the codes."""
+    """Compute the pull of the delegate on each code; none at weight 0, however few the codes."""
     return weight * delegate(B) if weight else np.zeros(B.shape)
 
 
 def _complement(U: np.ndarray, width: int) -> np.ndarray:
-    """Give orthonormal columns that are orthogonal to those of U and to the constant."""
+    """Return orthonormal columns that are orthogonal to those of U and to the constant."""
     n = len(U)
     basis = np.hstack([np.full((n, 1), 1 / np.sqrt(n)), U])
     free = np.random.default_rng(0).standard_normal((n, width))

@@ -1,4 +1,4 @@
-"""ZSR: a low-rank linear auto-encoder between what users do and what is known of them.
+"""ZSR: a low-rank linear auto-encoder between ratings and features of users.
 
     min  ‖S - X W‖² + λ‖Sₙ W' - X‖² + β Σ_{j>q} σ_j(W)² + ε‖W‖²                              (1)
 
@@ -13,8 +13,8 @@ With U the projection beyond the q main directions of W, (1) is solved over W by
 
     (X'X + βU + εI) W + λ W Sₙ'Sₙ = X'S + λ X'Sₙ                                             (2)
 
-Both matrices are symmetric: in their eigenvectors (2) is a division. λ must be small: what users
-do is thousands of times as wide as what is known of them. As λ -> 0, W is a ridge regression.
+Both matrices are symmetric: in their eigenvectors (2) is a division. λ must be small, as there are
+far more items than features. As λ -> 0, W is a ridge regression.
 
 Li, Jing, Lu, Zhu, Yang and Huang, "From zero-shot learning to cold-start recommendation",
 AAAI 2019.
@@ -22,25 +22,40 @@ AAAI 2019.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from scipy.sparse import csr_array
-from threadpoolctl import threadpool_limits
 
-from coldhash.baselines.ridge import stranger_groups
-from coldhash.baselines.shared import make_recommender
-from coldhash.data.dataset import Dataset
-from coldhash.data.ratings import RatingTarget, TargetKind
-from coldhash.features.fitting import fit_features
+from coldhash.baselines.shared import Baseline, Training, with_values
+from coldhash.data.ratings import TargetKind
 from coldhash.recommender.encoders.linear import StackEncoder, stack_features
 from coldhash.recommender.recommender import Recommender
-from coldhash.recommender.settings import Callback, check_settings, check_types
 
 
 @dataclass(frozen=True, kw_only=True)
-class ZSR:
-    """Settings of the method; `fit` turns a data set into a `Recommender`.
+class ZSR(Baseline):
+    """Settings of the auto-encoder.
+
+    Parameters
+    ----------
+    encode_weight
+        How much a row of ratings must predict the features (λ).
+    rank_weight
+        How much singular values beyond the retained rank cost (β).
+    retained_rank
+        Rank of W that costs nothing (q).
+    ridge
+        Ridge of W (ε).
+    left_out
+        Share of the entries that Sₙ leaves out.
+    n_rounds
+        Rounds of (2).
+    target
+        What a rating is worth, as in `MFDCF`.
 
     Examples
     --------
@@ -50,80 +65,52 @@ class ZSR:
     ('zsr', False)
     """
 
-    encode_weight: float = 0.0075  # λ: how much what users do must tell what is known of them
-    rank_weight: float = 450.0  # β
-    retained_rank: int = 10  # q
-    ridge: float = 4.4e-6  # ε
-    left_out: float = 0.05  # share of the entries
-    n_rounds: int = 5
+    encode_weight: NonNegativeFloat = 0.0075
+    rank_weight: NonNegativeFloat = 450.0
+    retained_rank: PositiveInt = 10
+    ridge: PositiveFloat = 4.4e-6
+    left_out: Annotated[float, Field(ge=0, lt=1)] = 0.05
+    n_rounds: PositiveInt = 5
     target: TargetKind = "favourite"
 
-    def __post_init__(self) -> None:
-        check_types(self)
-        check_settings(
-            self,
-            encode_weight=(self.encode_weight >= 0, "0 or more"),
-            rank_weight=(self.rank_weight >= 0, "0 or more"),
-            retained_rank=(self.retained_rank >= 1, "1 or more"),
-            ridge=(self.ridge > 0, "above 0"),
-            left_out=(0 <= self.left_out < 1, "from 0 to below 1"),
-            n_rounds=(self.n_rounds >= 1, "1 or more"),
-        )
-
-    def fit(self, data: Dataset, seed: int = 0, callback: Callback | None = None) -> Recommender:
+    def _fit(self, training: Training) -> Recommender:
         """Alternate (2) and the main directions of W; (1) never rises."""
-        rng = np.random.default_rng(seed)
-        encoder = fit_features(data, seed)
-        groups = stranger_groups(encoder)
-        X = stack_features(encoder.apply(data.users), groups)
-        ratings = data.ratings.matrix
-        values = RatingTarget(self.target, data.ratings.scale[1])(ratings.data)
-        S = csr_array((values, ratings.indices, ratings.indptr), shape=ratings.shape)
-        with threadpool_limits(1, "blas"):
-            W, objective = self.solve(X.astype(np.float64), S, rng, callback)
-        return make_recommender(
-            data,
-            name="zsr",
-            settings=self,
-            features=encoder,
-            encoder=StackEncoder(groups),
-            vectors=np.ascontiguousarray(W.T, dtype=np.float32),
-            user_vectors=X,
-            report={"objective": objective},
-        )
+        X = stack_features(training.people, training.groups)
+        S = training.targets(self.target)
+        W = self.solve(X.astype(np.float64), S, training.rng, training.record)
+        vectors = np.ascontiguousarray(W.T, dtype=np.float32)
+        return training.make_recommender("zsr", StackEncoder(training.groups), X, vectors=vectors)
 
     def solve(
-        self, X: np.ndarray, S: csr_array, rng: np.random.Generator, callback: Callback | None
-    ) -> tuple[np.ndarray, list[float]]:
-        """Find W; gives it with (1) after each round."""
+        self,
+        X: np.ndarray,
+        S: csr_array,
+        rng: np.random.Generator,
+        record: Callable[[float], None],
+    ) -> np.ndarray:
+        """Find W; `record` is called with (1) after each round."""
         S = S.astype(np.float64)
         kept = (rng.random(S.nnz) >= self.left_out) * S.data
-        Sn = csr_array((kept, S.indices, S.indptr), shape=S.shape)
+        Sn = with_values(S, kept)
         XtX, XtS, XtSn = X.T @ X, (S.T @ X).T, (Sn.T @ X).T
-        b, N = principal(Sn)
+        b, N = decompose_gram(Sn)
         C, b = XtS + self.encode_weight * XtSn, self.encode_weight * b
         known = float(S.data @ S.data + self.encode_weight * np.sum(X**2))
-        U, objective = np.zeros_like(XtX), list[float]()
-        for n in range(self.n_rounds):
-            W = sylvester(XtX + self.rank_weight * U + self.ridge * np.eye(len(XtX)), b, N, C)
+        U = np.zeros_like(XtX)
+        for _ in range(self.n_rounds):
+            W = solve_sylvester(XtX + self.rank_weight * U + self.ridge * np.eye(len(XtX)), b, N, C)
             P, sigma, _ = np.linalg.svd(W, full_matrices=False)
             main = P[:, : self.retained_rank]
             U = np.eye(len(P)) - main @ main.T
             beyond = float(np.sum(sigma[self.retained_rank :] ** 2))
             encoded = float(np.sum((W @ N) ** 2 * b))  # λ‖Sₙ W'‖²
-            objective.append(
-                known
-                + float(np.sum((XtX @ W) * W) - 2 * np.sum(W * C) + self.ridge * np.sum(W**2))
-                + encoded
-                + self.rank_weight * beyond
-            )
-            if callback is not None:
-                callback(n, objective[-1])
-        return W, objective
+            decoded = float(np.sum((XtX @ W) * W) - 2 * np.sum(W * C) + self.ridge * np.sum(W**2))
+            record(known + decoded + encoded + self.rank_weight * beyond)
+        return W
 
 
-def principal(S: csr_array) -> tuple[np.ndarray, np.ndarray]:
-    """Give the eigenvalues and eigenvectors of S'S that are not 0, from the smaller side."""
+def decompose_gram(S: csr_array) -> tuple[np.ndarray, np.ndarray]:
+    """Compute the eigenvalues and eigenvectors of S'S that are not 0, from the smaller side."""
     if S.shape[0] >= S.shape[1]:
         values, vectors = np.linalg.eigh((S.T @ S).toarray())
         return np.maximum(values, 0), vectors
@@ -133,7 +120,7 @@ def principal(S: csr_array) -> tuple[np.ndarray, np.ndarray]:
     return values, np.asarray(S.T @ vectors) / np.sqrt(values)
 
 
-def sylvester(A: np.ndarray, b: np.ndarray, N: np.ndarray, C: np.ndarray) -> np.ndarray:
+def solve_sylvester(A: np.ndarray, b: np.ndarray, N: np.ndarray, C: np.ndarray) -> np.ndarray:
     """Solve A W + W N diag(b) N' = C for symmetric A and orthonormal columns N.
 
     On what is orthogonal to N the second term is 0, and A⁻¹C is left.

@@ -224,8 +224,7 @@ def update(
 ) -> None:
     """Add or remove items, change or add users, without fitting again."""
     from coldhash.recommender.persistence import load
-    from coldhash.update.items import add_items, remove_items
-    from coldhash.update.users import update_users
+    from coldhash.update import add_items, remove_items, update_users
 
     if not any((items, ratings, remove, users)):
         raise SettingError(

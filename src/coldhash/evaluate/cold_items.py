@@ -153,7 +153,7 @@ def model_scores(model: Recommender, cold: Dataset, by_code: bool = False) -> np
     Examples
     --------
     >>> from coldhash import MFDCF, read, split_cold_items
-    >>> from coldhash.update.items import add_items
+    >>> from coldhash.update import add_items
     >>> train, cold = split_cold_items(read("sample", n_users=200, n_items=60))
     >>> new = cold.items.append_column("item_id", cold.ratings.items.values)
     >>> model, _ = add_items(MFDCF(n_bits=32, new_items=True).fit(train), new)

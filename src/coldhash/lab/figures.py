@@ -39,11 +39,9 @@ STYLES: dict[str, Style] = {
     "BCCF+map": (BLUE, "h", "--"),
     "PPH+map": (GREEN, "d", ":"),
     "LSH": (GREY, "x", "-"),
-    "sign LSH": (GREY, "+", "--"),
     "MF": (BLACK, "p", "-"),
     "MF, float": (BLACK, "p", "-"),
     "MF, int8": (BLACK, "8", "--"),
-    "biased MF": (BLACK, "1", ":"),
 }
 _OTHER_STYLES: tuple[Style, ...] = ((BLUE, "o", "-"), (GREEN, "s", "-"), (ORANGE, "D", "-"))
 

@@ -131,6 +131,8 @@ class MFDCF:
     stranger_code_share: float | None = None
     new_items: bool = False
 
+    takes_new_items = True  # codes of new items can be made from content or ratings: see update/
+
     def __post_init__(self) -> None:
         check_types(self)
         check_settings(

@@ -30,7 +30,7 @@ def settings_from(method: type[Settings], values: Mapping[str, object]) -> Setti
 
 
 def check_types(settings: object) -> None:
-    """Raise an error for a value of another type than declared, and for NaN and huge numbers."""
+    """Raise an error for a value outside its declared type or range, and for NaN and huge ones."""
     method = type(settings).__name__
     adapters = _adapters(type(settings))  # type: ignore[arg-type]  # a type is hashable
     for name, adapter in adapters.items():
@@ -47,7 +47,8 @@ def check_types(settings: object) -> None:
 @cache
 def _adapters(method: type) -> dict[str, TypeAdapter[object]]:
     strict = ConfigDict(strict=True, allow_inf_nan=False)
-    return {name: TypeAdapter(kind, config=strict) for name, kind in get_type_hints(method).items()}
+    kinds = get_type_hints(method, include_extras=True)  # with the ranges of `Annotated` types
+    return {name: TypeAdapter(kind, config=strict) for name, kind in kinds.items()}
 
 
 def check_settings(settings: object, **checks: tuple[bool, str]) -> None:

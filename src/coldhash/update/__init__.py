@@ -1,1 +1,7 @@
-"""A living catalogue: a fitted model with other items or users. Each gives a new model value."""
+"""Update a fitted model: items and users that come and go. Every function returns a new model."""
+
+from coldhash.update.change import Change
+from coldhash.update.edit import add_items, remove_items, update_users
+from coldhash.update.refresh import refresh
+
+__all__ = ["Change", "add_items", "refresh", "remove_items", "update_users"]

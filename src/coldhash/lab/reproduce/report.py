@@ -26,8 +26,6 @@ NAMES = {  # where it is not the label in upper case
     "itq": "ITQ+map",
     "bccf": "BCCF+map",
     "pph": "PPH+map",
-    "sign-lsh": "sign LSH",
-    "biased-mf": "biased MF",
 }
 INTRO = """\
 # Results

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from coldhash.arrays.checks import Forms, take
-from coldhash.arrays.codes import signs
 from coldhash.arrays.products import times
 from coldhash.features.groups import FeatureEncoder, Features, State
 from coldhash.recommender.encoders.base import Encoded, Encoder, group_shares, scale_rows
@@ -24,8 +23,8 @@ class NeighbourEncoder(Encoder):
     """Weights over the training users, or the weighted mean of their factors.
 
     A profile is the sum of what each group adds to it: its features, less their average, through a
-    map. The likeness of two people is the cosine of their profiles (`binary`: of the signs of
-    them), both made of the groups that the first one has. The `n_neighbours` most alike weigh what
+    map. The likeness of two people is the cosine of their profiles, both made of the groups that
+    the first one has. The `n_neighbours` most alike weigh what
     they are alike, if that is above 0; weights add up to 1. Ties go to the first in row order.
     """
 
@@ -33,12 +32,15 @@ class NeighbourEncoder(Encoder):
     averages: dict[str, np.ndarray]  # of the mapped features
     known: np.ndarray  # groups x training users x dimensions: what the groups add
     n_neighbours: int
-    binary: bool = False
     factors: np.ndarray | None = None  # of the training users
 
     @classmethod
     def of(
-        cls, features: Features, maps: dict[str, np.ndarray], n_neighbours: int, **options: Any
+        cls,
+        features: Features,
+        maps: dict[str, np.ndarray],
+        n_neighbours: int,
+        factors: np.ndarray | None = None,
     ) -> NeighbourEncoder:
         """Remember the training users."""
         averages = {
@@ -46,7 +48,7 @@ class NeighbourEncoder(Encoder):
             for name, matrix in maps.items()
         }
         known = _parts(features, maps, averages)
-        return cls(maps, averages, known, n_neighbours, **options)
+        return cls(maps, averages, known, n_neighbours, factors)
 
     def encode(self, features: Features, history: csr_array | None) -> Encoded:
         """Encode people; a history tells this encoder nothing."""
@@ -68,9 +70,6 @@ class NeighbourEncoder(Encoder):
         """Add the groups up and scale to length 1; who is average in all of them stays 0."""
         profiles = parts.sum(axis=0)
         lengths = np.linalg.norm(profiles, axis=1, keepdims=True)
-        if self.binary:
-            profiles = signs(profiles, np.float32) / np.float32(np.sqrt(profiles.shape[1]))
-            return np.where(lengths > NOTHING, profiles, np.float32(0))
         return np.where(lengths > NOTHING, profiles / np.maximum(lengths, NOTHING), np.float32(0))
 
     def state(self) -> State:
@@ -80,12 +79,7 @@ class NeighbourEncoder(Encoder):
         arrays["known"] = self.known
         if self.factors is not None:
             arrays["factors"] = self.factors
-        json = {
-            "groups": list(self.maps),
-            "n_neighbours": self.n_neighbours,
-            "binary": self.binary,
-        }
-        return json, arrays
+        return {"groups": list(self.maps), "n_neighbours": self.n_neighbours}, arrays
 
     @classmethod
     def restore(cls, state: State, items: Items, features: FeatureEncoder) -> Self:
@@ -104,7 +98,6 @@ class NeighbourEncoder(Encoder):
             {name: own[f"average/{name}"] for name in groups},
             own["known"],
             json["n_neighbours"],
-            json["binary"],
             own.get("factors"),
         )
 

@@ -1,0 +1,288 @@
+"""Add, remove and update items and users of a fitted model, without fitting it again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+from scipy.sparse import csr_array
+
+from coldhash.arrays.codes import signs
+from coldhash.arrays.products import times
+from coldhash.data.dataset import pad_table, read_ratings, read_side_table
+from coldhash.data.ids import Ids
+from coldhash.data.ratings import Ratings, RatingTarget, is_favourite
+from coldhash.data.tables import TableLike
+from coldhash.errors import DataError, SettingError, UnknownId
+from coldhash.mfdcf.items import descend
+from coldhash.recommender.recommender import Recommender
+from coldhash.update.change import (
+    Change,
+    append_items,
+    append_users,
+    check_takes_new_items,
+    select_items,
+)
+
+_N_STARTS = 8  # codes that the descent starts from: the best end counts
+_MAX_SWEEPS = 20  # it stops when no bit changes
+NEEDS_MAP = "fit MFDCF(new_items=True), or with the command line: --set new_items=true"
+
+
+def add_items(
+    model: Recommender,
+    items: TableLike,
+    ratings: TableLike | None = None,
+    users: TableLike | None = None,
+) -> tuple[Recommender, Change]:
+    """Add items that the model has never seen; they are found by all searches at once.
+
+    Parameters
+    ----------
+    model
+        A model of MFDCF.
+    items
+        A table: `item_id`, and any of the columns that the model knows. What is unknown may be
+        missing; an item of which nothing is known gets the code of an average item.
+    ratings
+        First ratings of these items, if there are any: a table `user_id, item_id, rating`. A model
+        that was fitted without `new_items=True` needs many: as many as the average item has.
+    users
+        A table that describes the raters whom the model does not know.
+
+    Returns
+    -------
+    Recommender, Change
+        The new model, and what became of the old one, which stays as it is.
+
+    Raises
+    ------
+    SettingError
+        The method cannot make codes of new items, or an item has too few ratings for a model that
+        was fitted without `new_items=True`.
+    DataError
+        An item is in the model already, or a column is not of the model's type.
+    UnknownId
+        An item or a user of `ratings` is not described anywhere.
+
+    Examples
+    --------
+    >>> from coldhash import MFDCF, read
+    >>> model = MFDCF(n_bits=32, new_items=True).fit(read("sample", n_users=300, n_items=100))
+    >>> more, change = add_items(model, {"item_id": ["new"], "genres": ["comedy"]})
+    >>> len(more.item_ids), change.items_added
+    (101, {'new': 'content'})
+    """
+    check_takes_new_items(model)
+    ids, given = read_side_table(items, "item", {})
+    assert ids is not None
+    again = [item_id for item_id in ids if item_id in model.item_ids]
+    if again:
+        raise DataError(
+            f"item {again[0]!r} is in the model already",
+            hint="remove_items first, or refresh with all ratings",
+        )
+    table = _match_columns(model, given, len(ids))
+    content = model.features.item_content(table, len(ids))
+    rated = _read_ratings(model, ids, ratings)
+    vectors = np.vstack([model.user_vectors, _encode_strangers(model, rated, users)])
+    if model.item_map is None:
+        codes = _codes_of_ratings(model, vectors, rated)
+    else:
+        pulls = model.item_map.pulls(content, vectors, rated.matrix)
+        codes = new_codes(model.item_map.gram, pulls)
+    liked = is_favourite(rated.matrix.data, rated.scale[1]).astype(np.float64)
+    popularity = np.bincount(rated.matrix.indices, liked, minlength=len(ids))
+    seen = rated.of_users(np.arange(len(model.user_ids))).matrix
+    added = append_items(model, ids, codes, popularity, content, table, seen)
+    source = np.where(np.diff(content.indptr) > 0, "content", "average")
+    source = np.where(rated.per_item > 0, "ratings", source)
+    return added, Change(items_added=dict(zip(ids, source.tolist(), strict=True)))
+
+
+def remove_items(model: Recommender, item_ids: Iterable[str | int]) -> tuple[Recommender, Change]:
+    """Remove items from a model of any method: they are neither found nor counted any more.
+
+    Parameters
+    ----------
+    model
+        A fitted model.
+    item_ids
+        The items to remove.
+
+    Returns
+    -------
+    Recommender, Change
+        The new model, and what became of the old one, which stays as it is.
+
+    Raises
+    ------
+    UnknownId
+        An item is not in the model.
+    SettingError
+        No item would be left.
+
+    Examples
+    --------
+    >>> from coldhash import MFDCF, read
+    >>> model = MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100))
+    >>> fewer, change = remove_items(model, ["7"])
+    >>> len(fewer.item_ids), "7" in fewer.item_ids, change.items_removed
+    (99, False, ['7'])
+    """
+    rows = np.unique(model.item_ids.rows(item_ids))
+    if len(rows) == len(model.item_ids):
+        raise SettingError("no item would be left", hint="keep at least one")
+    removed = [model.item_ids[row] for row in rows]
+    kept = np.setdiff1d(np.arange(len(model.item_ids)), rows)
+    return select_items(model, kept), Change(items_removed=removed)
+
+
+def update_users(
+    model: Recommender, users: TableLike | None = None, ratings: TableLike | None = None
+) -> tuple[Recommender, Change]:
+    """Compute new vectors of users from what is known of them now; unknown users are added.
+
+    A model does not keep the ratings it was fitted on: pass all that is known of a user, not only
+    what is new. Other users stay as they are.
+
+    Parameters
+    ----------
+    model
+        A fitted model.
+    users
+        A table: `user_id`, and any of the columns that the model knows.
+    ratings
+        A table `user_id, item_id, rating`, of items in the model.
+
+    Returns
+    -------
+    Recommender, Change
+        The new model, and what became of the old one, which stays as it is.
+
+    Raises
+    ------
+    SettingError
+        Neither users nor ratings are given.
+    UnknownId
+        A rated item is not in the model.
+
+    Examples
+    --------
+    >>> from coldhash import MFDCF, read
+    >>> model = MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100))
+    >>> model, change = update_users(
+    ...     model,
+    ...     users={"user_id": ["ann"], "age": [30]},
+    ...     ratings={"user_id": ["ann"], "item_id": ["7"], "rating": [5]},
+    ... )
+    >>> change.users_added, len(model.recommend(user_ids=["ann"], k=3))
+    (['ann'], 3)
+    """
+    if users is None and ratings is None:
+        raise SettingError("there is nothing to update", hint="pass users, ratings or both")
+    ids, table = read_side_table(users, "user", {})
+    given = None
+    if ratings is not None:
+        rated = read_ratings(ratings, {}, ids, model.item_ids, model.scale, "error")
+        if len(rated.items) > len(model.item_ids):
+            raise UnknownId(
+                f"item {rated.items[len(model.item_ids)]!r} is rated, but not in the model",
+                hint="add_items first",
+            )
+        ids, given = rated.users, rated.matrix
+    assert ids is not None
+    grown, rows = append_users(model, ids, given)
+    people = pad_table(table, len(ids)) if table.num_columns else [{}] * len(ids)
+    n_known = len(model.user_ids)
+    return grown.with_users(ids.values, people, given), Change(
+        users_added=[ids[at] for at in np.flatnonzero(rows >= n_known)],
+        users_changed=[ids[at] for at in np.flatnonzero(rows < n_known)],
+    )
+
+
+def new_codes(gram: np.ndarray, pulls: np.ndarray) -> np.ndarray:
+    """Find the codes of new items, each on its own: the item step of the fit."""
+    gram = gram.astype(np.float32)
+    free = np.linalg.solve(gram.astype(np.float64), pulls.T.astype(np.float64)).T
+    spread = np.sqrt(np.mean(free**2, axis=1, keepdims=True))
+    rng = np.random.default_rng(0)
+    best, lowest = np.ones_like(pulls), np.full(len(pulls), np.inf)
+    for n in range(_N_STARTS):
+        push = rng.standard_normal(gram.shape[0]) if n else np.zeros(gram.shape[0])
+        codes = descend(signs(free + spread * push, np.float32), pulls, gram, _MAX_SWEEPS, rng)
+        energy = np.einsum("ik,ik->i", codes @ gram - 2 * pulls, codes, dtype=np.float64)
+        better = energy < lowest
+        best[better], lowest[better] = codes[better], energy[better]
+    return best.astype(np.int8)
+
+
+def _codes_of_ratings(model: Recommender, vectors: np.ndarray, rated: Ratings) -> np.ndarray:
+    """Find the codes of new items from ratings alone, for which no map is needed."""
+    plenty = len(model.seen.indices) / len(model.item_ids) if model.seen is not None else np.inf
+    few = np.flatnonzero(rated.per_item < max(plenty, 1.0))
+    if len(few):
+        item_id, count = rated.items[few[0]], int(rated.per_item[few[0]])
+        raise SettingError(
+            f"item {item_id!r} has {count:,} ratings, too few to make a code of, and this model "
+            "was fitted without new_items",
+            hint=NEEDS_MAP,
+        )
+    target = RatingTarget(model.settings["target"], model.scale[1])
+    matrix = rated.matrix
+    shown = csr_array((target(matrix.data), matrix.indices, matrix.indptr), shape=matrix.shape)
+    pulls = np.float32(vectors.shape[1]) * times(shown.T.tocsr(), vectors)
+    return new_codes(model.user_vectors.T @ model.user_vectors, pulls)
+
+
+def _read_ratings(model: Recommender, items: Ids, ratings: TableLike | None) -> Ratings:
+    if ratings is None:
+        nothing = csr_array((len(model.user_ids), len(items)), dtype=np.float32)
+        return Ratings(nothing, model.user_ids, items)
+    rated = read_ratings(ratings, {}, model.user_ids, items, model.scale, "error")
+    if len(rated.items) > len(items):
+        other = rated.items[len(items)]
+        raise UnknownId(
+            f"item {other!r} is rated, but not among the new items",
+            hint="refresh learns from ratings of items that are there already"
+            if other in model.item_ids
+            else "add a row for it to the item table",
+        )
+    return rated
+
+
+def _encode_strangers(model: Recommender, rated: Ratings, users: TableLike | None) -> np.ndarray:
+    """Encode the raters whom the model does not know."""
+    n_known = len(model.user_ids)
+    strangers = [rated.users[row] for row in range(n_known, len(rated.users))]
+    if not strangers:
+        return np.zeros((0, model.user_vectors.shape[1]), dtype=np.float32)
+    ids, table = read_side_table(users, "user", {})
+    missing = [name for name in strangers if ids is None or name not in ids]
+    if missing:
+        raise UnknownId(
+            f"user {missing[0]!r} rated a new item, but is not known to the model",
+            hint="describe unknown raters in a user table, or leave their ratings out",
+        )
+    assert ids is not None
+    rows = pa.array(ids.rows(strangers))
+    return model.encode(pad_table(table, len(ids)).take(rows)).vectors
+
+
+def _match_columns(model: Recommender, table: pa.Table, n_rows: int) -> pa.Table:
+    """Return a table of new items with the columns and types of the model's."""
+    if model.item_table is None:
+        return table
+    columns = []
+    for wanted in model.item_table.schema:
+        known = wanted.name in table.column_names
+        column = table.column(wanted.name) if known else pa.nulls(n_rows, wanted.type)
+        try:
+            columns.append(column.cast(wanted.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise DataError(
+                f"the item table, column {wanted.name!r}: {error}",
+                hint=f"the model's items have {wanted.type} there",
+            ) from None
+    return pa.table(columns, schema=model.item_table.schema)
