@@ -19,11 +19,10 @@ from scipy.sparse import csr_matrix, hstack, identity
 from threadpoolctl import threadpool_limits
 
 from coldhash import Dataset
-from coldhash.baselines.shared import solve_ridge, stranger_groups
+from coldhash.baselines.shared import solve_ridge, stack_features, stranger_groups
 from coldhash.data.ratings import RatingTarget
 from coldhash.evaluate.protocol import SCORE_BLOCK, ScoreFunction
 from coldhash.features.fitting import fit_features
-from coldhash.recommender.encoders.linear import stack_features
 
 Pick = Callable[[Any, float], csr_matrix]  # which ratings a rival learns from, and their weights
 

@@ -8,14 +8,13 @@ import pytest
 import contract
 import worlds
 from coldhash import Dataset, read
-from coldhash.baselines.cbfknn import CBFKNN
+from coldhash.baselines.cbfknn import CBFKNN, NeighbourEncoder, nearest
 from coldhash.baselines.popularity import Popularity
 from coldhash.data.plan import Category, FeaturePlan
 from coldhash.data.splits import split_cold_users
 from coldhash.errors import DataError, SettingError
 from coldhash.evaluate.metrics import accuracy_at
 from coldhash.evaluate.protocol import make_trial, rank
-from coldhash.recommender.encoders.neighbours import NeighbourEncoder, nearest
 
 SETTINGS = {
     "votes": CBFKNN(),

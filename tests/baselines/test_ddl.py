@@ -12,16 +12,18 @@ from coldhash.arrays.codes import signs
 from coldhash.baselines.ddl import (
     DDL,
     Network,
+    NetworkEncoder,
+    UnitScale,
     draw_batches,
     draw_layer,
     fit_rbm,
     gradients,
+    tanh,
 )
 from coldhash.errors import SettingError
 from coldhash.evaluate.metrics import accuracy_at
 from coldhash.evaluate.protocol import make_trial, rank
 from coldhash.features.groups import Features
-from coldhash.recommender.encoders.network import NetworkEncoder, UnitScale, tanh
 
 pytestmark = pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
 

@@ -9,11 +9,10 @@ from scipy.sparse import csr_array
 import contract
 import worlds
 from coldhash import read
-from coldhash.baselines.lsh import LSH
+from coldhash.baselines.lsh import LSH, BucketEncoder, Tokens, bucket_keys
 from coldhash.baselines.shared import favourite_matrix
 from coldhash.errors import SettingError
 from coldhash.features.fitting import fit_features
-from coldhash.recommender.encoders.buckets import BucketEncoder, Tokens, bucket_keys
 
 SETTINGS = {
     "lsh": LSH(),

@@ -11,13 +11,12 @@ import contract
 import worlds
 from coldhash import read
 from coldhash.baselines.popularity import Popularity
-from coldhash.baselines.shared import favourite_matrix, solve_ridge
+from coldhash.baselines.shared import favourite_matrix, solve_ridge, stack_features
 from coldhash.baselines.zsr import ZSR, decompose_gram, solve_sylvester
 from coldhash.data.splits import split_cold_users
 from coldhash.errors import SettingError
 from coldhash.evaluate.metrics import accuracy_at
 from coldhash.evaluate.protocol import make_trial, rank
-from coldhash.recommender.encoders.linear import stack_features
 
 
 @pytest.fixture(scope="module")

@@ -13,13 +13,13 @@ from coldhash import MFDCF, Dataset, FeatureEncoder, FeaturePlan, fit_features
 from coldhash.baselines.lsh import LSH
 from coldhash.baselines.popularity import Popularity
 from coldhash.baselines.ridge import Ridge
+from coldhash.baselines.shared import stack_features
 from coldhash.data.plan import Category, MultiLabel, Number
 from coldhash.data.tables import infer_types
 from coldhash.errors import DataError, SettingError
 from coldhash.features.columns import Knots, Standard
 from coldhash.features.folding import WIDEST, places_of
 from coldhash.features.groups import Features
-from coldhash.recommender.encoders.linear import stack_features
 
 TASTES, N_ITEMS, N_USERS = 4, 40, 1500
 TASTE = np.arange(N_USERS) % TASTES

@@ -34,12 +34,13 @@ from coldhash.baselines.observed import code_targets, flip_bits, loss, relax
 from coldhash.baselines.shared import (
     Baseline,
     Bits,
+    StackEncoder,
     Training,
     balance,
     describe_codes,
     solve_ridge,
+    stack_features,
 )
-from coldhash.recommender.encoders.linear import StackEncoder, stack_features
 from coldhash.recommender.recommender import Recommender
 
 

@@ -29,6 +29,7 @@ from scipy.sparse import csc_array, csr_array
 from coldhash.arrays.codes import signs
 from coldhash.arrays.compiled import compiled
 from coldhash.arrays.products import times
+from coldhash.baselines.ddl import NetworkEncoder, UnitScale
 from coldhash.baselines.observed import (
     add_negatives,
     code_targets,
@@ -47,7 +48,6 @@ from coldhash.baselines.shared import (
     solve_ridge,
     with_values,
 )
-from coldhash.recommender.encoders.network import NetworkEncoder, UnitScale
 from coldhash.recommender.recommender import Recommender
 
 _NO_ENTRIES = np.zeros(0, dtype=np.int32), np.zeros(0)

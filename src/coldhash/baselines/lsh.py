@@ -13,13 +13,17 @@ filtering", WWW 2007.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from pydantic import NonNegativeFloat, PositiveInt
 from scipy.sparse import csr_array, hstack
 
-from coldhash.baselines.shared import Baseline, Training
-from coldhash.recommender.encoders.buckets import BucketEncoder, Tokens, bucket_keys
+from coldhash.arrays.checks import Forms, take
+from coldhash.baselines.shared import Baseline, Training, stack_features
+from coldhash.features.groups import FeatureEncoder, Features, State
+from coldhash.recommender.encoders import Encoded, Encoder, group_shares
+from coldhash.recommender.items import Items
 from coldhash.recommender.recommender import Recommender
 
 
@@ -72,3 +76,117 @@ class LSH(Baseline):
             vectors=csr_array(hstack([(members @ liked).T, overall])),
             report={"buckets": len(buckets)},
         )
+
+
+NO_TOKEN = np.uint64(np.iinfo(np.uint64).max)
+NO_BUCKET = np.uint64(0)
+AS_LARGE = 1 - 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """Where the blocks of the columns are in the features side by side."""
+
+    groups: tuple[str, ...]
+    blocks: tuple[tuple[int, np.ndarray], ...]  # start, and what an unknown value is filled with
+
+    @classmethod
+    def of(cls, features: FeatureEncoder, groups: tuple[str, ...]) -> Tokens:
+        """Find the blocks; the constant behind each group is none."""
+        blocks, start = [], 0
+        for name in groups:
+            for mean in features.groups[name].means:
+                blocks.append((start, mean))
+                start += len(mean)
+            start += 1
+        return cls(groups, tuple(blocks))
+
+    def __call__(self, features: Features) -> csr_array:
+        """Mark the tokens of people: a sparse matrix of ones."""
+        matrix = stack_features(features, self.groups)
+        marked = np.zeros(matrix.shape, dtype=bool)
+        for start, mean in self.blocks:
+            block = matrix[:, start : start + len(mean)]
+            true = block > 0.5
+            if len(mean) > 1:
+                true |= (block > 0) & (block >= AS_LARGE * block.max(axis=1, keepdims=True))
+            marked[:, start : start + len(mean)] = true & (block != mean).any(axis=1, keepdims=True)
+        return csr_array(marked)
+
+
+@dataclass(frozen=True, eq=False)
+class BucketEncoder(Encoder):
+    """The buckets a person falls into, one a table, and last what is left to popularity.
+
+    In each table a bucket of n members has the weight 1 / (n + smoothing), so that it adds up
+    shares of its members, and smoothing / (n + smoothing) goes to everybody's favourites.
+    """
+
+    tokens: Tokens
+    multipliers: np.ndarray  # tables x hashes, odd
+    shifts: np.ndarray
+    keys: np.ndarray  # of the buckets, sorted
+    sizes: np.ndarray
+    smoothing: float
+
+    def encode(self, features: Features, history: csr_array | None) -> Encoded:
+        """Encode people; a history tells this encoder nothing."""
+        del history
+        keys, told = bucket_keys(self.tokens(features), self.multipliers, self.shifts)
+        at = np.searchsorted(self.keys, keys)
+        found = (np.append(self.keys, NO_BUCKET)[at] == keys) & (at < len(self.keys))
+        found &= told[:, None]
+        sizes = np.where(found, np.append(self.sizes, 0)[at], 0) + self.smoothing
+        weights = 1 / np.maximum(sizes, 1e-9) / len(self.multipliers)
+        vectors = np.zeros((len(features), len(self.keys) + 1), dtype=np.float32)
+        rows, _ = np.nonzero(found)
+        vectors[rows, at[found]] = weights[found]
+        vectors[:, -1] = (self.smoothing * weights).sum(axis=1) * told
+        shares = group_shares(features, self.tokens.groups)
+        return Encoded(vectors, shares, np.asarray(~found.any(axis=1)))
+
+    def state(self) -> State:
+        """Give what only the encoder knows."""
+        names = ("multipliers", "shifts", "keys", "sizes")
+        json = {"groups": list(self.tokens.groups), "smoothing": self.smoothing}
+        return json, {name: getattr(self, name) for name in names}
+
+    @classmethod
+    def restore(cls, state: State, items: Items, features: FeatureEncoder) -> Self:
+        """Rebuild the encoder."""
+        json, arrays = state
+        tokens = Tokens.of(features, tuple(json["groups"]))
+        forms: Forms = {name: ("u8", "tables", "hashes") for name in ("multipliers", "shifts")}
+        forms |= {"keys": ("u8", items.width - 1), "sizes": ("f", items.width - 1)}
+        return cls(tokens, smoothing=json["smoothing"], **take(arrays, forms))
+
+
+def min_hashes(tokens: csr_array, multipliers: np.ndarray, shifts: np.ndarray) -> np.ndarray:
+    """Give the least hash among the tokens of each row, for every hash: rows x (their shape)."""
+    names = np.arange(tokens.shape[1], dtype=np.uint64)[:, None]
+    hashes = mixed(names * multipliers.ravel() + shifts.ravel())
+    least = np.full((tokens.shape[0], multipliers.size), NO_TOKEN)
+    some = np.diff(tokens.indptr) > 0
+    if some.any():
+        starts = tokens.indptr[:-1][some]
+        least[some] = np.minimum.reduceat(hashes[tokens.indices], starts, axis=0)
+    return least.reshape(tokens.shape[0], *multipliers.shape)
+
+
+def bucket_keys(
+    tokens: csr_array, multipliers: np.ndarray, shifts: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Give the key of each row in each table, all its min-hashes in one; and who has any token."""
+    hashes = min_hashes(tokens, multipliers, shifts)
+    tables = np.arange(1, len(multipliers) + 1, dtype=np.uint64)
+    keys = np.broadcast_to(mixed(tables), hashes.shape[:2])
+    for one in range(hashes.shape[2]):
+        keys = mixed(keys ^ hashes[:, :, one])
+    return keys, np.diff(tokens.indptr) > 0
+
+
+def mixed(numbers: np.ndarray) -> np.ndarray:
+    """Scatter 64-bit numbers: the last steps of the generator splitmix64 (Steele et al. 2014)."""
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(numbers ^ (numbers >> np.uint64(31)))

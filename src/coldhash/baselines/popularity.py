@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Self
 
 import numpy as np
 from pydantic import NonNegativeFloat
@@ -18,9 +19,9 @@ from scipy.sparse import csr_array
 
 from coldhash.baselines.shared import Baseline, Training
 from coldhash.errors import SettingError
-from coldhash.features.groups import FeatureEncoder, Features
-from coldhash.recommender.encoders.base import Encoder
-from coldhash.recommender.encoders.linear import CellEncoder, NoEncoder
+from coldhash.features.groups import FeatureEncoder, Features, State
+from coldhash.recommender.encoders import Encoded, Encoder
+from coldhash.recommender.items import Items
 from coldhash.recommender.recommender import Recommender
 
 
@@ -84,3 +85,58 @@ def _cell_encoder(features: FeatureEncoder, columns: tuple[str, ...]) -> CellEnc
             return CellEncoder(name, blocks)
     known = {name: list(group.columns) for name, group in features.groups.items()}
     raise SettingError(f"no group holds the columns {columns}", hint=f"the groups are {known}")
+
+
+@dataclass(frozen=True, eq=False)
+class NoEncoder(Encoder):
+    """Everybody is the same."""
+
+    def encode(self, features: Features, history: csr_array | None) -> Encoded:
+        """Give everybody the same vector."""
+        del history
+        n_rows = len(features)
+        return Encoded(np.ones((n_rows, 1), dtype=np.float32), {}, np.ones(n_rows, dtype=bool))
+
+    def state(self) -> State:
+        """There is nothing to rebuild."""
+        return {}, {}
+
+    @classmethod
+    def restore(cls, state: State, items: Items, features: FeatureEncoder) -> Self:
+        """Rebuild the encoder."""
+        del items, features
+        del state
+        return cls()
+
+
+@dataclass(frozen=True, eq=False)
+class CellEncoder(Encoder):
+    """The cell of a table over some columns of one group, beside a constant.
+
+    A missing column counts as its average, so that the person stands in several cells in part.
+    """
+
+    group: str
+    blocks: tuple[tuple[int, int], ...]  # from and to column within the group
+
+    def encode(self, features: Features, history: csr_array | None) -> Encoded:
+        """Encode people; a history tells this encoder nothing."""
+        del history
+        matrix, has = features.matrices[self.group], features.has[self.group]
+        cells = np.ones((len(has), 1), dtype=np.float32)
+        for start, end in self.blocks:
+            block = np.asarray(matrix[:, start:end])
+            cells = (cells[:, :, None] * block[:, None, :]).reshape(len(has), -1)
+        vectors = np.hstack([np.ones((len(has), 1), dtype=np.float32), cells])
+        return Encoded(vectors, {self.group: has.astype(np.float32)}, ~has)
+
+    def state(self) -> State:
+        """Give everything needed to rebuild the encoder."""
+        return {"group": self.group, "blocks": [list(block) for block in self.blocks]}, {}
+
+    @classmethod
+    def restore(cls, state: State, items: Items, features: FeatureEncoder) -> Self:
+        """Rebuild the encoder."""
+        del items, features
+        json, _ = state
+        return cls(json["group"], tuple((start, end) for start, end in json["blocks"]))

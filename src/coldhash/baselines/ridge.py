@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from pydantic import PositiveFloat
 
-from coldhash.baselines.shared import Baseline, Training, solve_ridge
-from coldhash.recommender.encoders.linear import StackEncoder, stack_features
+from coldhash.baselines.shared import Baseline, StackEncoder, Training, solve_ridge, stack_features
 from coldhash.recommender.recommender import Recommender
 
 

@@ -16,24 +16,26 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import numpy as np
 from pydantic import Field
 from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
+from coldhash.arrays.checks import take
 from coldhash.arrays.codes import signs
+from coldhash.arrays.memory import check_memory
+from coldhash.arrays.products import times
 from coldhash.data.dataset import Dataset
 from coldhash.data.ratings import RatingTarget, TargetKind, is_favourite
 from coldhash.errors import DataError, SettingError
 from coldhash.features.fitting import fit_features
-from coldhash.features.groups import FeatureEncoder, Features
+from coldhash.features.groups import FeatureEncoder, Features, State
 from coldhash.features.preference import PREFERENCE
 from coldhash.mfdcf.report import code_report, warn_of_collapse
-from coldhash.recommender.encoders.base import Encoder
-from coldhash.recommender.encoders.linear import StackEncoder, stack_features
-from coldhash.recommender.items import CodeItems, RealItems
+from coldhash.recommender.encoders import Encoded, Encoder, group_shares, has_nothing
+from coldhash.recommender.items import CodeItems, Items, RealItems
 from coldhash.recommender.recommender import Recommender
 from coldhash.recommender.settings import Callback, check_types
 
@@ -289,3 +291,42 @@ def polar(matrix: np.ndarray) -> np.ndarray:
 def random_rotation(n_bits: int, rng: np.random.Generator) -> np.ndarray:
     """Draw a rotation (bits x bits)."""
     return polar(rng.standard_normal((n_bits, n_bits))).astype(np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class StackEncoder(Encoder):
+    """The features of some groups side by side, sent through one map (None: as they are)."""
+
+    groups: tuple[str, ...]
+    matrix: np.ndarray | None = None
+
+    def encode(self, features: Features, history: csr_array | None) -> Encoded:
+        """Encode people; a history tells this encoder nothing."""
+        del history
+        vectors = stack_features(features, self.groups)
+        if self.matrix is not None:
+            vectors = times(vectors, self.matrix)
+        weights = group_shares(features, self.groups)
+        return Encoded(vectors.astype(np.float32), weights, has_nothing(features, self.groups))
+
+    def state(self) -> State:
+        """Give everything needed to rebuild the encoder."""
+        arrays = {} if self.matrix is None else {"matrix": self.matrix}
+        return {"groups": list(self.groups)}, arrays
+
+    @classmethod
+    def restore(cls, state: State, items: Items, features: FeatureEncoder) -> Self:
+        """Rebuild the encoder."""
+        json, arrays = state
+        width = sum(features.widths[name] for name in json["groups"])
+        if "matrix" not in arrays and width == items.width:
+            return cls(tuple(json["groups"]))
+        return cls(tuple(json["groups"]), **take(arrays, {"matrix": ("f", width, items.width)}))
+
+
+def stack_features(features: Features, groups: tuple[str, ...]) -> np.ndarray:
+    """Put the matrices of some groups side by side, dense."""
+    parts = [features.matrices[name] for name in groups]
+    width = sum(part.shape[1] for part in parts)
+    check_memory(4 * len(features) * width, f"features of {len(features):,} people x {width:,}")
+    return np.hstack([part if isinstance(part, np.ndarray) else part.toarray() for part in parts])

@@ -13,7 +13,7 @@ from coldhash.data.ratings import RatingTarget
 from coldhash.mfdcf.equations import FitState, Maps, features_times, row_sum, stranger_vectors
 from coldhash.mfdcf.problem import Drawn, ItemSums, Problem, UserBlock
 from coldhash.partitions import Partitions
-from coldhash.recommender.encoders.history import HistoryPart, evidence
+from coldhash.recommender.encoders import HistoryPart, evidence
 from coldhash.recommender.items import CodeItems
 
 DISCOUNT = 0.5  # a rated item counts by its popularity to the power of minus this

@@ -62,7 +62,7 @@ from coldhash.mfdcf.problem import (
 )
 from coldhash.mfdcf.report import REPORTED, Clock, code_report, warn_of_collapse
 from coldhash.partitions import Partitions, TrainingData
-from coldhash.recommender.encoders.consensus import ConsensusEncoder
+from coldhash.recommender.encoders import ConsensusEncoder
 from coldhash.recommender.items import CodeItems
 from coldhash.recommender.recommender import Recommender
 from coldhash.recommender.settings import Callback, check_settings, check_types

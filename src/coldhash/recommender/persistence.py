@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,20 @@ from coldhash.errors import DataError, ModelFileError
 from coldhash.features.groups import FeatureEncoder
 from coldhash.features.people import HISTORY
 from coldhash.recommender import model_file
-from coldhash.recommender.encoders import ENCODERS
 from coldhash.recommender.item_map import ItemMap
 from coldhash.recommender.items import restore_items
 from coldhash.recommender.recommender import Recommender
+
+# where the encoders are that a model file may name
+ENCODERS = {
+    "BucketEncoder": "coldhash.baselines.lsh",
+    "CellEncoder": "coldhash.baselines.popularity",
+    "ConsensusEncoder": "coldhash.recommender.encoders",
+    "NeighbourEncoder": "coldhash.baselines.cbfknn",
+    "NetworkEncoder": "coldhash.baselines.ddl",
+    "NoEncoder": "coldhash.baselines.popularity",
+    "StackEncoder": "coldhash.baselines.shared",
+}
 
 
 def save_model(model: Recommender, path: Path) -> None:
@@ -116,7 +127,8 @@ def _restored(facts: dict[str, Any], tensors: dict[str, np.ndarray], verify: boo
     items = restore_items(part("items/"), facts["n_bits"], popularity)
     vectors = take(tensors, {"users/vectors": ("f", n_users, items.width)})["users/vectors"]
     features = FeatureEncoder.from_state(facts["features"], part("features/"), n_items)
-    form = ENCODERS[facts["encoder"]["form"]]
+    name = facts["encoder"]["form"]
+    form = getattr(import_module(ENCODERS[name]), name)
     encoder = form.restore((facts["encoder"]["state"], part("encoder/")), items, features)
     seen, table, item_map = None, None, None
     if rated := part("seen/"):

@@ -21,7 +21,7 @@ from coldhash.data.ratings import entries_of_rows
 from coldhash.errors import DataError, SettingError, blame
 from coldhash.features.groups import FeatureEncoder, Features
 from coldhash.features.people import HISTORY, People, Person, as_columns, read_histories
-from coldhash.recommender.encoders.base import Encoded, Encoder
+from coldhash.recommender.encoders import Encoded, Encoder
 from coldhash.recommender.item_map import ItemMap
 from coldhash.recommender.items import CodeItems, Items, RealItems
 from coldhash.recommender.results import Recommendations, Similar

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from coldhash.features.people import HISTORY
-from coldhash.recommender.encoders.base import Encoded
+from coldhash.recommender.encoders import Encoded
 from coldhash.recommender.recommender import USER_ID, Score
 from coldhash.serve.errors import blaming
 from coldhash.serve.registry import Served

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from coldhash.recommender.encoders.base import Encoded
+from coldhash.recommender.encoders import Encoded
 from coldhash.recommender.recommender import USER_ID, Recommender
 
 KEPT = 4096  # people
