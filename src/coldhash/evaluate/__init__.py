@@ -1,4 +1,4 @@
-"""Evaluate models on users and items that they have never seen.
+"""Evaluate models on users that they have never seen; `cold_items` has the same for items.
 
 Examples
 --------
@@ -11,14 +11,6 @@ Examples
 'popularity'
 """
 
-from coldhash.evaluate.cold_items import (
-    ContentNeighbours,
-    ItemTrial,
-    choose_neighbours,
-    item_accuracy_at,
-    make_item_trial,
-    model_scores,
-)
 from coldhash.evaluate.compare import (
     Comparison,
     ComparisonRow,
@@ -38,24 +30,18 @@ __all__ = [
     "Comparison",
     "ComparisonRow",
     "ComparisonTable",
-    "ContentNeighbours",
     "Interval",
-    "ItemTrial",
     "Judgement",
     "Protocol",
     "Trial",
     "UserHits",
     "accuracy_at",
-    "choose_neighbours",
     "compare",
     "compare_models",
     "hits_at",
     "interval",
-    "item_accuracy_at",
     "judge",
-    "make_item_trial",
     "make_trial",
-    "model_scores",
     "rank",
     "scorer",
 ]
