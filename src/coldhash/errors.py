@@ -11,8 +11,8 @@
     └── SourceError (OSError)           a file, archive or download is missing or unusable
         └── ChecksumError               ... its bytes are not the ones that were promised
 
-An error names the thing and, after `hint:`, the way out. One warning stands beside them:
-`CodeCollapse`, people who differ got the same code.
+An error names the thing and, after `hint:`, the way out. There is one warning, `CodeCollapse`:
+people who differ got the same code.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class DataError(ColdhashError, ValueError):
 
 
 class TableError(DataError):
-    """A file holds something that cannot be read; says in which line and column.
+    """A file holds something that cannot be read; names the line and the column.
 
     Examples
     --------
@@ -209,9 +209,9 @@ class CodeCollapse(UserWarning):
     --------
     >>> import warnings
     >>> from coldhash import MFDCF, read
-    >>> with warnings.catch_warnings(record=True) as told:
+    >>> with warnings.catch_warnings(record=True) as caught:
     ...     warnings.simplefilter("always", CodeCollapse)
     ...     model = MFDCF(n_bits=4).fit(read("sample", n_users=200, n_items=60))
-    >>> told[0].category.__name__  # four bits cannot tell 200 people apart
+    >>> caught[0].category.__name__  # 200 people have at most 16 codes of four bits
     'CodeCollapse'
     """

@@ -146,7 +146,7 @@ def lock_file(path: Path, busy: str) -> FileIO:
 
 @contextmanager
 def writing(path: str | Path, left: str | None = None) -> Iterator[None]:
-    """Turn an error of the disk into one of ours; `left` says what the failed write leaves."""
+    """Turn an OSError into a SourceError; `left` describes what a failed write leaves."""
     try:
         yield
     except ColdhashError:
@@ -158,5 +158,5 @@ def writing(path: str | Path, left: str | None = None) -> Iterator[None]:
 
 
 def reason_of(error: OSError) -> str:
-    """Return why something could not be read or written, in the system's words."""
+    """Return why something could not be read or written, as the system puts it."""
     return os.strerror(error.errno) if error.errno else error.strerror or str(error)

@@ -343,7 +343,7 @@ def test_a_plan_must_fit_the_tables():
     fitting = FeaturePlan(users={"who": {"age": "number"}})
     assert data.with_plan(fitting).plan == fitting
     for side in ("users", "items"):
-        with pytest.raises(ColumnError, match="group 'who' wants column 'height'"):
+        with pytest.raises(ColumnError, match="group 'who' needs column 'height'"):
             data.with_plan(FeaturePlan(**{side: {"who": {"height": "number"}}}))
 
 

@@ -12,12 +12,13 @@ _CHECKED = 1 << 20  # numbers checked at a time
 Forms = dict[str, tuple[str | int, ...]]  # of arrays, as `take` checks them
 
 
-def take(arrays: Mapping[str, np.ndarray], forms: Forms) -> dict[str, np.ndarray]:
+def take(arrays: Mapping[str, np.ndarray], forms: Forms, prefix: str = "") -> dict[str, np.ndarray]:
     """Return the arrays that `forms` names, or raise an error if one has another form.
 
     A form is the kinds or types of numbers that may be there, such as "f" or "i4 i8", and then the
     size of each axis: a number, or a name that stands for the same size wherever it occurs.
-    Compiled code takes no half precision, so that is never allowed.
+    Compiled code takes no half precision, so that is never allowed. In `arrays`, the names begin
+    with `prefix`.
 
     Examples
     --------
@@ -28,7 +29,8 @@ def take(arrays: Mapping[str, np.ndarray], forms: Forms) -> dict[str, np.ndarray
     coldhash.errors.ModelFileError: 'right' is of shape (4, 5) instead of (3, 5)
     """
     sizes: dict[str | int, int] = {}
-    for name, (kinds, *axes) in forms.items():
+    for own, (kinds, *axes) in forms.items():
+        name = prefix + own
         if name not in arrays:
             raise ModelFileError(f"{name!r} is missing")
         shape, dtype = arrays[name].shape, arrays[name].dtype
@@ -40,7 +42,7 @@ def take(arrays: Mapping[str, np.ndarray], forms: Forms) -> dict[str, np.ndarray
             raise ModelFileError(f"{name!r} is of shape {shape} instead of {wanted}")
         if not {dtype.kind, dtype.str[1:]} & set(str(kinds).split()) or dtype == np.float16:
             raise ModelFileError(f"{name!r} is of type {dtype}")
-    return {name: arrays[name] for name in forms}
+    return {name: arrays[prefix + name] for name in forms}
 
 
 def check_places(name: str, places: np.ndarray, end: int) -> None:

@@ -96,7 +96,7 @@ class Dataset:
                 for column in columns:
                     if column not in known:
                         raise ColumnError(
-                            f"the plan's group {group!r} wants column {column!r}",
+                            f"the plan's group {group!r} needs column {column!r}",
                             hint=f"the {title} table has: {', '.join(table.column_names) or '-'}",
                         )
 

@@ -17,6 +17,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -151,7 +152,14 @@ class Dialect:
         if self.escape is not None:
             escape = self.escape.encode()
             content = content.replace(escape + escape, b"").replace(escape + mark, b"")
-        return any(line.count(mark) % 2 for line in content.splitlines())
+        inside = 0  # 1 after an odd number of quotes
+        for start in range(0, len(content), READ_BYTES):
+            block = np.frombuffer(content[start : start + READ_BYTES], np.uint8)
+            odd = np.bitwise_xor.accumulate((block == ord(mark)).view(np.uint8)) ^ inside
+            if odd[(block == ord("\n")) | (block == ord("\r"))].any():
+                return True
+            inside = odd[-1]
+        return False
 
     def _reader(self, text: str, strict: bool) -> Reader:
         csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # Arrow has no limit

@@ -70,23 +70,23 @@ def read_sample(
             hint=f"from 1 to half the items ({n_items / 2:g})",
         )
     rng = np.random.default_rng(seed)
-    genre_share = _genres(rng, n_items)
+    genre_share = _draw_genres(rng, n_items)
     traits = np.hstack([genre_share, rng.normal(size=(n_items, _N_TRAITS))], dtype=np.float32)
     quality = rng.normal(scale=0.5, size=n_items)
     popularity = rng.permutation(1.0 / np.arange(1, n_items + 1) ** 0.8) * np.exp(0.5 * quality)
-    items = _item_table(rng, genre_share)
-    facts = _facts(rng, n_users)
-    users = _user_table(rng, facts)
-    tables = _taste_tables(rng)
+    items = _make_item_table(rng, genre_share)
+    facts = _draw_attributes(rng, n_users)
+    users = _make_user_table(rng, facts)
+    tables = _draw_effects(rng)
     ladder = np.cumsum(popularity / popularity.sum())
 
     picked, rated, owners = [], [], []
     counts = np.clip(rng.lognormal(np.log(ratings_per_user) - 0.32, 0.8, n_users), 2, n_items / 2)
     for start in range(0, n_users, _BLOCK_USERS):
         rows = np.arange(start, min(start + _BLOCK_USERS, n_users))
-        liking = _liking(rng, facts, tables, rows)
-        user_rows, item_rows = _picks(rng, ladder, counts[rows].astype(int), liking, traits)
-        taste = _taste(liking, traits, user_rows, item_rows)
+        liking = _draw_tastes(rng, facts, tables, rows)
+        user_rows, item_rows = _draw_items(rng, ladder, counts[rows].astype(int), liking, traits)
+        taste = _compute_liking(liking, traits, user_rows, item_rows)
         score = 3.4 + quality[item_rows] + 0.6 * taste + rng.normal(scale=0.8, size=len(taste))
         picked.append(item_rows)
         rated.append(np.clip(np.rint(score), 1, 5))
@@ -105,7 +105,7 @@ def read_sample(
     )
 
 
-def _genres(rng: np.random.Generator, n_items: int) -> np.ndarray:
+def _draw_genres(rng: np.random.Generator, n_items: int) -> np.ndarray:
     """Draw one to three genres for each item, with shares that add up to 1."""
     order = np.argsort(rng.gumbel(size=(n_items, len(_GENRES))), axis=1)
     how_many = rng.integers(1, 4, size=n_items)
@@ -116,7 +116,7 @@ def _genres(rng: np.random.Generator, n_items: int) -> np.ndarray:
     return share
 
 
-def _item_table(rng: np.random.Generator, genre_share: np.ndarray) -> pa.Table:
+def _make_item_table(rng: np.random.Generator, genre_share: np.ndarray) -> pa.Table:
     n_items = len(genre_share)
     years = 2025 - rng.geometric(0.06, size=n_items).clip(1, 90)
     words = np.array(_WORDS)[rng.integers(len(_WORDS), size=(n_items, 3))]
@@ -129,7 +129,7 @@ def _item_table(rng: np.random.Generator, genre_share: np.ndarray) -> pa.Table:
     )
 
 
-def _facts(rng: np.random.Generator, n_users: int) -> dict[str, np.ndarray]:
+def _draw_attributes(rng: np.random.Generator, n_users: int) -> dict[str, np.ndarray]:
     """Draw the attributes of each user, known or not."""
     shares = 1.0 / np.arange(1, len(_CITIES) + 1)  # Zipf
     return {
@@ -140,7 +140,7 @@ def _facts(rng: np.random.Generator, n_users: int) -> dict[str, np.ndarray]:
     }
 
 
-def _user_table(rng: np.random.Generator, facts: dict[str, np.ndarray]) -> pa.Table:
+def _make_user_table(rng: np.random.Generator, facts: dict[str, np.ndarray]) -> pa.Table:
     """Make a table of the attributes, each unknown for some users."""
     n_users = len(facts["age"])
     labels = {"gender": _GENDERS, "occupation": _OCCUPATIONS, "city": _CITIES}
@@ -154,7 +154,7 @@ def _user_table(rng: np.random.Generator, facts: dict[str, np.ndarray]) -> pa.Ta
     return pa.table(columns)
 
 
-def _taste_tables(rng: np.random.Generator) -> dict[str, np.ndarray]:
+def _draw_effects(rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Draw the effect of gender, occupation and age on the taste for each genre."""
     return {
         "gender": rng.normal(scale=0.7, size=(len(_GENDERS), len(_GENRES))),
@@ -163,7 +163,7 @@ def _taste_tables(rng: np.random.Generator) -> dict[str, np.ndarray]:
     }
 
 
-def _liking(
+def _draw_tastes(
     rng: np.random.Generator,
     facts: dict[str, np.ndarray],
     tables: dict[str, np.ndarray],
@@ -180,7 +180,7 @@ def _liking(
     return np.hstack([liking, leaning], dtype=np.float32)
 
 
-def _taste(
+def _compute_liking(
     liking: np.ndarray, traits: np.ndarray, user_rows: np.ndarray, item_rows: np.ndarray
 ) -> np.ndarray:
     """Compute how much each user likes each item drawn for them."""
@@ -188,7 +188,7 @@ def _taste(
     return taste
 
 
-def _picks(
+def _draw_items(
     rng: np.random.Generator,
     ladder: np.ndarray,
     counts: np.ndarray,
@@ -200,7 +200,7 @@ def _picks(
     user_rows = np.repeat(np.arange(len(counts)), counts * 6)
     item_rows = np.searchsorted(ladder, rng.random(len(user_rows)) * ladder[-1], side="right")
     item_rows = np.minimum(item_rows, n_items - 1)
-    taste = _taste(liking, traits, user_rows, item_rows)
+    taste = _compute_liking(liking, traits, user_rows, item_rows)
     accepted = rng.random(len(taste)) < 1 / (1 + np.exp(1.0 - 1.6 * taste))
     user_rows, item_rows = user_rows[accepted], item_rows[accepted]
     _, first = np.unique(user_rows * n_items + item_rows, return_index=True)

@@ -208,7 +208,7 @@ class TableFile:
 
     def _read_text(self, column_types: ColumnTypes) -> pa.Table:
         content = self._utf_8().lstrip(b"\r\n")
-        content = content if content.endswith(b"\n") else content + b"\n"  # Arrow wants one
+        content = content if content.endswith(b"\n") else content + b"\n"  # Arrow needs one
         dialect = self._dialect(content[:READ_BYTES].decode(errors="replace"))
         names = list(self.names or self._header(content, dialect))
         _check_unique(names, self.title)

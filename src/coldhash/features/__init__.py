@@ -1,1 +1,1 @@
-"""Side tables -> named groups of content matrices."""
+"""User and item tables -> named groups of feature matrices."""

@@ -328,15 +328,11 @@ def restore_columns(
 ) -> dict[str, FittedColumn]:
     """Rebuild columns from what `columns_state` returned."""
     restored: dict[str, FittedColumn] = {}
-    owned: dict[str, dict[str, np.ndarray]] = {}
-    for key, array in arrays.items():
-        start, _, last = key.rpartition("/")
-        owned.setdefault(start, {})[last] = array
     for name, settings in json.items():
-        kind: Callable[..., FittedColumn] = FORMS[settings["form"]]
-        own = take(owned.get(f"{prefix}{name}", {}), FORMS[settings["form"]].ARRAYS)
-        rest = {key: value for key, value in settings.items() if key != "form"}
-        column = restored[name] = kind(**rest, **own)
+        form = FORMS[settings["form"]]
+        known: dict[str, Any] = {key: settings[key] for key in settings if key != "form"}
+        known |= take(arrays, form.ARRAYS, f"{prefix}{name}/")
+        column = restored[name] = form(**known)
         if isinstance(column, _Vocabulary | Knots):
             column.check(name)
     return restored

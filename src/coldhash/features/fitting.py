@@ -39,7 +39,7 @@ def fit_features(data: Dataset, seed: int = 0) -> FeatureEncoder:
     Parameters
     ----------
     data : Dataset
-        The training part; its plan says which columns become which features.
+        The training part; its plan defines which columns become which features.
     seed : int
         Seed of the projection of wide preferences.
 

@@ -1,7 +1,7 @@
 """One group: the columns that a user has or lacks together -> a matrix of bounded width.
 
 A row holds the numbers of each column, then a constant 1, so that a model falls back to the average
-user where a group tells nothing. A user has a group if at least one of its columns is known; a
+user where a group has no effect. A user has a group if at least one of its columns is known; a
 column unknown to a user who has the group is filled with its mean. A user without the group has a
 row of zeros.
 

@@ -66,10 +66,8 @@ class PreferenceMap:
     @classmethod
     def from_state(cls, json: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> PreferenceMap:
         """Rebuild a map from what `state` returned; the arrays' names begin with the group's."""
-        names = [name for name in _FORMS if name != "directions" or json["reduced"]]
-        own = take(arrays, {f"{PREFERENCE}/{name}": _FORMS[name] for name in names})
-        settings: dict[str, Any] = dict(zip(names, own.values(), strict=True))
-        return cls(**json, **settings)
+        forms = {n: form for n, form in _FORMS.items() if n != "directions" or json["reduced"]}
+        return cls(**{**json, **take(arrays, forms, f"{PREFERENCE}/")})
 
     def take(self, rows: np.ndarray) -> PreferenceMap:
         """Return the map of some of the items."""
