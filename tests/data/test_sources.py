@@ -117,3 +117,19 @@ def test_what_is_not_there_is_named(tmp_path):
         read("ml-1m", tmp_path / "broken.zip")
     with pytest.raises(SettingError, match="colour"):
         read("sample", colour="blue")
+
+
+def test_archives_of_other_data_sets_in_the_folder_do_not_matter(tmp_path):
+    """users.dat is a file of several data sets; the first archive by name is not this one."""
+    import zipfile
+
+    with zipfile.ZipFile(tmp_path / "a-other.zip", "w") as other:
+        other.writestr("other/users.dat", "3 1 2 3\n")
+    with zipfile.ZipFile(tmp_path / "ml-1m.zip", "w") as own:
+        own.writestr("ml-1m/users.dat", "1::F::25::3::1\n")
+        own.writestr("ml-1m/movies.dat", "1::Film (1999)::Drama\n")
+        own.writestr("ml-1m/ratings.dat", "1::1::5::0\n")
+    (tmp_path / "b-broken.zip").write_bytes(b"not an archive")
+    data = read("ml-1m", tmp_path)
+    assert list(data.ratings.users) == ["1"]
+    assert len(data.ratings) == 1

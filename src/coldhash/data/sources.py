@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -93,6 +94,7 @@ def _read_ml_1m(path: Path) -> Dataset:
     def file(name: str, names: tuple[str, ...], encoding: str = "utf-8") -> TableFile:
         return _find_file(path, name, names=names, separator="::", quote=None, encoding=encoding)
 
+    path = _find_set(path, "movies.dat", "ratings.dat", "users.dat")
     listed = file("movies.dat", ("item_id", "title", "genres"), "latin-1").read()
     every_id = pa.array(range(1, 3953)).cast(pa.string())
     rows = pc.index_in(every_id, listed.column("item_id").combine_chunks())
@@ -134,6 +136,9 @@ def _split_year(movies: pa.Table) -> pa.Table:
     return movies.set_column(at, "title", title).append_column("year", year)
 
 
+_BOOK_FILES = ("BX-Users.csv", "BX-Books.csv", "BX-Book-Ratings.csv")
+
+
 def _read_book_crossing(path: Path, raw: bool = False) -> Dataset:
     """Read Book-Crossing: by default the part that published results use, or all of it.
 
@@ -142,9 +147,10 @@ def _read_book_crossing(path: Path, raw: bool = False) -> Dataset:
     remaining ratings. It leaves 2,151 users, 6,830 books and 180,595 ratings. A rating of 0 means
     that a book was read and not rated: it is kept as a rating of 0.
     """
+    path = _find_set(path, *_BOOK_FILES)
     users, books, ratings = (
         _find_file(path, name, separator=";", encoding="latin-1", escape="\\").read()
-        for name in ("BX-Users.csv", "BX-Books.csv", "BX-Book-Ratings.csv")
+        for name in _BOOK_FILES
     )
     users = infer_types(users, keep="User-ID")
     country, state = _split_places(users.column("Location"))
@@ -206,6 +212,17 @@ def _read_years(column: pa.ChunkedArray) -> pa.Array:
     """Read years of publication; 0 and what is not a number are unknown."""
     years = (int(text) if text and text.isdecimal() else 0 for text in column.to_pylist())
     return pa.array([year or None for year in years], pa.int64())
+
+
+def _find_set(path: Path, *names: str) -> Path:
+    """Return the folder or archive in a folder that holds all files of a data set."""
+    for place in sorted(path.iterdir()) if path.is_dir() else []:
+        if place.is_dir() or place.suffix == ".zip":
+            with suppress(SourceError):
+                for name in names:
+                    _find_file(place, name)
+                return place
+    return path
 
 
 def _find_file(
