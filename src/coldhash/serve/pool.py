@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
 from heapq import heappop, heappush
 from itertools import count
 from typing import ParamSpec, TypeVar
@@ -54,17 +53,12 @@ class Pool:
             )
         self._waiting += 1
         try:
-            await self._turn(order)
-            if self._threads is None:
-                self._threads = ThreadPoolExecutor(os.cpu_count(), "coldhash-serve")
-            future = self._threads.submit(work, *args, **kwargs)
-            future.add_done_callback(self._on_done(self._threads))
-            return await asyncio.wrap_future(future)
+            await self._wait_for_thread(order)
+            return await self._run_in_thread(lambda: work(*args, **kwargs))
         finally:
             self._waiting -= 1
 
-    async def _turn(self, order: int) -> None:
-        """Wait until a thread is free, and take it."""
+    async def _wait_for_thread(self, order: int) -> None:
         if self._free > 0:
             self._free -= 1
             return
@@ -73,26 +67,26 @@ class Pool:
         try:
             await turn
         except asyncio.CancelledError:
-            if not turn.cancelled():  # the thread was given to it in the meantime
+            if not turn.cancelled():  # it has got a thread in the meantime
                 self._release()
             raise
 
-    def _on_done(self, threads: ThreadPoolExecutor) -> Callable[[Future[T]], None]:
+    async def _run_in_thread(self, work: Callable[[], T]) -> T:
         loop = asyncio.get_running_loop()
-
-        def release() -> None:
-            if threads is self._threads:
-                self._release()
-
-        def done(future: Future[T]) -> None:
-            del future
-            with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(release)
-
-        return done
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(os.cpu_count(), "coldhash-serve")
+        future = loop.run_in_executor(self._threads, work)
+        try:
+            return await asyncio.shield(future)
+        finally:
+            if future.done():
+                # not at once: a batch puts its next block into the queue first
+                loop.call_soon(self._release)
+            else:  # the request has run out of time, and its thread still works
+                future.add_done_callback(lambda _: self._release())
 
     def _release(self) -> None:
-        """Give a thread that has become free to the first in the queue."""
+        """Hand a thread that has become free to the first in the queue."""
         while self._queue:
             turn = heappop(self._queue)[-1]
             if not turn.done():
@@ -101,7 +95,7 @@ class Pool:
         self._free += 1
 
     def close(self) -> None:
-        """Let the threads go; an app that is started again gets new ones."""
+        """Shut the threads down; an app that is started again gets new ones."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
         self._threads, self._queue, self._free = None, [], os.cpu_count() or 1
