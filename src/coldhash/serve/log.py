@@ -11,45 +11,47 @@ import time
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
 
 import orjson
 
-MAX_LINES = 10_000  # lines that wait for a reader
+MAX_LINES = 10_000  # lines that wait to be written
 BATCH_SECONDS = 0.02  # between the first line of a batch and its writing
 STDERR = 2
 
-Log = Callable[[dict[str, Any]], object]  # False says that the entry was dropped
+Entry = dict[str, object]
+Log = Callable[[Entry], object]  # returns False if the entry was dropped
 
 
 class LogWriter:
     """Write entries as JSON lines to a file descriptor without ever blocking the caller.
 
     Entries wait in a queue. While nobody reads the other end, up to `max_lines` of them wait;
-    further ones are dropped, and a later line holds their number.
+    further ones are dropped, and a later line reports their number.
     """
 
     def __init__(self, fd: int = STDERR, max_lines: int = MAX_LINES) -> None:
         self._fd = fd
         self._max_lines = max_lines
         self._lines: deque[bytes] = deque()
-        self._unwritten = 0  # lines in the queue and in the batch that is being written
-        self._dropped = 0
+        self._n_unwritten = 0  # lines in the queue and in the batch that is being written
+        self._n_dropped = 0
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._pid = 0  # of the process whose thread writes: a fork does not copy threads
 
-    def __call__(self, entry: dict[str, Any]) -> bool:
-        """Queue an entry; return whether there was room for it."""
+    def __call__(self, entry: Entry) -> bool:
+        """Queue an entry; return False if it was dropped."""
         line = orjson.dumps(entry) + b"\n"
         with self._lock:
-            if self._unwritten >= self._max_lines:
-                self._dropped += 1
+            if self._n_unwritten >= self._max_lines:
+                self._n_dropped += 1
                 return False
             self._lines.append(line)
-            self._unwritten += 1
+            self._n_unwritten += 1
             if self._pid != os.getpid():
-                self._start()
+                self._pid = os.getpid()
+                threading.Thread(target=self._write, daemon=True, name="coldhash-log").start()
+                atexit.register(self.flush)
         if not self._wake.is_set():
             self._wake.set()
         return True
@@ -57,15 +59,10 @@ class LogWriter:
     def flush(self, seconds: float = 1.0) -> None:
         """Wait until all lines are written, but not longer than `seconds`."""
         until = time.monotonic() + seconds
-        while self._unwritten and time.monotonic() < until:
+        while self._n_unwritten and time.monotonic() < until:
             time.sleep(0.001)
 
-    def _start(self) -> None:
-        self._pid = os.getpid()
-        threading.Thread(target=self._write_batches, daemon=True, name="coldhash-log").start()
-        atexit.register(self.flush)
-
-    def _write_batches(self) -> None:
+    def _write(self) -> None:
         while True:
             self._wake.wait()
             time.sleep(BATCH_SECONDS)
@@ -81,39 +78,37 @@ class LogWriter:
         """
         batch, n_lines = b"", 0
         with self._lock:
-            while self._lines and (
-                not batch or len(batch) + len(self._lines[0]) <= select.PIPE_BUF
-            ):
+            while self._lines and (n_lines == 0 or len(batch + self._lines[0]) <= select.PIPE_BUF):
                 batch += self._lines.popleft()
                 n_lines += 1
-            if not batch and self._dropped:
-                batch = orjson.dumps(event("log lines dropped", count=self._dropped)) + b"\n"
-                self._dropped = 0
+            if n_lines == 0 and self._n_dropped:
+                batch = orjson.dumps(event("log lines dropped", count=self._n_dropped)) + b"\n"
+                self._n_dropped = 0
         try:
             while batch:
                 batch = batch[os.write(self._fd, batch) :]
-        except OSError:  # nobody takes the log any more: answers do not depend on it
-            self._dropped += n_lines
+        except OSError:  # the reader is gone: answers do not depend on the log
+            self._n_dropped += n_lines
         with self._lock:
-            self._unwritten -= n_lines
+            self._n_unwritten -= n_lines
         return n_lines > 0
 
 
 to_stderr = LogWriter()
 
 
-def event(what: str, **facts: Any) -> dict[str, Any]:
+def event(name: str, **details: object) -> Entry:
     """Return an entry about the server itself."""
-    return {"time": now(), "event": what, **facts}
+    return {"time": utc_now(), "event": name, **details}
 
 
-def now() -> str:
-    """Return the time as the log has it."""
+def utc_now() -> str:
+    """Return the time in the format of the log."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-class JsonLines(logging.Handler):
-    """Log what uvicorn and asyncio report, without tracebacks: they may hold requests."""
+class JsonHandler(logging.Handler):
+    """Log records of other libraries, without tracebacks: they may hold parts of requests."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record."""
@@ -123,9 +118,9 @@ class JsonLines(logging.Handler):
         to_stderr(entry)
 
 
-def log_as_json() -> None:
+def redirect_loggers() -> None:
     """Send the records of uvicorn and asyncio to the log."""
     for name in ("uvicorn", "asyncio"):
         logger = logging.getLogger(name)
-        logger.handlers = [JsonLines()]
+        logger.handlers = [JsonHandler()]
         logger.propagate = False
