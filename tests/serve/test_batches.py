@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from functools import partial
 
 import pytest
 from starlette.testclient import TestClient
@@ -126,15 +127,15 @@ def test_single_requests_come_first_then_batches_in_order(pool):
     async def batch(name):
         order = pool.arrival()
         for block in range(3):
-            await pool.run_in_order(order, block == 0, done.append, name)
+            await pool.run(partial(done.append, name), order, is_new=block == 0)
 
     async def scenario():
         holding = asyncio.create_task(pool.run(go.wait))
         await asyncio.sleep(0)
         batches = [asyncio.create_task(batch(name)) for name in "abc"]
         await asyncio.sleep(0)
-        single = asyncio.create_task(pool.run(done.append, "single"))
-        given_up = asyncio.create_task(pool.run(done.append, "given up"))
+        single = asyncio.create_task(pool.run(partial(done.append, "single")))
+        given_up = asyncio.create_task(pool.run(partial(done.append, "given up")))
         await asyncio.sleep(0)
         given_up.cancel()
         await asyncio.sleep(0)
@@ -156,8 +157,8 @@ def test_a_batch_that_has_begun_is_not_refused(pool):
         tasks = [asyncio.create_task(pool.run(go.wait)) for _ in range(20)]
         await asyncio.sleep(0)
         with pytest.raises(Exception, match="waiting"):
-            await pool.run(done.append, 1)
-        tasks.append(asyncio.create_task(pool.run_in_order(1, False, done.append, 2)))
+            await pool.run(partial(done.append, 1))
+        tasks.append(asyncio.create_task(pool.run(partial(done.append, 2), 1, is_new=False)))
         await asyncio.sleep(0)
         go.set()
         await asyncio.gather(*tasks)

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from coldhash.serve import create_app
-from coldhash.serve.log import LogWriter
+from coldhash.serve.monitoring import LogWriter
 
 ENTRY = {"text": "x" * 1000}
 

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from coldhash.errors import SettingError
 from coldhash.serve import Limits, answers, create_app
-from coldhash.serve.log import to_stderr
+from coldhash.serve.monitoring import to_stderr
 from coldhash.serve.server import Serving
 
 PERSON = {"age": 30, "gender": "female"}

@@ -20,9 +20,8 @@ from threadpoolctl import threadpool_limits
 from coldhash.recommender.recommender import Recommender
 from coldhash.serve.endpoints import SERVED, Endpoints, Operation
 from coldhash.serve.limits import Limits
-from coldhash.serve.log import Log, event, to_stderr
-from coldhash.serve.metrics import Metrics
 from coldhash.serve.middleware import ServiceMiddleware, check_token
+from coldhash.serve.monitoring import Log, Metrics, event, to_stderr
 from coldhash.serve.openapi import make_document
 from coldhash.serve.registry import ModelRegistry, ServedModel
 
@@ -107,10 +106,8 @@ def create_app(
         redirect_slashes=False,
         lifespan=partial(_lifespan, registry, watch_seconds),
     )
-    return ServiceMiddleware(
-        router, registry=registry, limits=limits, token=token, allowed_hosts=allowed_hosts,
-        metrics=metrics, log=log,
-    )  # fmt: skip
+    hosts = None if allowed_hosts is None else {host.lower() for host in allowed_hosts}
+    return ServiceMiddleware(router, registry, limits, token, hosts, metrics, log)
 
 
 def _report_swaps(registry: ModelRegistry, metrics: Metrics, log: Log) -> None:

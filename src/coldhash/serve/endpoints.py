@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
+from types import NoneType
+from typing import Any, get_type_hints
 
 import orjson
 from pydantic import BaseModel, ValidationError
@@ -18,13 +19,16 @@ from coldhash.features.people import HISTORY
 from coldhash.recommender.results import Row
 from coldhash.serve import answers, schemas
 from coldhash.serve.limits import HINT, Limits, RequestError
-from coldhash.serve.metrics import Metrics
+from coldhash.serve.monitoring import Metrics
 from coldhash.serve.pool import Pool
 from coldhash.serve.registry import ServedModel
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
+END_LINE = orjson.OPT_APPEND_NEWLINE
 JSON_ENDINGS = (b"/json", b"+json")
+BATCH = "/v1/recommend/batch"
+SIMILAR = "/v1/items/{item_id:path}/similar"
 SERVED = "coldhash.served"  # the key of a scope: the model that answers the request
 MAX_BLOCK = 64  # people of a batch that are answered at a time, and
 MAX_BLOCK_ITEMS = 2000  # items: what a client does not read is kept in memory
@@ -36,7 +40,7 @@ QUICK_CODES = 100_000  # items of a model with codes
 QUICK_VECTORS = 2000  # items of another model
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Operation:
     """An operation: an ASGI application that reads and checks a request, and calls `handler`.
 
@@ -46,8 +50,14 @@ class Operation:
     method: str
     path: str
     handler: Callable[[Scope, Any], Awaitable[Response]]
-    request: type[BaseModel] | None = None
     answer: type[BaseModel] | None = None
+    text_types: tuple[str, ...] = ()  # media types of answers that are not JSON
+
+    @cached_property
+    def request(self) -> type[BaseModel] | None:
+        """The type of the handler's second argument; None if it needs nothing of a request."""
+        _, request, _ = get_type_hints(self.handler).values()
+        return None if request is NoneType else request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -98,23 +108,17 @@ class Endpoints:
     def operations(self) -> list[Operation]:
         """Return the operations of the API."""
         return [
-            Operation("POST", "/v1/recommend", self.recommend,
-                      schemas.RecommendRequest, schemas.RecommendAnswer),
-            Operation("POST", "/v1/recommend/batch", self.recommend_batch,
-                      schemas.BatchRequest, schemas.BatchAnswer),
-            Operation("POST", "/v1/encode", self.encode,
-                      schemas.EncodeRequest, schemas.EncodeAnswer),
-            Operation("POST", "/v1/explain", self.explain,
-                      schemas.ExplainRequest, schemas.ExplainAnswer),
-            Operation("GET", "/v1/items", self.search_items,
-                      schemas.ItemsQuery, schemas.ItemsAnswer),
-            Operation("GET", "/v1/items/{item_id:path}/similar", self.similar_items,
-                      schemas.SimilarQuery, schemas.SimilarAnswer),
-            Operation("GET", "/v1/model", self.model, answer=schemas.ModelCard),
-            Operation("GET", "/healthz", self.alive, answer=schemas.Status),
-            Operation("GET", "/readyz", self.ready, answer=schemas.Status),
-            Operation("GET", "/metrics", self.metrics),
-        ]  # fmt: skip
+            Operation("POST", "/v1/recommend", self.recommend, schemas.RecommendAnswer),
+            Operation("POST", BATCH, self.recommend_batch, schemas.BatchAnswer, (NDJSON,)),
+            Operation("POST", "/v1/encode", self.encode, schemas.EncodeAnswer),
+            Operation("POST", "/v1/explain", self.explain, schemas.ExplainAnswer),
+            Operation("GET", "/v1/items", self.search_items, schemas.ItemsAnswer),
+            Operation("GET", SIMILAR, self.similar_items, schemas.SimilarAnswer),
+            Operation("GET", "/v1/model", self.model, schemas.ModelCard),
+            Operation("GET", "/healthz", self.alive, schemas.Status),
+            Operation("GET", "/readyz", self.ready, schemas.Status),
+            Operation("GET", "/metrics", self.metrics, None, ("text/plain",)),
+        ]
 
     async def recommend(self, scope: Scope, request: schemas.RecommendRequest) -> Response:
         """Recommend to one person: a stranger, or a user of the training data."""
@@ -122,11 +126,11 @@ class Endpoints:
         field, person = _choose(user=request.user, user_id=request.user_id)
         self._check_k(request.k)
         if request.user is not None:
-            self._check_person(served, request.user)
+            served.check_person(request.user, self._limits.max_history)
         start = time.perf_counter()
-        compute = partial(self._recommend, served, request, field, [person])
+        compute = partial(self._recommend, served, request, field)
         quick = is_quick(served, request, request.user or {})
-        (answer,) = compute() if quick else await self._pool.run(compute)
+        (answer,) = compute([person]) if quick else await self._pool.run(partial(compute, [person]))
         return _as_json(answer, start)
 
     async def recommend_batch(self, scope: Scope, request: schemas.BatchRequest) -> Response:
@@ -142,22 +146,27 @@ class Endpoints:
             hint = f"at most {limits.max_batch_items:,}: fewer people at a time, or a lower k"
             raise RequestError(413, message, field=field, hint=hint)
         for place, person in enumerate(request.users or ()):
-            self._check_person(served, person, f"users.{place}")
-        blocks = self._answer_blocks(served, request, field, people)
-        nobody: list[bytes] = []
-        first = await anext(blocks, nobody)  # errors of the request are raised here
-        if NDJSON in dict(scope["headers"]).get(b"accept", b"").decode("latin-1"):
-            return StreamingResponse(_as_lines(first, blocks), media_type=NDJSON)
-        return StreamingResponse(_as_document(first, blocks, served.version), media_type=JSON)
+            served.check_person(person, limits.max_history, f"users.{place}")
+        as_lines = NDJSON.encode() in dict(scope["headers"]).get(b"accept", b"")
+        compute = partial(self._recommend, served, request, field)
+        chunks = self._stream(compute, people, request.k, None if as_lines else served.version)
+        first = await anext(chunks)  # errors of the request are raised here
+
+        async def content() -> AsyncIterator[bytes]:
+            yield first
+            async for chunk in chunks:
+                yield chunk
+
+        return StreamingResponse(content(), media_type=NDJSON if as_lines else JSON)
 
     async def encode(self, scope: Scope, request: schemas.EncodeRequest) -> Response:
         """Encode a person: return the vector and the code."""
-        self._check_person(scope[SERVED], request.user)
+        scope[SERVED].check_person(request.user, self._limits.max_history)
         return await self._compute(answers.encode, scope[SERVED], request.user)
 
     async def explain(self, scope: Scope, request: schemas.ExplainRequest) -> Response:
         """Explain a score: return parts that add up to it, and a sentence."""
-        self._check_person(scope[SERVED], request.user)
+        scope[SERVED].check_person(request.user, self._limits.max_history)
         return await self._compute(answers.explain, scope[SERVED], request.user, request.item_id)
 
     async def search_items(self, scope: Scope, query: schemas.ItemsQuery) -> Response:
@@ -195,16 +204,10 @@ class Endpoints:
         if k > self._limits.max_k:
             raise _too_many("k", k, self._limits.max_k)
 
-    def _check_person(
-        self, served: ServedModel, person: schemas.Person, place: str = "user"
-    ) -> None:
-        max_history = self._limits.max_history
-        schemas.check_person(person, served.fields, served.model.scale, max_history, place)
-
     async def _compute(self, work: Callable[..., Row], *args: object) -> Response:
         """Run a computation in a thread."""
         start = time.perf_counter()
-        return _as_json(await self._pool.run(work, *args), start)
+        return _as_json(await self._pool.run(partial(work, *args)), start)
 
     def _recommend(
         self,
@@ -218,22 +221,30 @@ class Endpoints:
             self._metrics.count_strangers(found)
         return found
 
-    async def _answer_blocks(
+    async def _stream(
         self,
-        served: ServedModel,
-        options: schemas.RecommendOptions,
-        field: str,
+        compute: Callable[[list[Any]], list[Row]],
         people: list[Any],
-    ) -> AsyncIterator[list[bytes]]:
-        """Answer a block of people at a time; the next one when this one has been sent."""
-        order, step = self._pool.arrival(), max(1, min(MAX_BLOCK, MAX_BLOCK_ITEMS // options.k))
+        k: int,
+        version: str | None,
+    ) -> AsyncIterator[bytes]:
+        """Answer a block of people at a time, the next one when this one has been sent.
 
-        def answer(block: list[Any]) -> list[bytes]:
-            return [orjson.dumps(row) for row in self._recommend(served, options, field, block)]
+        The answers are in one JSON document that ends with the version, or, without one, in lines.
+        """
+        begin, separator, end = b"", b"", b""
+        if version is not None:
+            begin, separator, end = b'{"answers":[', b",", b'],"model":"%b"}' % version.encode()
 
+        def write(start: int) -> bytes:
+            rows = compute(people[start : start + step])
+            return separator.join(orjson.dumps(row, option=END_LINE) for row in rows)
+
+        order, step = self._pool.arrival(), max(1, min(MAX_BLOCK, MAX_BLOCK_ITEMS // k))
         for start in range(0, len(people), step):
-            block = people[start : start + step]
-            yield await self._pool.run_in_order(order, start == 0, answer, block)
+            text = await self._pool.run(partial(write, start), order, is_new=start == 0)
+            yield (separator if start else begin) + text
+        yield end if people else begin + end
 
 
 def is_quick(
@@ -268,18 +279,3 @@ def _as_json(answer: Row, start: float) -> Response:
     """Return an answer, with the time since `start` in a header."""
     timing = f"total;dur={(time.perf_counter() - start) * 1000:.3f}"
     return Response(orjson.dumps(answer), media_type=JSON, headers={"Server-Timing": timing})
-
-
-async def _as_lines(first: list[bytes], rest: AsyncIterator[list[bytes]]) -> AsyncIterator[bytes]:
-    yield b"".join(answer + b"\n" for answer in first)
-    async for block in rest:
-        yield b"".join(answer + b"\n" for answer in block)
-
-
-async def _as_document(
-    first: list[bytes], rest: AsyncIterator[list[bytes]], version: str
-) -> AsyncIterator[bytes]:
-    yield b'{"answers":[' + b",".join(first)
-    async for block in rest:
-        yield b"," + b",".join(block)
-    yield b'],"model":"' + version.encode() + b'"}'

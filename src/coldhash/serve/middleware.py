@@ -11,16 +11,16 @@ import os
 import re
 import time
 import traceback
-from collections.abc import Iterable
+from dataclasses import dataclass
 
 from starlette.exceptions import HTTPException
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from coldhash.errors import SettingError
 from coldhash.serve.endpoints import JSON, SERVED
 from coldhash.serve.limits import Limits, RequestError, error_body
-from coldhash.serve.log import Entry, Log, utc_now
-from coldhash.serve.metrics import Metrics
+from coldhash.serve.monitoring import Entry, Log, Metrics, utc_now
 from coldhash.serve.registry import ModelRegistry
 
 HEALTH_PATHS = ("/healthz", "/readyz")  # under any host
@@ -41,36 +41,26 @@ def check_token(token: str) -> str:
     return token
 
 
+@dataclass(frozen=True, eq=False)
 class ServiceMiddleware:
     """Checks every request, limits its time, counts it and logs it."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        registry: ModelRegistry,
-        limits: Limits,
-        token: str | None,
-        allowed_hosts: Iterable[str] | None,
-        metrics: Metrics,
-        log: Log,
-    ) -> None:
-        self._app = app
-        self._registry = registry
-        self._limits = limits
-        self._token = None if token is None else token.encode()
-        self._hosts = None if allowed_hosts is None else {host.lower() for host in allowed_hosts}
-        self._metrics = metrics
-        self._log = log
+    app: ASGIApp
+    registry: ModelRegistry
+    limits: Limits
+    token: str | None
+    hosts: set[str] | None
+    metrics: Metrics
+    log: Log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         start = time.perf_counter()
         scope["app"] = self  # the router then raises its errors
-        scope[SERVED] = self._registry.current  # read once: an answer comes from one model
+        scope[SERVED] = self.registry.current  # read once: an answer comes from one model
         headers = dict(scope["headers"])
         given = headers.get(b"x-request-id", b"")
         request_id = given if REQUEST_ID.fullmatch(given) else os.urandom(8).hex().encode()
@@ -105,26 +95,26 @@ class ServiceMiddleware:
             return message
 
         try:
-            async with asyncio.timeout(self._limits.timeout) as clock:
-                await self._app(scope, receive_limited, reply)
+            async with asyncio.timeout(self.limits.timeout) as clock:
+                await self.app(scope, receive_limited, reply)
         except TimeoutError:
             if not clock.expired():
                 raise
-            message = f"no answer within {self._limits.timeout:g} seconds"
+            message = f"no answer within {self.limits.timeout:g} seconds"
             raise RequestError(504, message, hint="ask for less at a time") from None
 
     def _check_host(self, path: str, headers: dict[bytes, bytes]) -> None:
-        if self._hosts is None or path in HEALTH_PATHS or b"host" not in headers:
+        if self.hosts is None or path in HEALTH_PATHS or b"host" not in headers:
             return
-        if PORT.sub("", headers[b"host"].decode("latin-1").lower()) not in self._hosts:
+        if PORT.sub("", headers[b"host"].decode("latin-1").lower()) not in self.hosts:
             hint = "start it with --allowed-host HOST"
             raise RequestError(421, "not a host of this server", field="host", hint=hint)
 
     def _check_token(self, path: str, headers: dict[bytes, bytes]) -> None:
-        if self._token is None or path in PUBLIC_PATHS or path.startswith(PAGE_FILES):
+        if self.token is None or path in PUBLIC_PATHS or path.startswith(PAGE_FILES):
             return
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
-        is_right = hmac.compare_digest(given.strip(), self._token)
+        is_right = hmac.compare_digest(given.strip(), self.token.encode())
         if not (is_right and scheme.lower() == b"bearer"):
             raise RequestError(
                 401,
@@ -134,16 +124,16 @@ class ServiceMiddleware:
             )
 
     def _check_length(self, n_bytes: int) -> None:
-        if n_bytes > self._limits.max_body:
-            hint = f"at most {self._limits.max_body:,} bytes"
+        if n_bytes > self.limits.max_body:
+            hint = f"at most {self.limits.max_body:,} bytes"
             raise RequestError(413, "the body is too large for this server", hint=hint)
 
     def _record(self, scope: Scope, status: int, seconds: float, entry: Entry) -> None:
         """Count and log a request: its route, never its path, which may hold anything."""
         route = getattr(scope.get("endpoint"), "path", "other")
         method = scope["method"] if scope["method"] in METHODS else "other"
-        self._metrics.seconds.labels(route).observe(seconds)
-        self._metrics.requests.labels(route, method, status).inc()
+        self.metrics.seconds.labels(route).observe(seconds)
+        self.metrics.requests.labels(route, method, status).inc()
         entry |= {
             "time": utc_now(),
             "method": method,
@@ -152,8 +142,8 @@ class ServiceMiddleware:
             "ms": round(seconds * 1000, 3),
             "model": scope[SERVED].version,
         }
-        if self._log(entry) is False:
-            self._metrics.dropped.inc()
+        if self.log(entry) is False:
+            self.metrics.dropped.inc()
 
 
 class _Reply:
@@ -174,12 +164,15 @@ class _Reply:
         """Send an error; an answer that has begun breaks off instead, which a client notices."""
         if self.status:
             return
-        body = error_body(error)
-        fields = {"content-type": JSON, "content-length": str(len(body)), **(error.headers or {})}
-        headers = [(name.lower().encode(), value.encode()) for name, value in fields.items()]
-        status = error.status_code
-        await self({"type": "http.response.start", "status": status, "headers": headers})
-        await self({"type": "http.response.body", "body": body})
+        response = Response(error_body(error), error.status_code, error.headers, JSON)
+        await self(
+            {
+                "type": "http.response.start",
+                "status": error.status_code,
+                "headers": response.raw_headers,
+            }
+        )
+        await self({"type": "http.response.body", "body": response.body})
 
 
 def _locate(error: Exception) -> str:

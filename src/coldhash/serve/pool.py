@@ -8,11 +8,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from heapq import heappop, heappush
 from itertools import count
-from typing import ParamSpec, TypeVar
+from typing import TypeVar
 
 from coldhash.serve.limits import RequestError
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -39,13 +38,7 @@ class Pool:
         """Return the priority of a batch that arrives now."""
         return next(self._arrivals)
 
-    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run the work of a single request in a thread."""
-        return await self.run_in_order(0, True, work, *args, **kwargs)
-
-    async def run_in_order(
-        self, order: int, is_new: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
+    async def run(self, work: Callable[[], T], order: int = 0, is_new: bool = True) -> T:
         """Run work in a thread, lower orders first; new work is refused if the queue is full."""
         if is_new and self._waiting >= self._max_waiting:
             message, headers = "too many requests are waiting", {"Retry-After": "1"}
@@ -53,7 +46,7 @@ class Pool:
         self._waiting += 1
         try:
             await self._acquire_thread(order)
-            return await self._run(lambda: work(*args, **kwargs))
+            return await self._run(work)
         finally:
             self._waiting -= 1
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -25,7 +24,14 @@ from coldhash.recommender.model_file import N_CHECKSUM
 from coldhash.recommender.persistence import check_answers, load
 from coldhash.recommender.recommender import USER_ID, Recommender
 from coldhash.serve.catalogue import Catalogue
-from coldhash.serve.schemas import ModelCard, Person, person_fields
+from coldhash.serve.schemas import (
+    ModelCard,
+    Person,
+    check_history,
+    check_id,
+    field_error,
+    person_fields,
+)
 
 N_VERSION = 16  # hexadecimal digits of the checksum that are the version of a model
 MAX_ATTEMPTS = 5  # at a file that is replaced while it is read
@@ -63,6 +69,24 @@ class ServedModel:
             self._encode_text(text) if len(text) <= MAX_CACHED_TEXT else self.model.encode(fields)
         )
 
+    def check_person(self, person: Person, max_history: int, place: str = "user") -> None:
+        """Raise a request error about the first field of a person that the model cannot use.
+
+        A value that the model has never seen is no error: it counts as unknown. A field that the
+        model has never seen is one, because it is usually a typing error.
+        """
+        for name, value in person.items():
+            field = f"{place}.{name}"
+            if name == HISTORY:
+                check_history(value, self.model.scale, max_history, field)
+            elif name in self.fields:
+                self.fields[name].check(value, field)
+            elif name != USER_ID:
+                hint = f"one of {', '.join([*self.fields, HISTORY])}"
+                raise field_error(field, "the model has no such field", hint)
+            elif value not in (None, ""):
+                check_id(value, field)
+
     def _make_card(self) -> ModelCard:
         model = self.model
         rated = {model.item_ids[0]: model.scale[1]} if len(model.item_ids) else {}
@@ -93,7 +117,6 @@ class ModelRegistry:
         self.on_refusal: Callable[[Exception], None] = lambda error: None
         self._path: Path | None = None
         self._stamp: Stamp | None = None
-        self._lock = threading.Lock()
         if isinstance(source, Recommender):
             check_answers(source)
             self.current = ServedModel(source, _digest(source))
@@ -108,20 +131,19 @@ class ModelRegistry:
         """
         if self._path is None:
             return
-        with self._lock:
-            old, before, stamp = self.current, self._stamp, _stamp(self._path)
-            if stamp is None or (stamp == before and not force):
-                return
-            self._stamp = stamp
-            try:
-                new, self._stamp = _read(self._path)
-                new.catalogue.warm_up()
-            except Exception as error:  # whatever is wrong with it, there is a model that works
-                self.on_refusal(_explain_refusal(error, self._path, before, stamp))
-                return
-            if new.version != old.version:
-                self.current = new
-                self.on_swap(old, new)
+        old, before, stamp = self.current, self._stamp, _stamp(self._path)
+        if stamp is None or (stamp == before and not force):
+            return
+        self._stamp = stamp
+        try:
+            new, self._stamp = _read(self._path)
+            new.catalogue.warm_up()
+        except Exception as error:  # whatever is wrong with it, there is a model that works
+            self.on_refusal(_explain_refusal(error, self._path, before, stamp))
+            return
+        if new.version != old.version:
+            self.current = new
+            self.on_swap(old, new)
 
 
 def read_version(file: int) -> str:

@@ -7,25 +7,15 @@ these types, which describe them in the OpenAPI document.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from itertools import islice
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    StrictBool,
-    StrictInt,
-    WithJsonSchema,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from coldhash.features.forms import FittedColumn, Given, Knots, Labels, Standard
 from coldhash.features.groups import FeatureEncoder
-from coldhash.features.people import HISTORY
-from coldhash.recommender.recommender import USER_ID, Score
+from coldhash.recommender.recommender import Score
 from coldhash.serve.limits import RequestError
 
 MAX_CHOICES = 200
@@ -58,7 +48,9 @@ ID: dict[str, Any] = {
     ]
 }
 Id = Annotated[str, BeforeValidator(id_text), WithJsonSchema(ID)]
-Count = Annotated[StrictInt, Field(ge=1, description="How many items."), BeforeValidator(_whole)]
+Count = Annotated[
+    int, Field(ge=1, strict=True, description="How many items."), BeforeValidator(_whole)
+]
 Person = dict[str, Any]
 
 
@@ -73,7 +65,7 @@ class RecommendOptions(_Request):
     exclude: list[Id] | None = Field(None, description="Items not to recommend.")
     candidates: list[Id] | None = Field(None, description="The only items to recommend.")
     score: Score = "real"
-    exclude_seen: StrictBool = Field(True, description="Leave out what the user has rated.")
+    exclude_seen: bool = Field(True, strict=True, description="Leave out what was rated.")
 
 
 class RecommendRequest(RecommendOptions):
@@ -222,19 +214,21 @@ class PersonField(BaseModel):
             return
         if self.kind == "vector":
             if not isinstance(value, list) or not all(map(_is_number, value)):
-                raise _error(place, "not a list of numbers", f"{self.length} numbers, or null")
+                raise field_error(place, "not a list of numbers", f"{self.length} numbers, or null")
             if len(value) not in (0, self.length):
                 message = f"a vector of length {len(value)}"
-                raise _error(place, message, f"{self.length} numbers, or null")
+                raise field_error(place, message, f"{self.length} numbers, or null")
         elif self.kind == "number":
             is_text = isinstance(value, str) and re.search(DECIMAL, value)
             if not (is_text or _is_number(value)):
-                raise _error(place, "not a number", f"a number, {UNKNOWN}")
+                raise field_error(place, "not a number", f"a number, {UNKNOWN}")
         elif self.kind == "multi-label" and isinstance(value, list):
             if any(isinstance(label, dict | list) for label in value):
-                raise _error(place, "not a list of texts", f"a text or a list of texts, {UNKNOWN}")
+                raise field_error(
+                    place, "not a list of texts", f"a text or a list of texts, {UNKNOWN}"
+                )
         elif isinstance(value, dict | list):
-            raise _error(place, "not a plain value", f"one value, {UNKNOWN}")
+            raise field_error(place, "not a plain value", f"one value, {UNKNOWN}")
 
 
 class ModelCard(BaseModel):
@@ -281,50 +275,32 @@ def _describe_column(column: FittedColumn) -> dict[str, Any]:
     return {"kind": "text"}
 
 
-def check_person(
-    person: Person,
-    fields: Mapping[str, PersonField],
-    scale: tuple[float, float],
-    max_history: int,
-    place: str,
-) -> None:
-    """Raise a request error about the first field of a person that the model cannot use.
-
-    A value that the model has never seen is no error: it counts as unknown. A field that the model
-    has never seen is one, because it is usually a typing error.
-    """
-    for name, value in person.items():
-        if name == HISTORY:
-            _check_history(value, scale, max_history, f"{place}.{HISTORY}")
-        elif name in fields:
-            fields[name].check(value, f"{place}.{name}")
-        elif name != USER_ID:
-            hint = f"one of {', '.join([*fields, HISTORY])}"
-            raise _error(f"{place}.{name}", "the model has no such field", hint)
-        elif value not in (None, ""):
-            try:
-                id_text(value)
-            except ValueError as error:
-                raise _error(f"{place}.{name}", str(error), "leave it out") from None
+def check_id(value: object, place: str) -> None:
+    """Raise a request error if a value is not an id."""
+    try:
+        id_text(value)
+    except ValueError as error:
+        raise field_error(place, str(error), "leave it out") from None
 
 
-def _check_history(
+def check_history(
     history: object, scale: tuple[float, float], max_history: int, place: str
 ) -> None:
+    """Raise a request error if a history is not an object of ratings."""
     if history is None:
         return
     low, high = scale
     if not isinstance(history, dict):
         hint = f'such as {{"1193": {high:g}}}'
-        raise _error(place, "not an object of item id -> rating", hint)
+        raise field_error(place, "not an object of item id -> rating", hint)
     if len(history) > max_history:
-        raise _error(place, f"{len(history):,} ratings", f"at most {max_history:,}")
+        raise field_error(place, f"{len(history):,} ratings", f"at most {max_history:,}")
     for item_id, rating in history.items():
         if not item_id:
-            raise _error(place, "an empty item id", "leave it out")
+            raise field_error(place, "an empty item id", "leave it out")
         if not _is_number(rating) or not low <= rating <= high:
             hint = f"a number from {low:g} to {high:g}"
-            raise _error(f"{place}.{item_id}", "not a rating", hint)
+            raise field_error(f"{place}.{item_id}", "not a rating", hint)
 
 
 def _is_number(value: object) -> bool:
@@ -333,5 +309,6 @@ def _is_number(value: object) -> bool:
     return abs(value) <= LARGEST
 
 
-def _error(field: str, message: str, hint: str) -> RequestError:
+def field_error(field: str, message: str, hint: str) -> RequestError:
+    """Return the error of a field with a wrong value."""
     return RequestError(422, message, field=field, hint=hint)

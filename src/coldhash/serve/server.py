@@ -12,6 +12,7 @@ import socket
 import sys
 import tempfile
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,8 @@ from coldhash.errors import ColdhashError, SettingError, SourceError
 from coldhash.recommender import model_file
 from coldhash.serve.app import create_app
 from coldhash.serve.limits import Limits
-from coldhash.serve.log import event, redirect_loggers, to_stderr
-from coldhash.serve.metrics import FOLDER
 from coldhash.serve.middleware import check_token
+from coldhash.serve.monitoring import FOLDER, event, redirect_loggers, to_stderr
 from coldhash.serve.registry import ModelRegistry
 from coldhash.serve.supervisor import CANNOT_START, ParentChannel, Supervisor
 
@@ -128,15 +128,16 @@ def serve(serving: Serving) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection is an open file
     with listen(serving.host, serving.port) as listener, contextlib.suppress(KeyboardInterrupt):
         if serving.workers == 1:
-            _run(serving, ModelRegistry(serving.file), listener, announce=True)
+            registry = ModelRegistry(serving.file)
+            _announce(listener)
+            _run(serving, registry, listener)
             return
         model_file.read(serving.file)  # report a bad file once, not from every worker
         with tempfile.TemporaryDirectory(prefix="coldhash-metrics-") as folder:
             os.environ[FOLDER] = folder
             _announce(listener)
             Supervisor(
-                run_worker,
-                (serving,),
+                target=partial(run_worker, serving),
                 file=serving.file,
                 listener=listener,
                 n_workers=serving.workers,
@@ -158,14 +159,10 @@ def run_worker(serving: Serving, listener: socket.socket, channel: socket.socket
         _run(serving, registry, listener)
 
 
-def _run(
-    serving: Serving, registry: ModelRegistry, listener: socket.socket, announce: bool = False
-) -> None:
+def _run(serving: Serving, registry: ModelRegistry, listener: socket.socket) -> None:
     app = create_app(
         registry, limits=serving.limits, token=serving.token, allowed_hosts=serving.hosts
     )
-    if announce:
-        _announce(listener)
     redirect_loggers()
     config = Config(
         app,

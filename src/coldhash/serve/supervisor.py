@@ -25,7 +25,7 @@ from pathlib import Path
 from prometheus_client.multiprocess import mark_process_dead
 
 from coldhash.errors import WorkerError
-from coldhash.serve.log import event, to_stderr
+from coldhash.serve.monitoring import event, to_stderr
 from coldhash.serve.registry import N_VERSION, read_version
 
 POLL = 0.2  # seconds between two checks of the workers
@@ -39,48 +39,41 @@ LOADING = "-" * N_VERSION  # what a worker reports until it serves a version
 
 @dataclass(eq=False)
 class Worker:
-    """A worker process, or a place for one that is restarted later."""
+    """A worker process, and the parent's end of its socket."""
 
-    process: SpawnProcess | None = None
-    channel: socket.socket | None = None
-    started: float = 0.0
-    last_report: float = 0.0
+    process: SpawnProcess
+    channel: socket.socket
+    started: float
+    last_report: float
+    deaths: int  # of its predecessors in a row, each soon after its start
     version: str = LOADING
-    deaths: int = 0  # in a row, each soon after its start
-    restart_at: float = 0.0
 
     def read_reports(self, now: float) -> None:
         """Read the reports that have arrived."""
-        assert self.channel is not None
         with contextlib.suppress(BlockingIOError, ConnectionError):
             if reports := self.channel.recv(1 << 16):
                 self.last_report, self.version = now, reports[-N_VERSION:].decode()
 
     def send_signal(self, number: signal.Signals) -> None:
         """Send a signal to the process, if it is alive."""
-        if self.process is not None and self.process.is_alive():
+        if self.process.is_alive():
             assert self.process.pid is not None
             os.kill(self.process.pid, number)
 
 
+@dataclass(eq=False, kw_only=True)
 class Supervisor:
-    """Keeps `n_workers` processes alive that run `target(*args, listener, channel)`."""
+    """Keeps `n_workers` processes alive that run `target(listener, channel)`."""
 
-    def __init__(
-        self,
-        target: Callable[..., object],
-        args: tuple[object, ...],
-        *,
-        file: Path,
-        listener: socket.socket,
-        n_workers: int,
-        stop_seconds: float,
-    ) -> None:
-        self._target, self._args = target, args
-        self._file, self._listener = file, listener
-        self._stop_seconds = stop_seconds
-        self._workers = [Worker() for _ in range(n_workers)]
-        self._context = multiprocessing.get_context("spawn")
+    target: Callable[..., object]
+    file: Path
+    listener: socket.socket
+    n_workers: int
+    stop_seconds: float
+
+    def __post_init__(self) -> None:
+        self._workers: list[Worker] = []
+        self._restarts = [(0.0, 0)] * self.n_workers  # when, and after how many deaths in a row
         self._received: set[int] = set()  # signals
         self._has_served = False
         self._kept, self._version = self._open_file()
@@ -92,7 +85,7 @@ class Supervisor:
         try:
             while not self._received & {signal.SIGTERM, signal.SIGINT}:
                 self._check_workers()
-                alive = [worker.process.sentinel for worker in self._workers if worker.process]
+                alive = [worker.process.sentinel for worker in self._workers]
                 multiprocessing.connection.wait(alive, POLL)
         finally:
             self._stop()
@@ -102,11 +95,10 @@ class Supervisor:
         now = time.monotonic()
         reload = signal.SIGHUP in self._received
         self._received.discard(signal.SIGHUP)
-        for worker in self._workers:
-            if worker.process is None:
-                if now >= worker.restart_at:
-                    self._start(worker, now)
-                continue
+        for restart in [restart for restart in self._restarts if restart[0] <= now]:
+            self._restarts.remove(restart)
+            self._start(now, n_deaths=restart[1])
+        for worker in list(self._workers):
             worker.read_reports(now)
             if not worker.process.is_alive():
                 self._handle_death(worker, now)
@@ -119,40 +111,38 @@ class Supervisor:
                 if reload:  # a worker that is starting checks the file by itself
                     worker.send_signal(signal.SIGHUP)
 
-    def _start(self, worker: Worker, now: float) -> None:
-        worker.channel, theirs = socket.socketpair()
+    def _start(self, now: float, n_deaths: int) -> None:
+        ours, theirs = socket.socketpair()
         with theirs:
-            socket.send_fds(worker.channel, [LOADING.encode()], [self._kept])
-            args = (*self._args, self._listener, theirs)
-            worker.process = self._context.Process(target=self._target, args=args)
-            worker.process.start()
-        worker.channel.setblocking(False)
-        worker.started = worker.last_report = now
-        worker.version = LOADING
-        to_stderr(event("worker started", pid=worker.process.pid))
+            socket.send_fds(ours, [LOADING.encode()], [self._kept])
+            process = multiprocessing.get_context("spawn").Process(
+                target=self.target, args=(self.listener, theirs)
+            )
+            process.start()
+        ours.setblocking(False)
+        self._workers.append(Worker(process, ours, now, now, n_deaths))
+        to_stderr(event("worker started", pid=process.pid))
 
     def _handle_death(self, worker: Worker, now: float) -> None:
         """Log a death and schedule the restart: with a growing delay, if deaths repeat."""
-        assert worker.process is not None
-        assert worker.channel is not None
+        self._workers.remove(worker)
         pid, code = worker.process.pid, worker.process.exitcode or 0
         worker.process.close()
         worker.channel.close()
-        worker.process = None
         mark_process_dead(pid)  # type: ignore[no-untyped-call]
         if code == CANNOT_START and not self._has_served:
             raise WorkerError("no worker can load the model", hint="see the log for the reason")
-        worker.deaths = worker.deaths + 1 if now - worker.started < STEADY else 1
+        n_deaths = worker.deaths + 1 if now - worker.started < STEADY else 1
         delay = 0.0
-        if worker.deaths > 1:
-            delay = min(FIRST_DELAY * 2 ** min(worker.deaths - 2, 10), LONGEST_DELAY)
-        worker.restart_at = now + delay
+        if n_deaths > 1:
+            delay = min(FIRST_DELAY * 2 ** min(n_deaths - 2, 10), LONGEST_DELAY)
+        self._restarts.append((now + delay, n_deaths))
         ended = {"signal": signal.Signals(-code).name} if code < 0 else {"exit_code": code}
         to_stderr(event("worker died", pid=pid, **ended, restart_seconds=delay))
 
     def _open_file(self) -> tuple[int, str]:
         """Open the file in place; return it with its version."""
-        fd = os.open(self._file, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO is not waited for
+        fd = os.open(self.file, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO is not waited for
         return fd, read_version(fd)
 
     def _keep_file(self, version: str) -> None:
@@ -166,12 +156,12 @@ class Supervisor:
 
     def _stop(self) -> None:
         """Stop all workers; kill those that have not ended in time."""
-        self._listener.close()
+        self.listener.close()
         for worker in self._workers:
             worker.send_signal(signal.SIGTERM)
             worker.send_signal(signal.SIGCONT)  # a stopped one could not end
-        alive = [worker.process for worker in self._workers if worker.process]
-        until = time.monotonic() + self._stop_seconds
+        alive = [worker.process for worker in self._workers]
+        until = time.monotonic() + self.stop_seconds
         while alive and time.monotonic() < until:
             multiprocessing.connection.wait([process.sentinel for process in alive], POLL)
             alive = [process for process in alive if process.is_alive()]
