@@ -146,19 +146,19 @@ class ServiceMiddleware:
             self.metrics.dropped.inc()
 
 
+@dataclass(eq=False)
 class _Reply:
     """Sends an answer with the request id, and keeps its status."""
 
-    def __init__(self, send: Send, request_id: bytes) -> None:
-        self.status = 0  # nothing was sent
-        self._send = send
-        self._request_id = request_id
+    send: Send
+    request_id: bytes
+    status: int = 0  # nothing was sent
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            message["headers"] = [*message["headers"], (b"x-request-id", self._request_id)]
-        await self._send(message)
+            message["headers"] = [*message["headers"], (b"x-request-id", self.request_id)]
+        await self.send(message)
 
     async def send_error(self, error: HTTPException) -> None:
         """Send an error; an answer that has begun breaks off instead, which a client notices."""
