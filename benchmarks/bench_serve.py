@@ -51,12 +51,12 @@ Server(Config(app, lifespan="off", log_level="warning", access_log=False)).run([
 
 
 def usual(n: int) -> dict[str, Any]:
-    """Give one of the 294 kinds of people of MovieLens, as they come."""
+    """Return one of the 294 kinds of people of MovieLens, in turn."""
     return {"gender": "FM"[n % 2], "age": AGES[n // 2 % 7], "occupation": str(n // 14 % 21)}
 
 
 def unlike(n: int) -> dict[str, Any]:
-    """Give somebody who was never asked about: nothing that is kept helps."""
+    """Return somebody new: no cached vector helps."""
     return usual(n) | {"occupation": f"never seen {time.perf_counter_ns()}"}
 
 

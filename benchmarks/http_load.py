@@ -140,7 +140,7 @@ def raw_load(port: int, requests: Iterable[bytes], connections: int) -> np.ndarr
 
 
 def is_whole(answer: bytes) -> bool:
-    """Say whether an answer has arrived to its end; it must be a 200."""
+    """Return whether an answer is complete; it must be a 200."""
     head, found, body = answer.partition(b"\r\n\r\n")
     if not found:
         assert answer, "the server closed the connection"

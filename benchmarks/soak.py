@@ -95,7 +95,7 @@ class Soak:
 
 
 def requests() -> Iterator[bytes]:
-    """Give well-meant requests of every kind, each a little different from the last."""
+    """Yield valid requests of every kind, each a little different from the last."""
     for n in count():
         person = {"age": 18 + n % 60, "gender": ("female", "male", None)[n % 3]}
         yield request_bytes("POST", RECOMMEND, {"user": person, "k": 1 + n % 50})
@@ -147,7 +147,7 @@ async def hostile(soak: Soak, port: int) -> None:
 
 
 async def slow(soak: Soak, port: int) -> None:
-    """Connect, begin to ask, say nothing more for a while, and go."""
+    """Connect, send a part of a request, wait, and disconnect."""
     while soak.goes_on():
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"POST /v1/recommend HTTP/1.1\r\nhost:")
@@ -191,7 +191,7 @@ async def everything(
 
 
 def growth(memory: list[tuple[float, float]]) -> tuple[float, float]:
-    """Give by how many megabytes a line through the memory rises, and what counts as noise."""
+    """Return by how many megabytes a line through the memory rises, and its noise."""
     times, sizes = np.array(memory[len(memory) // 4 :]).T
     slope, base = np.polyfit(times, sizes, 1)
     scatter = float(np.std(sizes - (slope * times + base)))
@@ -200,7 +200,7 @@ def growth(memory: list[tuple[float, float]]) -> tuple[float, float]:
 
 
 def late(asked: list[tuple[float, float]], first: float, last: float) -> float:
-    """Give the p99, in milliseconds, of what was answered within a time."""
+    """Return the p99, in milliseconds, of the answers within a time."""
     return 1000 * float(np.quantile([took for at, took in asked if first <= at < last], 0.99))
 
 

@@ -99,7 +99,7 @@ def read_only_disk(tmp_path):
 
 @pytest.fixture
 def with_clock(tmp_path):
-    """Give the environment of a process whose clock is not right."""
+    """Return the environment of a process whose clock is wrong."""
 
     def environment(source):
         folder = tmp_path / "clock"

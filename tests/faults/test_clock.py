@@ -21,7 +21,7 @@ PACKAGE = Path(coldhash.__file__).parent
 # who may know the time of day: the age of drafts (beside a lock), and what is written into logs
 BY_THE_CLOCK = {
     ("files.py", "time.time"),
-    ("serve/log.py", "datetime.now"),
+    ("serve/monitoring.py", "datetime.now"),
 }
 
 

@@ -43,7 +43,7 @@ def check_told(run, reason):
 
 
 def finished(folder):
-    """Give what looks finished."""
+    """Return the files that look finished."""
     return [
         p.name for p in folder.rglob("*") if p.is_file() and p.suffix in (".parquet", ".coldhash")
     ]
@@ -85,7 +85,7 @@ exec "$@"
 
 
 def test_where_nothing_can_be_written_a_model_still_answers(world, tmp_path):
-    """Compiled code has no place to be kept: it is compiled anew."""
+    """Compiled code cannot be cached: it is compiled again."""
     (tmp_path / "nowhere.sh").write_text(NOWHERE, encoding="utf-8")
     arguments = ["recommend", str(world / "old"), "--user", '{"age": 30}', "-k", "3"]
     command = [sys.executable, "-m", "coldhash", *arguments]

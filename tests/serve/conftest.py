@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import httpx
 import pytest
-from fastapi.testclient import TestClient
+from starlette.testclient import TestClient
 
 from coldhash import MFDCF, Ids, load, read
 from coldhash.serve import create_app

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from fastapi.testclient import TestClient
+from starlette.testclient import TestClient
 
 from coldhash import MFDCF, Dataset
 from coldhash.arrays.codes import pack, signs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from fastapi.testclient import TestClient
+from starlette.testclient import TestClient
 
 from coldhash import MFDCF, Dataset, FeaturePlan
 from coldhash.serve import catalogue, create_app
@@ -123,7 +123,7 @@ def test_a_catalogue_that_stays_in_the_file_says_the_same(model, monkeypatch):
             return [client.request(method, path, json=body).json() for method, path, body in asks]
 
     in_memory = answers()
-    monkeypatch.setattr(catalogue, "LISTED", 0)
+    monkeypatch.setattr(catalogue, "MAX_IN_MEMORY", 0)
     assert answers() == in_memory
 
 

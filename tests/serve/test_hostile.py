@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from fastapi.testclient import TestClient
+from starlette.testclient import TestClient
 
 from coldhash.serve import Limits, create_app
 

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from coldhash.serve import create_app
-from coldhash.serve.log import LogWriter
+from coldhash.serve.monitoring import LogWriter
 
 ENTRY = {"text": "x" * 1000}
 
@@ -62,7 +62,7 @@ def test_a_log_whose_reader_is_gone_takes_entries(pipe):
 
 
 def test_dropped_lines_are_a_metric(model):
-    from fastapi.testclient import TestClient
+    from starlette.testclient import TestClient
 
     with TestClient(create_app(model, log=lambda entry: False)) as client:
         for _ in range(3):

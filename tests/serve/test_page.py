@@ -224,10 +224,10 @@ def test_a_server_that_wants_a_token_gets_it(live, visit, model_file):
     one.may_fail = True
     page = one.page
     page.goto(f"{one.url}/#age=23")
-    expect(page.get_by_role("alert")).to_contain_text("This server wants a token")
+    expect(page.get_by_role("alert")).to_contain_text("This server needs a token")
     page.get_by_label("Token").fill("wrong")
     page.get_by_role("button", name="Use it").click()
-    expect(page.get_by_role("alert")).to_contain_text("does not fit")
+    expect(page.get_by_role("alert")).to_contain_text("the token is wrong")
     page.get_by_label("Token").fill("let me in")
     page.get_by_role("button", name="Use it").click()
     expect(page.locator("#mine > li")).to_have_count(10)

@@ -6,16 +6,17 @@ import os
 import shutil
 import subprocess
 import sys
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from fastapi.testclient import TestClient
+from starlette.testclient import TestClient
 
 from coldhash.errors import ColdhashError, ModelFileError, SourceError
 from coldhash.recommender import model_file
 from coldhash.serve import create_app
-from coldhash.serve.registry import Shelf
+from coldhash.serve.registry import ModelRegistry, ServedModel
 
 SOON = 0.01  # seconds between two looks at the file
 
@@ -26,27 +27,27 @@ def served(model_files, tmp_path):
 
 
 def test_the_version_is_the_checksum_of_the_file(served, version_of):
-    assert Shelf.of(served).current.version == version_of(served)
+    assert ModelRegistry(served).current.version == version_of(served)
 
 
 def test_a_model_in_memory_has_a_version_too(model):
-    version = Shelf.of(model).current.version
-    assert version == Shelf.of(model).current.version
+    version = ModelRegistry(model).current.version
+    assert version == ModelRegistry(model).current.version
     changed = replace(model, encoder=replace(model.encoder, average=model.encoder.average + 1))
-    assert version != Shelf.of(changed).current.version
+    assert version != ModelRegistry(changed).current.version
 
 
 def test_a_new_file_is_served_and_the_old_model_still_works(
     served, model_files, put_file, version_of
 ):
-    shelf = Shelf.of(served)
-    old = shelf.current
-    shelf.refresh()
-    assert shelf.current is old
+    registry = ModelRegistry(served)
+    old = registry.current
+    registry.refresh()
+    assert registry.current is old
     put_file(model_files["b"], served)
-    shelf.refresh()
-    assert shelf.current.version == version_of(model_files["b"])
-    assert shelf.current.model.item_ids[0] == "b0"
+    registry.refresh()
+    assert registry.current.version == version_of(model_files["b"])
+    assert registry.current.model.item_ids[0] == "b0"
     assert old.model.recommend({}, k=1).item_ids[0][0].startswith("a")
 
 
@@ -59,31 +60,31 @@ def broken_files(content):
 
 
 def test_broken_files_are_refused_once_each(served, model_files, put_file, version_of):
-    shelf = Shelf.of(served)
+    registry = ModelRegistry(served)
     refused = []
-    shelf.on_refusal = refused.append
+    registry.on_refusal = refused.append
     for n, (_, content) in enumerate(broken_files(model_files["b"].read_bytes()), 1):
         put_file(content, served)
-        shelf.refresh()
-        shelf.refresh()
+        registry.refresh()
+        registry.refresh()
         assert len(refused) == n
         assert isinstance(refused[-1], ColdhashError)
-        assert shelf.current.model.item_ids[0] == "a0"
-    shelf.refresh(force=True)
+        assert registry.current.model.item_ids[0] == "a0"
+    registry.refresh(force=True)
     assert len(refused) == 5
     put_file(model_files["b"], served)
-    shelf.refresh()
-    assert shelf.current.version == version_of(model_files["b"])
+    registry.refresh()
+    assert registry.current.version == version_of(model_files["b"])
 
 
 def test_a_file_that_is_gone_changes_nothing(served, model_files, put_file):
-    shelf = Shelf.of(served)
+    registry = ModelRegistry(served)
     served.unlink()
-    shelf.refresh(force=True)
-    assert shelf.current.model.item_ids[0] == "a0"
+    registry.refresh(force=True)
+    assert registry.current.model.item_ids[0] == "a0"
     put_file(model_files["b"], served)
-    shelf.refresh()
-    assert shelf.current.model.item_ids[0] == "b0"
+    registry.refresh()
+    assert registry.current.model.item_ids[0] == "b0"
 
 
 def overwrite(path, content):
@@ -100,35 +101,35 @@ def overwrite(path, content):
 def test_a_change_in_place_of_the_same_size_and_time_is_another_model(
     served, model_files, version_of
 ):
-    shelf = Shelf.of(served)
-    old = shelf.current
+    registry = ModelRegistry(served)
+    old = registry.current
     overwrite(served, model_files["b"].read_bytes())
     assert {items[0][0] for items in old.model.recommend([{}], k=1).item_ids} == {"a"}
-    shelf.refresh()
-    assert shelf.current.version == version_of(model_files["b"])
-    assert shelf.current.model.item_ids[0] == "b0"
+    registry.refresh()
+    assert registry.current.version == version_of(model_files["b"])
+    assert registry.current.model.item_ids[0] == "b0"
 
 
 def test_a_mapped_file_that_is_damaged_in_place_is_told(served, monkeypatch):
-    monkeypatch.setattr("coldhash.serve.registry.COPIED", 0)
-    shelf, refused = Shelf.of(served), []
-    shelf.on_refusal = refused.append
+    monkeypatch.setattr("coldhash.serve.registry.MAX_COPIED", 0)
+    registry, refused = ModelRegistry(served), []
+    registry.on_refusal = refused.append
     content = bytearray(served.read_bytes())
     content[len(content) // 2] ^= 1
     overwrite(served, bytes(content))
-    shelf.refresh()
+    registry.refresh()
     assert len(refused) == 1
     assert "changed in place" in str(refused[0])
 
 
 TRUNCATED = """
 import os, sys
-from coldhash.serve.registry import Shelf
-shelf, refused = Shelf.of(sys.argv[1]), []
-shelf.on_refusal = refused.append
+from coldhash.serve.registry import ModelRegistry
+registry, refused = ModelRegistry(sys.argv[1]), []
+registry.on_refusal = refused.append
 os.truncate(sys.argv[1], 1)
-shelf.refresh()
-model = shelf.current.model
+registry.refresh()
+model = registry.current.model
 assert all(item[0] == "a" for item in model.recommend({}, k=3).item_ids[0])
 assert model.similar_users(user_id=model.user_ids[0])
 print(len(refused))
@@ -146,34 +147,34 @@ def test_a_file_cut_off_in_place_does_not_end_the_process(served):
 
 
 def test_a_pipe_or_folder_in_the_place_is_refused(served, model_files, put_file):
-    shelf, refused = Shelf.of(served), []
-    shelf.on_refusal = refused.append
+    registry, refused = ModelRegistry(served), []
+    registry.on_refusal = refused.append
     served.unlink()
     for n, make in enumerate((os.mkfifo, os.mkdir), 1):
         make(served)
-        shelf.refresh()
+        registry.refresh()
         assert len(refused) == n
         assert isinstance(refused[-1], SourceError)
-        assert shelf.current.model.item_ids[0] == "a0"
+        assert registry.current.model.item_ids[0] == "a0"
         served.unlink() if make is os.mkfifo else served.rmdir()
     put_file(model_files["b"], served)
-    shelf.refresh()
-    assert shelf.current.model.item_ids[0] == "b0"
+    registry.refresh()
+    assert registry.current.model.item_ids[0] == "b0"
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_file_with_nan_in_a_map_is_refused(value, served, model_files, put_file, tmp_path):
-    shelf, refused = Shelf.of(served), []
-    shelf.on_refusal = refused.append
+    registry, refused = ModelRegistry(served), []
+    registry.on_refusal = refused.append
     facts, tensors = model_file.read(model_files["b"])
     tensors = {name: np.array(array) for name, array in tensors.items()}
     tensors["encoder/map/demographics"][0, 0] = value
     model_file.write(tmp_path / "odd", facts, tensors)
     put_file(tmp_path / "odd", served)
-    shelf.refresh()
+    registry.refresh()
     assert len(refused) == 1
     assert isinstance(refused[0], ModelFileError)
-    assert shelf.current.model.item_ids[0] == "a0"
+    assert registry.current.model.item_ids[0] == "a0"
 
 
 def test_the_first_file_must_be_good(tmp_path):
@@ -206,3 +207,32 @@ def test_a_running_app_picks_files_up_and_counts_them(
     for letter, workers in (("a", "0.0"), ("b", "1.0")):
         labels = f'method="mfdcf",version="{version_of(model_files[letter])}"'
         assert f"coldhash_model_workers{{{labels}}} {workers}" in lines
+
+
+def test_a_cached_vector_is_what_would_be_computed(model):
+    served = ServedModel(model, "version")
+    for person in ({"age": 30}, {"age": 30.0}, {"age": 30, "user_id": "x"}, {}):
+        asked = {name: value for name, value in person.items() if name != "user_id"}
+        for _ in range(2):
+            assert np.array_equal(served.encode(person).vectors, model.encode(asked).vectors)
+
+
+def test_the_same_person_is_encoded_once(model):
+    served = ServedModel(model, "version")
+    assert served.encode({"age": 30, "gender": "male"}) is served.encode(
+        {"gender": "male", "age": 30}
+    )
+
+
+def test_the_cache_needs_little_memory(model):
+    served = ServedModel(model, "version")
+    served.encode({"age": 30})
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for n in range(500):
+            served.encode({"city": f"never seen {n}"})
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 500 * 2500  # bytes; 5,000 each where the key is the bytes of orjson

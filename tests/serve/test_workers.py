@@ -21,7 +21,7 @@ from pathlib import Path
 from coldhash.serve.server import listen
 from coldhash.serve.supervisor import Supervisor
 if __name__ == "__main__":
-    Supervisor(operator.eq, (), file=Path(sys.argv[1]), listener=listen("127.0.0.1", 0),
+    Supervisor(target=operator.eq, file=Path(sys.argv[1]), listener=listen("127.0.0.1", 0),
                n_workers=1, stop_seconds=9).run()
 """
 

@@ -48,7 +48,7 @@ def serve(
 ) -> None:
     """Serve a model over HTTP, with a page to try it; a new model file is picked up."""
     try:
-        from coldhash.serve.limits import Limits
+        from coldhash.serve import Limits
         from coldhash.serve.server import LOOPBACK, Serving
         from coldhash.serve.server import serve as run
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""A model behind HTTP: `create_app(model)`; the command `coldhash serve` runs it."""
+"""Serve a model over HTTP: `create_app(model)`; the command `coldhash serve` runs it."""
 
 from coldhash.serve.app import create_app
 from coldhash.serve.limits import Limits

@@ -1,15 +1,44 @@
-"""What the service refuses, and how long it works on one request."""
+"""Limits of requests, and the error that a request is answered with."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 
-from coldhash.errors import SettingError
+import orjson
+from starlette.exceptions import HTTPException
+
+from coldhash.errors import ColdhashError, SettingError, UnknownId
+
+HINT = "see /openapi.json"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Bounds on a request; what is beyond them is refused, with the bound in the answer.
+    """Limits of a request; the answer to a request beyond them names the limit.
+
+    Parameters
+    ----------
+    max_body
+        Bytes of the body.
+    max_k
+        Items of an answer.
+    max_batch
+        People of a batch.
+    max_batch_items
+        People x k of a batch.
+    max_history
+        Ratings of one person.
+    max_waiting
+        Requests that wait for a thread.
+    timeout
+        Seconds, from the head of the request to the last byte of the answer.
+
+    Raises
+    ------
+    SettingError
+        A limit is not positive.
 
     Examples
     --------
@@ -17,16 +46,50 @@ class Limits:
     50
     """
 
-    max_body: int = 1_000_000  # bytes
+    max_body: int = 1_000_000
     max_k: int = 1000
-    max_batch: int = 1000  # people in one request
-    max_batch_items: int = 20_000  # people x k of one request
-    max_history: int = 1000  # ratings of one person
-    max_waiting: int = 256  # requests in line for a thread
-    timeout: float = 30.0  # seconds, reading the request and sending the answer included
+    max_batch: int = 1000
+    max_batch_items: int = 20_000
+    max_history: int = 1000
+    max_waiting: int = 256
+    timeout: float = 30.0
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            value = getattr(self, each.name)
+        for field in fields(self):
+            value = getattr(self, field.name)
             if not value > 0:
-                raise SettingError(f"{each.name}={value}", hint="more than 0")
+                raise SettingError(f"{field.name}={value}", hint="more than 0")
+
+
+class RequestError(HTTPException):
+    """An error of a request: the status, the field that is wrong, the message and a hint."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        field: str | None = None,
+        hint: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(status, message, headers)
+        self.field = field
+        self.hint = hint
+
+
+def error_body(error: HTTPException) -> bytes:
+    """Return the JSON of an error; errors of Starlette have no field."""
+    field, hint = getattr(error, "field", None), getattr(error, "hint", HINT)
+    return orjson.dumps({"error": {"field": field, "message": error.detail, "hint": hint}})
+
+
+@contextmanager
+def as_request_errors(field: str) -> Iterator[None]:
+    """Turn errors of the library into request errors about a field."""
+    try:
+        yield
+    except ColdhashError as error:
+        status = 404 if isinstance(error, UnknownId) else 422
+        field = error.argument or field
+        raise RequestError(status, error.message, field=field, hint=error.hint) from None

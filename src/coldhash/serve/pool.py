@@ -1,70 +1,56 @@
-"""Threads for work that would hold up other requests."""
+"""Threads for work that would block other requests."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
 from heapq import heappop, heappush
 from itertools import count
-from typing import ParamSpec, TypeVar
+from typing import TypeVar
 
-from coldhash.serve.errors import Refused
+from coldhash.serve.limits import RequestError
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class Pool:
-    """As many threads as cores, and a bounded priority queue in front of them.
+    """As many threads as cores, behind a bounded priority queue.
 
     Single requests come first, then batches in the order of their arrival: under load the earliest
     batches finish, instead of all of them running out of time together. A batch whose client does
     not read has nothing in the queue, so it delays nobody.
 
-    Work whose request has run out of time is removed from the queue; once begun, it finishes, and
-    its result is dropped.
+    Work whose request has timed out is removed from the queue; once started, it finishes, and its
+    result is dropped.
     """
 
     def __init__(self, max_waiting: int) -> None:
         self._max_waiting = max_waiting
-        self._arrivals = count(1)
-        self._threads: ThreadPoolExecutor | None = None
-        self._queue: list[tuple[int, int, asyncio.Future[None]]] = []
-        self._free = os.cpu_count() or 1
         self._waiting = 0
+        self._free = os.cpu_count() or 1
+        self._threads = ThreadPoolExecutor(self._free, "coldhash-serve")
+        self._arrivals = count(1)
+        self._queue: list[tuple[int, int, asyncio.Future[None]]] = []
 
     def arrival(self) -> int:
         """Return the priority of a batch that arrives now."""
         return next(self._arrivals)
 
-    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Do the work of a single request in a thread."""
-        return await self.run_in_order(0, True, work, *args, **kwargs)
-
-    async def run_in_order(
-        self, order: int, refuse: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Do some work in a thread, lower orders first; `refuse` it if the queue is full."""
-        if refuse and self._waiting >= self._max_waiting:
-            raise Refused(
-                503, "too much to do", hint="ask again later", headers={"Retry-After": "1"}
-            )
+    async def run(self, work: Callable[[], T], order: int = 0, is_new: bool = True) -> T:
+        """Run work in a thread, lower orders first; new work is refused if the queue is full."""
+        if is_new and self._waiting >= self._max_waiting:
+            message, headers = "too many requests are waiting", {"Retry-After": "1"}
+            raise RequestError(503, message, hint="try again later", headers=headers)
         self._waiting += 1
         try:
-            await self._turn(order)
-            if self._threads is None:
-                self._threads = ThreadPoolExecutor(os.cpu_count(), "coldhash-serve")
-            future = self._threads.submit(work, *args, **kwargs)
-            future.add_done_callback(self._on_done(self._threads))
-            return await asyncio.wrap_future(future)
+            await self._acquire_thread(order)
+            return await self._run(work)
         finally:
             self._waiting -= 1
 
-    async def _turn(self, order: int) -> None:
-        """Wait until a thread is free, and take it."""
+    async def _acquire_thread(self, order: int) -> None:
         if self._free > 0:
             self._free -= 1
             return
@@ -73,26 +59,11 @@ class Pool:
         try:
             await turn
         except asyncio.CancelledError:
-            if not turn.cancelled():  # the thread was given to it in the meantime
-                self._release()
+            if not turn.cancelled():  # it got a thread in the meantime
+                self._release_thread()
             raise
 
-    def _on_done(self, threads: ThreadPoolExecutor) -> Callable[[Future[T]], None]:
-        loop = asyncio.get_running_loop()
-
-        def release() -> None:
-            if threads is self._threads:
-                self._release()
-
-        def done(future: Future[T]) -> None:
-            del future
-            with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(release)
-
-        return done
-
-    def _release(self) -> None:
-        """Give a thread that has become free to the first in the queue."""
+    def _release_thread(self) -> None:
         while self._queue:
             turn = heappop(self._queue)[-1]
             if not turn.done():
@@ -100,8 +71,13 @@ class Pool:
                 return
         self._free += 1
 
-    def close(self) -> None:
-        """Let the threads go; an app that is started again gets new ones."""
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
-        self._threads, self._queue, self._free = None, [], os.cpu_count() or 1
+    async def _run(self, work: Callable[[], T]) -> T:
+        loop = asyncio.get_running_loop()
+        future = loop.run_in_executor(self._threads, work)
+        try:
+            return await asyncio.shield(future)
+        finally:
+            if future.done():
+                loop.call_soon(self._release_thread)  # after a batch has queued its next block
+            else:  # cancelled while the thread works
+                future.add_done_callback(lambda _: self._release_thread())

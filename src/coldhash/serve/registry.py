@@ -1,142 +1,167 @@
-"""The model that is being served, and how another one takes its place.
+"""The model that is served, and its replacement by a new one.
 
-A request takes `shelf.current` once, so its answer comes from one model whatever happens meanwhile.
-A small file is copied into memory, so that a change in place, or a truncation, does not reach the
-model that is served. A large one is mapped: there, a change in place is noticed and logged.
+A request reads `registry.current` once, so its answer comes from one model whatever happens
+meanwhile. A small file is copied into memory, so that a change in place, or a truncation, does not
+reach the model that is served. A large one is mapped: a change in place is noticed and logged.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import orjson
 
 from coldhash.errors import SourceError
+from coldhash.features.people import HISTORY
 from coldhash.files import open_regular
+from coldhash.recommender.encoders import Encoded
 from coldhash.recommender.model_file import N_CHECKSUM
 from coldhash.recommender.persistence import check_answers, load
-from coldhash.recommender.recommender import Recommender
+from coldhash.recommender.recommender import USER_ID, Recommender
 from coldhash.serve.catalogue import Catalogue
-from coldhash.serve.encodings import Encodings
-from coldhash.serve.fields import Field, fields_of
+from coldhash.serve.schemas import (
+    ModelCard,
+    Person,
+    check_history,
+    check_id,
+    field_error,
+    person_fields,
+)
 
-N_VERSION = 16  # hexadecimal digits of a checksum that name a model
-TRIES = 5  # at a file that is replaced while it is read
-COPIED = 32 << 20  # bytes up to which a file is copied; a larger one is shared by all workers
+N_VERSION = 16  # hexadecimal digits of the checksum that are the version of a model
+MAX_ATTEMPTS = 5  # at a file that is replaced while it is read
+MAX_COPIED = 32 << 20  # bytes of a file that is copied; workers share a larger one
+MAX_CACHED = 4096  # encoded strangers
+MAX_CACHED_TEXT = 500  # characters of JSON: a longer description is hardly met twice
 
-Stamp = tuple[int, ...]  # tells one file in a place from the next one
-
-
-@dataclass(frozen=True, eq=False)
-class Served:
-    """A model with all that requests need, ready to answer."""
-
-    model: Recommender
-    version: str
-    catalogue: Catalogue
-    encodings: Encodings
-    fields: dict[str, Field]
-    card: bytes  # what GET /v1/model says
-
-    @property
-    def n_bits(self) -> int | None:
-        """How long codes are, None for a method without codes."""
-        return self.model.items.n_bits
+Stamp = tuple[int, ...]  # identifies the content of a file: device, inode, size and times
 
 
-class Shelf:
-    """Holds the current model; `refresh` puts the file's new content in its place."""
+class ServedModel:
+    """A checked model with what requests need of it."""
 
-    def __init__(self, current: Served, path: Path | None = None, stamp: Stamp | None = None):
-        self.current = current
-        self.path = path
-        self.on_swap: Callable[[Served], None] = lambda served: None
-        self.on_refusal: Callable[[Exception], None] = lambda error: None
-        self._stamp = stamp
-        self._lock = threading.Lock()
+    def __init__(self, model: Recommender, version: str) -> None:
+        self.model = model
+        self.version = version
+        self.catalogue = Catalogue(model)
+        self.fields = person_fields(model.features)
+        self.card = self._make_card().model_dump_json().encode()
+        # by JSON, in which 1, 1.0 and true differ, as they do for the model
+        self._encode_text: Callable[[str], Encoded] = lru_cache(MAX_CACHED)(
+            lambda text: model.encode(orjson.loads(text))
+        )
 
-    @classmethod
-    def of(cls, source: Recommender | str | Path, watch: Path | None = None) -> Shelf:
-        """Take a model, or read one from a file; a bad file is an error here.
+    def encode(self, person: Person) -> Encoded:
+        """Encode a person without a history, from a cache: many strangers are alike.
 
-        Newer files are looked for in the place of `source`, or in that of `watch`.
+        A person's vector does not depend on other people, so a cached one is right. It is shared:
+        do not change it.
         """
+        fields = {name: value for name, value in person.items() if name != USER_ID}
+        # as text: the bytes would keep the 4 KB in which they were written
+        text = orjson.dumps(fields, option=orjson.OPT_SORT_KEYS).decode()
+        return (
+            self._encode_text(text) if len(text) <= MAX_CACHED_TEXT else self.model.encode(fields)
+        )
+
+    def check_person(self, person: Person, max_history: int, place: str = "user") -> None:
+        """Raise a request error about the first field of a person that the model cannot use.
+
+        A value that the model has never seen is no error: it counts as unknown. A field that the
+        model has never seen is one, because it is usually a typing error.
+        """
+        for name, value in person.items():
+            field = f"{place}.{name}"
+            if name == HISTORY:
+                check_history(value, self.model.scale, max_history, field)
+            elif name in self.fields:
+                self.fields[name].check(value, field)
+            elif name != USER_ID:
+                hint = f"one of {', '.join([*self.fields, HISTORY])}"
+                raise field_error(field, "the model has no such field", hint)
+            elif value not in (None, ""):
+                check_id(value, field)
+
+    def _make_card(self) -> ModelCard:
+        model = self.model
+        rated = {model.item_ids[0]: model.scale[1]} if len(model.item_ids) else {}
+        without, with_rating = (model.encode({HISTORY: history}) for history in ({}, rated))
+        return ModelCard(
+            model=self.version,
+            method=model.name,
+            n_bits=model.items.n_bits,
+            n_items=len(model.item_ids),
+            n_users=len(model.user_ids),
+            scale=list(model.scale),
+            scores=["real", "hamming"] if model.has_codes else ["real"],
+            groups=list(without.weights),
+            fields=list(self.fields.values()),
+            takes_history=not np.array_equal(without.vectors, with_rating.vectors),
+        )
+
+
+class ModelRegistry:
+    """Holds the current model; `refresh` replaces it if its file has changed.
+
+    A bad model or file is an error of the constructor. New files are expected in the place of
+    `source`, or at `watch`.
+    """
+
+    def __init__(self, source: Recommender | str | Path, watch: Path | None = None) -> None:
+        self.on_swap: Callable[[ServedModel, ServedModel], None] = lambda old, new: None
+        self.on_refusal: Callable[[Exception], None] = lambda error: None
+        self._path: Path | None = None
+        self._stamp: Stamp | None = None
         if isinstance(source, Recommender):
             check_answers(source)
-            return cls(made_ready(source, _digest(source)))
-        served, stamp = _read(Path(source))
-        return cls(served, watch or Path(source), stamp)
+            self.current = ServedModel(source, _digest(source))
+        else:
+            self._path = watch or Path(source)
+            self.current, self._stamp = _read(Path(source))
 
     def refresh(self, force: bool = False) -> None:
-        """Look at the file; if it is another one, serve it, or refuse it and keep what there is.
+        """Serve a new file, or refuse it and keep the current model.
 
         A refused file is not tried again until it changes, unless by `force`.
         """
-        if self.path is None:
+        if self._path is None:
             return
-        with self._lock:
-            before, stamp = self._stamp, _stamp(self.path)
-            if stamp is None or (stamp == before and not force):
-                return
-            self._stamp = stamp
-            try:
-                served, self._stamp = _read(self.path)
-                served.catalogue.warm_up()
-            except Exception as error:  # whatever is wrong with it, there is a model that works
-                self.on_refusal(_told(error, self.path, before, stamp))
-                return
-            if served.version != self.current.version:
-                self.current = served
-                self.on_swap(served)
+        old, before, stamp = self.current, self._stamp, _stamp(self._path)
+        if stamp is None or (stamp == before and not force):
+            return
+        self._stamp = stamp
+        try:
+            new, self._stamp = _read(self._path)
+            new.catalogue.warm_up()
+        except Exception as error:  # whatever is wrong with it, there is a model that works
+            self.on_refusal(_explain_refusal(error, self._path, before, stamp))
+            return
+        if new.version != old.version:
+            self.current = new
+            self.on_swap(old, new)
 
 
-def made_ready(model: Recommender, version: str) -> Served:
-    """Prepare a model that was checked."""
-    rated = {model.item_ids[0]: model.scale[1]} if len(model.item_ids) else {}
-    alone, moved = (model.encode({"history": each}) for each in ({}, rated))
-    takes_history = not np.array_equal(alone.vectors, moved.vectors)
-    fields = fields_of(model.features)
-    card = orjson.dumps(_card(model, version, fields, list(alone.weights), takes_history))
-    return Served(model, version, Catalogue(model), Encodings(model), fields, card)
+def read_version(file: int) -> str:
+    """Return the version of the model in an open file: the start of its checksum."""
+    start = max(os.fstat(file).st_size - N_CHECKSUM, 0)
+    return os.pread(file, N_CHECKSUM, start).hex()[:N_VERSION]
 
 
-def _card(
-    model: Recommender,
-    version: str,
-    fields: dict[str, Field],
-    groups: list[str],
-    takes_history: bool,
-) -> dict[str, Any]:
-    return {
-        "model": version,
-        "method": model.name,
-        "n_bits": model.items.n_bits,
-        "n_items": len(model.item_ids),
-        "n_users": len(model.user_ids),
-        "scale": list(model.scale),
-        "scores": ["real", "hamming"] if model.has_codes else ["real"],
-        "groups": groups,
-        "fields": [field.as_json() for field in fields.values()],
-        "takes_history": takes_history,
-    }
-
-
-def _read(path: Path) -> tuple[Served, Stamp]:
-    """Load a file, and see to it that the version is that of what was loaded."""
-    for _ in range(TRIES):
+def _read(path: Path) -> tuple[ServedModel, Stamp]:
+    """Load a file; make sure that the version is that of what was loaded."""
+    for _ in range(MAX_ATTEMPTS):
         before = _stamp(path)
-        model = load(path, copy_up_to=COPIED)
-        version = _checksum(path)
+        model = load(path, copy_up_to=MAX_COPIED)
+        with open_regular(path) as file:
+            version = read_version(file.fileno())
         if before is not None and before == _stamp(path):
-            return made_ready(model, version), before
-    raise SourceError(f"{path} is replaced faster than it can be read")
+            return ServedModel(model, version), before
+    raise SourceError(f"{path} is replaced faster than it can be read", hint="try again later")
 
 
 def _stamp(path: Path) -> Stamp | None:
@@ -148,10 +173,9 @@ def _stamp(path: Path) -> Stamp | None:
     return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
-def _told(error: Exception, path: Path, before: Stamp | None, now: Stamp) -> Exception:
-    """Return the error to log, which is another one if the served model is mapped and damaged."""
-    _, _, size, *_ = before or now
-    if before is None or before[:2] != now[:2] or before == now or size <= COPIED:
+def _explain_refusal(error: Exception, path: Path, before: Stamp | None, stamp: Stamp) -> Exception:
+    """Return the error to log: another one if the file that is mapped was changed in place."""
+    if before is None or before == stamp or before[:2] != stamp[:2] or before[2] <= MAX_COPIED:
         return error
     return SourceError(
         f"{path} was changed in place while it is served, so answers may be wrong: {error}",
@@ -159,14 +183,8 @@ def _told(error: Exception, path: Path, before: Stamp | None, now: Stamp) -> Exc
     )
 
 
-def _checksum(path: Path) -> str:
-    with open_regular(path) as file:
-        file.seek(-N_CHECKSUM, os.SEEK_END)
-        return file.read().hex()[:N_VERSION]
-
-
 def _digest(model: Recommender) -> str:
-    """Name a model that has no file by what it answers with."""
+    """Return the version of a model that has no file: a digest of its parts."""
     digest = hashlib.sha256(repr((model.name, model.settings)).encode())
     _, encoder = model.encoder.state()
     for arrays in (model.items.arrays(), encoder, model.item_ids.arrays()):

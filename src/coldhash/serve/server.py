@@ -1,7 +1,8 @@
-"""Running the app: one process, or several workers on one socket and one mapped file."""
+"""Run the app: in one process, or in several workers on one socket and one mapped file."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import math
 import os
@@ -11,31 +12,53 @@ import socket
 import sys
 import tempfile
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from fastapi import FastAPI
 from uvicorn import Config, Server
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from coldhash.errors import ColdhashError, SettingError, SourceError
 from coldhash.recommender import model_file
 from coldhash.serve.app import create_app
 from coldhash.serve.limits import Limits
-from coldhash.serve.log import event, log_as_json, to_stderr
-from coldhash.serve.metrics import FOLDER
-from coldhash.serve.middleware import checked_token
-from coldhash.serve.registry import Shelf
-from coldhash.serve.supervisor import CANNOT_START, Channel, Supervisor
-from coldhash.serve.timeouts import CLOSE, Patient
+from coldhash.serve.middleware import check_token
+from coldhash.serve.monitoring import FOLDER, event, redirect_loggers, to_stderr
+from coldhash.serve.registry import ModelRegistry
+from coldhash.serve.supervisor import CANNOT_START, ParentChannel, Supervisor
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 KEEP_ALIVE = 75  # seconds: longer than the usual proxy keeps an idle connection
 GRACE = 5  # seconds beyond the time limit of requests until the server gives up on them
-MARGIN = 2  # seconds that a worker may take beyond these until it is killed
+MARGIN = 2  # seconds beyond these until a worker is killed
+DRAIN = 1.0  # seconds for which a stopping server waits for requests on idle connections
+CLOSE = (b"connection", b"close")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Serving:
-    """What to serve, where, and how.
+    """The settings of a server.
+
+    Parameters
+    ----------
+    file
+        The model file.
+    host, port
+        The address to listen on; port 0 is any free one.
+    workers
+        How many processes share the file.
+    token
+        The token that requests need; None: no token.
+    allowed_hosts
+        Names in the header `Host` that are answered besides those of loopback; see `hosts`.
+    limits
+        Limits of requests.
+
+    Raises
+    ------
+    SettingError
+        A setting is out of range, or the token is empty or not ASCII.
 
     Examples
     --------
@@ -45,10 +68,10 @@ class Serving:
 
     file: Path
     host: str = "127.0.0.1"
-    port: int = 8000  # 0: any free one
+    port: int = 8000
     workers: int = 1
     token: str | None = field(default=None, repr=False)
-    allowed_hosts: tuple[str, ...] = ()  # beside those of loopback; see `hosts`
+    allowed_hosts: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
@@ -57,13 +80,13 @@ class Serving:
         if not 0 <= self.port <= 65535:
             raise SettingError(f"port={self.port}", hint="0 to 65535; 0 is any free one")
         if self.token is not None:
-            checked_token(self.token)
+            check_token(self.token)
 
     @property
     def hosts(self) -> tuple[str, ...] | None:
         """The names in the header `Host` that are answered; None: all of them.
 
-        A page elsewhere can have its own name point to this machine (DNS rebinding) and read what a
+        A web page can make its own name point to this machine (DNS rebinding) and read what a
         server on loopback answers, unless that needs a token.
         """
         loopback = self.host in LOOPBACK or self.host.startswith("127.")
@@ -72,9 +95,26 @@ class Serving:
             return None
         return (*LOOPBACK, "[::1]", self.host, *self.allowed_hosts)
 
+    @property
+    def grace_seconds(self) -> int:
+        """How long a stopping server waits for requests, and an idle connection may last."""
+        return math.ceil(self.limits.timeout) + GRACE
+
 
 def serve(serving: Serving) -> None:
-    """Serve until the process is told to stop; requests that are running are answered first.
+    """Serve until SIGTERM or SIGINT; requests that have begun are answered first.
+
+    Parameters
+    ----------
+    serving
+        The settings.
+
+    Raises
+    ------
+    SourceError, ModelFileError
+        The file cannot be read, or is not a model file; or the address is in use.
+    WorkerError
+        No worker can load the model.
 
     Examples
     --------
@@ -83,86 +123,62 @@ def serve(serving: Serving) -> None:
         ...
     coldhash.errors.SourceError: cannot read missing.coldhash: No such file or directory
     """
-    if hasattr(signal, "SIGHUP"):
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a model to look for
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a model to replace
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection is an open file
     with listen(serving.host, serving.port) as listener, contextlib.suppress(KeyboardInterrupt):
         if serving.workers == 1:
-            app = create_app(
-                serving.file,
-                limits=serving.limits,
-                token=serving.token,
-                allowed_hosts=serving.hosts,
-            )
-            _tell(listener)
-            _run(app, serving, listener)
-        else:
-            _serve_by_workers(serving, listener)
+            registry = ModelRegistry(serving.file)
+            _announce(listener)
+            _run(serving, registry, listener)
+            return
+        model_file.read(serving.file)  # report a bad file once, not from every worker
+        with tempfile.TemporaryDirectory(prefix="coldhash-metrics-") as folder:
+            os.environ[FOLDER] = folder
+            _announce(listener)
+            Supervisor(
+                target=partial(run_worker, serving),
+                file=serving.file,
+                listener=listener,
+                n_workers=serving.workers,
+                stop_seconds=serving.grace_seconds + MARGIN,
+            ).run()
 
 
 def run_worker(serving: Serving, listener: socket.socket, channel: socket.socket) -> None:
     """Serve as one of several workers: the file that the parent keeps open, then newer ones."""
-    parent = Channel(channel)
+    parent = ParentChannel(channel)
     try:
-        shelf = Shelf.of(f"/dev/fd/{parent.file}", watch=serving.file)
-        app = create_app(
-            shelf, limits=serving.limits, token=serving.token, allowed_hosts=serving.hosts
-        )
+        registry = ModelRegistry(f"/dev/fd/{parent.file}", watch=serving.file)
     except ColdhashError as error:
         to_stderr(event("worker cannot start", error=str(error)))
         sys.exit(CANNOT_START)
     os.close(parent.file)
-    parent.version = lambda: shelf.current.version
+    parent.version = lambda: registry.current.version
     with contextlib.suppress(KeyboardInterrupt):
-        _run(app, serving, listener)
+        _run(serving, registry, listener)
 
 
-def _serve_by_workers(serving: Serving, listener: socket.socket) -> None:
-    model_file.read(serving.file)  # a bad file is told here, once, and not by every worker
-    with tempfile.TemporaryDirectory(prefix="coldhash-metrics-") as folder:
-        os.environ[FOLDER] = folder
-        _tell(listener)
-        Supervisor(
-            run_worker,
-            (serving,),
-            file=serving.file,
-            listener=listener,
-            n_workers=serving.workers,
-            stop_seconds=_grace(serving) + MARGIN,
-        ).run()
-
-
-class _Server(Server):
-    """uvicorn's server, whose last answers say that the connection is closed."""
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self.server_state.default_headers = [*self.server_state.default_headers, CLOSE]
-        await super().shutdown(sockets)
-        to_stderr.flush()  # here: the process ends by the signal itself
-
-
-def _run(app: FastAPI, serving: Serving, listener: socket.socket) -> None:
-    log_as_json()
+def _run(serving: Serving, registry: ModelRegistry, listener: socket.socket) -> None:
+    app = create_app(
+        registry, limits=serving.limits, token=serving.token, allowed_hosts=serving.hosts
+    )
+    redirect_loggers()
     config = Config(
         app,
-        http=Patient,
+        http=SlowClientTimeout,
         log_config=None,
         log_level="warning",
-        access_log=False,  # the app writes its own, which holds nothing personal
+        access_log=False,  # the app writes its own, without personal data
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE,
-        timeout_graceful_shutdown=_grace(serving),
+        timeout_graceful_shutdown=serving.grace_seconds,
     )
     _Server(config).run([listener])
 
 
-def _grace(serving: Serving) -> int:
-    return math.ceil(serving.limits.timeout) + GRACE
-
-
 def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket whose connections send every answer at once."""
+    """Return a listening socket whose connections send answers without delay."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family, backlog=2048)
@@ -176,7 +192,95 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _tell(listener: socket.socket) -> None:
+def _announce(listener: socket.socket) -> None:
     host, port = listener.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
-    print(f"serving on http://{shown}:{port}", file=sys.stderr, flush=True)
+    name = f"[{host}]" if ":" in host else host
+    print(f"serving on http://{name}:{port}", file=sys.stderr, flush=True)
+
+
+class _Server(Server):
+    """uvicorn's server, whose last answers announce that the connection is closed."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.server_state.default_headers = [*self.server_state.default_headers, CLOSE]
+        await super().shutdown(sockets)
+        to_stderr.flush()  # here: the process ends by the signal itself
+
+
+class SlowClientTimeout(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+    """uvicorn's protocol, with a time limit for connections on which no request makes progress.
+
+    uvicorn waits for the head of a request, and for a client to take the last of an answer, without
+    a limit, so a slow client would hold its connection for ever. Connections are checked every
+    `timeout_graceful_shutdown` seconds, which costs less than a timer for every request; one is
+    closed if nothing has ended between two checks.
+
+    A stopping uvicorn closes idle connections at once, on which the next request may be on its way
+    already: here, they are closed a little later.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """Start to check the connection."""
+        super().connection_made(_JoinedWrites(transport))
+        self._last_cycle: object = None  # the request at the last check
+        self._check_later()
+        if CLOSE in self.server_state.default_headers:  # accepted while the server stopped
+            self.shutdown()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop to check the connection."""
+        self._next_check.cancel()
+        super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """Answer the current request, or one that arrives soon, with CLOSE; else close.
+
+        The server has added CLOSE to the headers of all answers by now.
+        """
+        if self.cycle is not None:
+            self.cycle.default_headers = self.server_state.default_headers
+        self.loop.call_later(DRAIN, self._close_if_idle)
+
+    def _close_if_idle(self) -> None:
+        if not self.transport.is_closing():
+            super().shutdown()
+
+    def _check_later(self) -> None:
+        seconds = self.config.timeout_graceful_shutdown
+        self._next_check = self.loop.call_later(seconds, self._check)
+
+    def _check(self) -> None:
+        # uvicorn closes connections that are idle between two requests, unless they are closing
+        idle = self.timeout_keep_alive_task is not None and not self.transport.is_closing()
+        if self.cycle is self._last_cycle and not idle:
+            self.transport.abort()
+        else:
+            self._last_cycle = self.cycle
+            self._check_later()
+
+
+class _JoinedWrites:
+    """A transport that sends the head of an answer together with the first part of its body.
+
+    uvicorn writes them apart, which takes a second system call and wakes the client twice.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._head = b""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Write, but keep the head of a final answer until the next write."""
+        if not self._head and data.startswith(b"HTTP/1.1 ") and data[9:10] != b"1":
+            self._head = data
+        elif self._head or data:
+            self._transport.write(self._head + data)
+            self._head = b""
+
+    def close(self) -> None:
+        """Write what was kept, then close."""
+        self.write(b"")
+        self._transport.close()

@@ -3,7 +3,7 @@
 The parent never blocks for longer than a poll. It keeps the last model file that a worker accepted
 open, and workers start from that: a damaged file in its place does not keep a worker from starting.
 Each worker has a socket to its parent. Through it the worker first receives the open file, and then
-reports every second which version it serves; its end tells a worker that the parent is gone.
+reports every second which version it serves. When it is closed, the parent is gone.
 """
 
 from __future__ import annotations
@@ -21,169 +21,147 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any
 
 from prometheus_client.multiprocess import mark_process_dead
 
 from coldhash.errors import WorkerError
-from coldhash.recommender.model_file import N_CHECKSUM
-from coldhash.serve.log import event, to_stderr
-from coldhash.serve.registry import N_VERSION
+from coldhash.serve.monitoring import event, to_stderr
+from coldhash.serve.registry import N_VERSION, read_version
 
-POLL = 0.2  # seconds between two looks at the workers
+POLL = 0.2  # seconds between two checks of the workers
 REPORT_SECONDS = 1.0  # between two reports of a worker
-SILENCE = 60  # seconds without a report until a worker is replaced
+MAX_SILENCE = 60  # seconds without a report until a worker is replaced
 STEADY = 30  # seconds a worker must live for its death not to count as a repeated one
 FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0  # seconds before a restart, from the second death on
 CANNOT_START = 3  # exit code of a worker that cannot load the model
-LOADING = b"-" * N_VERSION  # what a worker reports until it serves a version
+LOADING = "-" * N_VERSION  # what a worker reports until it serves a version
 
 
 @dataclass(eq=False)
 class Worker:
-    """A worker process, or the place of one that waits for its restart."""
+    """A worker process, and the parent's end of its socket."""
 
-    process: SpawnProcess | None = None
-    channel: socket.socket | None = None
-    started: float = 0.0
-    heard: float = 0.0
-    version: bytes = LOADING
-    deaths: int = 0  # in a row, each soon after its start
-    restart_at: float = 0.0
+    process: SpawnProcess
+    channel: socket.socket
+    started: float
+    last_report: float
+    deaths: int  # of its predecessors in a row, each soon after its start
+    version: str = LOADING
 
-    def listen(self, now: float) -> None:
-        """Take the reports that have arrived."""
-        assert self.channel is not None
+    def read_reports(self, now: float) -> None:
+        """Read the reports that have arrived."""
         with contextlib.suppress(BlockingIOError, ConnectionError):
             if reports := self.channel.recv(1 << 16):
-                self.heard, self.version = now, reports[-N_VERSION:]
+                self.last_report, self.version = now, reports[-N_VERSION:].decode()
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process, if it is alive."""
+        if self.process.is_alive():
+            assert self.process.pid is not None
+            os.kill(self.process.pid, number)
 
 
+@dataclass(eq=False, kw_only=True)
 class Supervisor:
-    """Keeps `n_workers` processes alive that run `target(*args, listener, channel)`."""
+    """Keeps `n_workers` processes alive that run `target(listener, channel)`."""
 
-    def __init__(
-        self,
-        target: Callable[..., None],
-        args: tuple[Any, ...],
-        *,
-        file: Path,
-        listener: socket.socket,
-        n_workers: int,
-        stop_seconds: float,
-    ) -> None:
-        self._target, self._args = target, args
-        self._file, self._listener = file, listener
-        self._stop_seconds = stop_seconds
-        self._workers = [Worker() for _ in range(n_workers)]
-        self._context = multiprocessing.get_context("spawn")
-        self._stopping = self._reload = self._served = False
-        self._kept, self._version = self._open()
+    target: Callable[..., object]
+    file: Path
+    listener: socket.socket
+    n_workers: int
+    stop_seconds: float
+
+    def __post_init__(self) -> None:
+        self._workers: list[Worker] = []
+        self._restarts = [(0.0, 0)] * self.n_workers  # when, and after how many deaths in a row
+        self._received: set[int] = set()  # signals
+        self._has_served = False
+        self._kept, self._version = self._open_file()
 
     def run(self) -> None:
         """Run until SIGTERM or SIGINT; pass SIGHUP on to the workers."""
-
-        def stop(*_: Any) -> None:
-            self._stopping = True
-
-        def reload(*_: Any) -> None:
-            self._reload = True
-
-        for number, handler in (
-            (signal.SIGTERM, stop),
-            (signal.SIGINT, stop),
-            (signal.SIGHUP, reload),
-        ):
-            signal.signal(number, handler)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda number, _: self._received.add(number))
         try:
-            while not self._stopping:
-                self._look()
-                alive = [each.process.sentinel for each in self._workers if each.process]
+            while not self._received & {signal.SIGTERM, signal.SIGINT}:
+                self._check_workers()
+                alive = [worker.process.sentinel for worker in self._workers]
                 multiprocessing.connection.wait(alive, POLL)
         finally:
             self._stop()
             to_stderr.flush()
 
-    def _look(self) -> None:
+    def _check_workers(self) -> None:
         now = time.monotonic()
-        for worker in self._workers:
-            if worker.process is None:
-                if now >= worker.restart_at:
-                    self._start(worker, now)
-                continue
-            worker.listen(now)
+        reload = signal.SIGHUP in self._received
+        self._received.discard(signal.SIGHUP)
+        for restart in [restart for restart in self._restarts if restart[0] <= now]:
+            self._restarts.remove(restart)
+            self._start(now, n_deaths=restart[1])
+        for worker in list(self._workers):
+            worker.read_reports(now)
             if not worker.process.is_alive():
-                self._bury(worker, now)
-            elif now - worker.heard > SILENCE:
+                self._handle_death(worker, now)
+            elif now - worker.last_report > MAX_SILENCE:
                 worker.process.kill()
             elif worker.version != LOADING:
-                self._served = True
+                self._has_served = True
                 if worker.version != self._version:
-                    self._keep(worker.version)
-        if self._reload:
-            self._reload = False
-            for worker in self._workers:
-                # one that is starting looks at the file by itself, and cannot take the signal yet
-                if worker.process and worker.version != LOADING and worker.process.is_alive():
-                    assert worker.process.pid is not None
-                    os.kill(worker.process.pid, signal.SIGHUP)
+                    self._keep_file(worker.version)
+                if reload:  # a worker that is starting checks the file by itself
+                    worker.send_signal(signal.SIGHUP)
 
-    def _start(self, worker: Worker, now: float) -> None:
-        worker.channel, theirs = socket.socketpair()
+    def _start(self, now: float, n_deaths: int) -> None:
+        ours, theirs = socket.socketpair()
         with theirs:
-            socket.send_fds(worker.channel, [LOADING], [self._kept])
-            args = (*self._args, self._listener, theirs)
-            worker.process = self._context.Process(target=self._target, args=args)
-            worker.process.start()
-        worker.channel.setblocking(False)
-        worker.started = worker.heard = now
-        worker.version = LOADING
-        to_stderr(event("worker started", pid=worker.process.pid))
+            socket.send_fds(ours, [LOADING.encode()], [self._kept])
+            process = multiprocessing.get_context("spawn").Process(
+                target=self.target, args=(self.listener, theirs)
+            )
+            process.start()
+        ours.setblocking(False)
+        self._workers.append(Worker(process, ours, now, now, n_deaths))
+        to_stderr(event("worker started", pid=process.pid))
 
-    def _bury(self, worker: Worker, now: float) -> None:
-        """Log a death, and say when the replacement starts: later and later, if it repeats."""
-        assert worker.process is not None
-        assert worker.channel is not None
+    def _handle_death(self, worker: Worker, now: float) -> None:
+        """Log a death and schedule the restart: with a growing delay, if deaths repeat."""
+        self._workers.remove(worker)
         pid, code = worker.process.pid, worker.process.exitcode or 0
         worker.process.close()
         worker.channel.close()
-        worker.process = None
         mark_process_dead(pid)  # type: ignore[no-untyped-call]
-        if code == CANNOT_START and not self._served:
-            raise WorkerError("no worker can load the model", hint="the log says why")
-        worker.deaths = worker.deaths + 1 if now - worker.started < STEADY else 1
+        if code == CANNOT_START and not self._has_served:
+            raise WorkerError("no worker can load the model", hint="see the log for the reason")
+        n_deaths = worker.deaths + 1 if now - worker.started < STEADY else 1
         delay = 0.0
-        if worker.deaths > 1:
-            delay = min(FIRST_DELAY * 2 ** min(worker.deaths - 2, 10), LONGEST_DELAY)
-        worker.restart_at = now + delay
+        if n_deaths > 1:
+            delay = min(FIRST_DELAY * 2 ** min(n_deaths - 2, 10), LONGEST_DELAY)
+        self._restarts.append((now + delay, n_deaths))
         ended = {"signal": signal.Signals(-code).name} if code < 0 else {"exit_code": code}
         to_stderr(event("worker died", pid=pid, **ended, restart_seconds=delay))
 
-    def _open(self) -> tuple[int, bytes]:
+    def _open_file(self) -> tuple[int, str]:
         """Open the file in place; return it with its version."""
-        fd = os.open(self._file, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO is not waited for
-        size = max(os.fstat(fd).st_size, N_CHECKSUM)
-        return fd, os.pread(fd, N_CHECKSUM, size - N_CHECKSUM).hex()[:N_VERSION].encode()
+        fd = os.open(self.file, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO is not waited for
+        return fd, read_version(fd)
 
-    def _keep(self, version: bytes) -> None:
+    def _keep_file(self, version: str) -> None:
         """Keep the file in place open if it is the version that a worker has accepted."""
         with contextlib.suppress(OSError):
-            fd, found = self._open()
+            fd, found = self._open_file()
             if found == version:
                 fd, self._kept, self._version = self._kept, fd, version
-                to_stderr(event("model kept", model=version.decode()))
+                to_stderr(event("model kept", model=version))
             os.close(fd)
 
     def _stop(self) -> None:
-        """Tell all workers to stop; kill those that have not ended in time."""
-        self._listener.close()
-        alive = [each.process for each in self._workers if each.process]
-        for process in alive:
-            if process.is_alive():
-                process.terminate()
-                assert process.pid is not None
-                os.kill(process.pid, signal.SIGCONT)  # a stopped one could not end
-        until = time.monotonic() + self._stop_seconds
+        """Stop all workers; kill those that have not ended in time."""
+        self.listener.close()
+        for worker in self._workers:
+            worker.send_signal(signal.SIGTERM)
+            worker.send_signal(signal.SIGCONT)  # a stopped one could not end
+        alive = [worker.process for worker in self._workers]
+        until = time.monotonic() + self.stop_seconds
         while alive and time.monotonic() < until:
             multiprocessing.connection.wait([process.sentinel for process in alive], POLL)
             alive = [process for process in alive if process.is_alive()]
@@ -194,20 +172,20 @@ class Supervisor:
         os.close(self._kept)
 
 
-class Channel:
-    """A worker's end: the open model file, and the reports to the parent."""
+class ParentChannel:
+    """A worker's socket to its parent: receives the open model file, sends reports."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
         _, (self.file,), _, _ = socket.recv_fds(channel, N_VERSION, 1)
-        self.version: Callable[[], str] = LOADING.decode
+        self.version: Callable[[], str] = lambda: LOADING
         threading.Thread(target=self._report, daemon=True, name="coldhash-report").start()
 
     def _report(self) -> None:
-        """Report until the parent is gone, then end: or the port would stay taken."""
+        """Report until the parent is gone, then end: or the port would stay in use."""
         with contextlib.suppress(OSError):
             self._channel.send(self.version().encode())
-            # the parent says nothing more, so there is something to read only at the end
+            # the parent sends nothing more, so there is something to read only at the end
             while not select.select([self._channel], [], [], REPORT_SECONDS)[0]:
                 self._channel.send(self.version().encode())
         os.kill(os.getpid(), signal.SIGTERM)

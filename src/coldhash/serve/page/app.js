@@ -125,7 +125,7 @@ function report(error) {
   byId("token-form").hidden = !locked;
   byId("retry").hidden = locked;
   byId("problem-text").textContent = locked
-    ? `This server wants a token: ${error.message}.`
+    ? `This server needs a token: ${error.message}.`
     : refused
       ? `The server refused: ${name === null ? "" : `${inWords(name)}: `}${error.words}.`
       : "The server does not answer. It may have been stopped, or the connection is gone; " +
