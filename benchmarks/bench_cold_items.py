@@ -13,7 +13,7 @@ import numpy as np
 from table import Row, finish, options
 
 from coldhash import MFDCF, Dataset, read, split_cold_items
-from coldhash.evaluate.cold_items import (
+from coldhash.lab.cold_items import (
     choose_neighbours,
     item_accuracy_at,
     make_item_trial,

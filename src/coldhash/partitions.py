@@ -125,7 +125,7 @@ class Partitions(ABC):
 
     @abstractmethod
     def scatter(self, values: Sequence[T | Stored]) -> PerPartition[T]:
-        """Give every partition one of some values, loaded or not."""
+        """Send every partition one of some values, loaded or not."""
 
     def map(self, function: Callable[..., T], *values: PerPartition[Any]) -> Iterator[T]:
         """Apply a function to every partition and return the results in order."""
@@ -184,7 +184,7 @@ class MemoryPartitions(Partitions):
         return kept, results()
 
     def scatter(self, values: Sequence[T | Stored]) -> PerPartition[T]:
-        """Give every partition one of some values, loaded or not."""
+        """Send every partition one of some values, loaded or not."""
         return PerPartition([self._store(value) for value in values])
 
     def _store(self, value: Any) -> Any:

@@ -160,7 +160,7 @@ from pathlib import Path
 import numpy as np
 sys.path.insert(0, sys.argv[2])
 from test_mutations import ModelFileError, ask, load, model_file
-from coldhash.serve.catalogue import Catalogue
+from coldhash.serve.registry import Catalogue
 os.fsync = lambda handle: None
 path, rng = Path(sys.argv[1]), np.random.default_rng(int(sys.argv[3]))
 facts, tensors = model_file.read(path)

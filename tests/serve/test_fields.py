@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from coldhash import MFDCF, Dataset, FeaturePlan
-from coldhash.serve import catalogue, create_app
+from coldhash.serve import create_app, registry
 
 N = 40
 
@@ -123,7 +123,7 @@ def test_a_catalogue_that_stays_in_the_file_says_the_same(model, monkeypatch):
             return [client.request(method, path, json=body).json() for method, path, body in asks]
 
     in_memory = answers()
-    monkeypatch.setattr(catalogue, "MAX_IN_MEMORY", 0)
+    monkeypatch.setattr(registry, "MAX_IN_MEMORY", 0)
     assert answers() == in_memory
 
 

@@ -176,7 +176,7 @@ class NeighbourEncoder(Encoder):
         return np.where(lengths > NOTHING, profiles / np.maximum(lengths, NOTHING), np.float32(0))
 
     def state(self) -> State:
-        """Give everything needed to rebuild the encoder."""
+        """Return everything needed to rebuild the encoder."""
         arrays = {f"map/{name}": matrix for name, matrix in self.maps.items()}
         arrays |= {f"average/{name}": row for name, row in self.averages.items()}
         arrays["known"] = self.known
@@ -206,7 +206,7 @@ class NeighbourEncoder(Encoder):
 
 
 def average(features: Features, name: str) -> np.ndarray:
-    """Give the average features of those who have a group."""
+    """Return the average features of those who have a group."""
     total = np.asarray(features.matrices[name].sum(axis=0, dtype=np.float64))
     return np.asarray(total / max(features.has[name].sum(), 1), dtype=np.float32)
 
@@ -214,7 +214,7 @@ def average(features: Features, name: str) -> np.ndarray:
 def _parts(
     features: Features, maps: dict[str, np.ndarray], averages: dict[str, np.ndarray]
 ) -> np.ndarray:
-    """Give what each group adds to each profile; nothing where a person does not have it."""
+    """Return what each group adds to each profile; nothing where a person does not have it."""
     parts = [
         (times(features.matrices[name], matrix) - averages[name]) * features.has[name][:, None]
         for name, matrix in maps.items()

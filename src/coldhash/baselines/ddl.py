@@ -290,7 +290,7 @@ def tanh(values: np.ndarray) -> np.ndarray:
 
 
 def sigmoid(values: np.ndarray) -> np.ndarray:
-    """Give 1 / (1 + e⁻ˣ), without overflow."""
+    """Return 1 / (1 + e⁻ˣ), without overflow."""
     return np.asarray(0.5 * (1 + tanh(0.5 * values)))
 
 
@@ -339,7 +339,7 @@ class NetworkEncoder(Encoder):
         return Encoded(vectors, group_shares(features, groups), has_nothing(features, groups))
 
     def state(self) -> State:
-        """Give everything needed to rebuild the encoder."""
+        """Return everything needed to rebuild the encoder."""
         json = {"groups": list(self.scale.groups), "output": self.output, "n": len(self.layers)}
         arrays = {"low": self.scale.low, "high": self.scale.high}
         for n, (weights, biases) in enumerate(self.layers):
@@ -365,7 +365,7 @@ class NetworkEncoder(Encoder):
 def forward(
     inputs: np.ndarray, layers: tuple[Layer, ...], output: str, product: Any = times
 ) -> list[np.ndarray]:
-    """Give what each layer makes of the one before, the input first.
+    """Return what each layer makes of the one before, the input first.
 
     With `times` nobody depends on the others in there; BLAS, faster, rounds by the company.
     """

@@ -146,7 +146,7 @@ class BucketEncoder(Encoder):
         return Encoded(vectors, shares, np.asarray(~found.any(axis=1)))
 
     def state(self) -> State:
-        """Give what only the encoder knows."""
+        """Return what only the encoder knows."""
         names = ("multipliers", "shifts", "keys", "sizes")
         json = {"groups": list(self.tokens.groups), "smoothing": self.smoothing}
         return json, {name: getattr(self, name) for name in names}
@@ -162,7 +162,7 @@ class BucketEncoder(Encoder):
 
 
 def min_hashes(tokens: csr_array, multipliers: np.ndarray, shifts: np.ndarray) -> np.ndarray:
-    """Give the least hash among the tokens of each row, for every hash: rows x (their shape)."""
+    """Return the least hash among the tokens of each row, for every hash: rows x (their shape)."""
     names = np.arange(tokens.shape[1], dtype=np.uint64)[:, None]
     hashes = mixed(names * multipliers.ravel() + shifts.ravel())
     least = np.full((tokens.shape[0], multipliers.size), NO_TOKEN)
@@ -176,7 +176,7 @@ def min_hashes(tokens: csr_array, multipliers: np.ndarray, shifts: np.ndarray) -
 def bucket_keys(
     tokens: csr_array, multipliers: np.ndarray, shifts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Give the key of each row in each table, all its min-hashes in one; and who has any token."""
+    """Return the key of each row in each table, all its min-hashes in one; and who has any token."""
     hashes = min_hashes(tokens, multipliers, shifts)
     tables = np.arange(1, len(multipliers) + 1, dtype=np.uint64)
     keys = np.broadcast_to(mixed(tables), hashes.shape[:2])

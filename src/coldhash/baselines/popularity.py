@@ -92,7 +92,7 @@ class NoEncoder(Encoder):
     """Everybody is the same."""
 
     def encode(self, features: Features, history: csr_array | None) -> Encoded:
-        """Give everybody the same vector."""
+        """Return the same vector for everybody."""
         del history
         n_rows = len(features)
         return Encoded(np.ones((n_rows, 1), dtype=np.float32), {}, np.ones(n_rows, dtype=bool))
@@ -131,7 +131,7 @@ class CellEncoder(Encoder):
         return Encoded(vectors, {self.group: has.astype(np.float32)}, ~has)
 
     def state(self) -> State:
-        """Give everything needed to rebuild the encoder."""
+        """Return everything needed to rebuild the encoder."""
         return {"group": self.group, "blocks": [list(block) for block in self.blocks]}, {}
 
     @classmethod

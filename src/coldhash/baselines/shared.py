@@ -23,9 +23,8 @@ from pydantic import Field
 from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
-from coldhash.arrays.checks import take
+from coldhash.arrays.checks import check_memory, take
 from coldhash.arrays.codes import signs
-from coldhash.arrays.memory import check_memory
 from coldhash.arrays.products import times
 from coldhash.data.dataset import Dataset
 from coldhash.data.ratings import RatingTarget, TargetKind, is_favourite
@@ -310,7 +309,7 @@ class StackEncoder(Encoder):
         return Encoded(vectors.astype(np.float32), weights, has_nothing(features, self.groups))
 
     def state(self) -> State:
-        """Give everything needed to rebuild the encoder."""
+        """Return everything needed to rebuild the encoder."""
         arrays = {} if self.matrix is None else {"matrix": self.matrix}
         return {"groups": list(self.groups)}, arrays
 

@@ -1,4 +1,4 @@
-"""The application, and the options that commands share."""
+"""The application, the options that commands share, and how results are printed."""
 
 from __future__ import annotations
 
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from coldhash.data.dataset import Dataset
     from coldhash.data.plan import FeaturePlan
     from coldhash.registry import Model
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 app = typer.Typer(
     help="Recommend to people you have never seen.",
@@ -143,3 +147,65 @@ def find_method(name: str) -> type[Model]:
     if name not in MODELS:
         raise SettingError(f"no method is called {name!r}", hint=f"one of {', '.join(MODELS)}")
     return MODELS[name]
+
+
+# what a terminal executes instead of showing: control characters, and those that reorder text
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+_MAX_CELL = 200  # characters of an id or title in a table
+
+
+def printable(text: str) -> str:
+    """Escape control characters, which data may hold, as JSON does."""
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def cell(value: object) -> str:
+    """Return a value as text for a table: without control characters, and not too long."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    text = "" if value is None else str(value)
+    return printable(text if len(text) <= _MAX_CELL else text[: _MAX_CELL - 1] + "…")
+
+
+def print_rows(rows: Iterable[Mapping[str, object]], columns: Iterable[str]) -> None:
+    """Print a line for each row: those of the columns that it has, separated by tabs."""
+    for row in rows:
+        print("\t".join(cell(row[name]) for name in columns if name in row))
+
+
+def print_json(document: object) -> None:
+    """Print one JSON document; JSON itself escapes only some of the control characters."""
+    print(printable(json.dumps(document, ensure_ascii=False)))
+
+
+def print_result(document: object, text: object, as_json: bool) -> None:
+    """Print a result as a JSON document, or as text."""
+    if as_json:
+        print_json(document)
+    else:
+        print(text)
+
+
+@contextmanager
+def progress_bar(title: str, in_bytes: bool = False) -> Iterator[Callable[..., None]]:
+    """Show a progress bar on stderr while the block runs.
+
+    Yields a function to call with the amount done, the total, and optionally a text to show.
+    """
+    from rich import console, progress
+
+    columns = (
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(),
+        progress.DownloadColumn() if in_bytes else progress.MofNCompleteColumn(),
+        progress.TimeElapsedColumn(),
+        progress.TimeRemainingColumn(),
+    )
+    with progress.Progress(*columns, console=console.Console(stderr=True)) as bars:
+        bar = bars.add_task(printable(title), total=None)
+
+        def update(done: float, total: float | None = None, text: str = "") -> None:
+            description = printable(f"{title}: {text}" if text else title)
+            bars.update(bar, completed=done, total=total, description=description)
+
+        yield update

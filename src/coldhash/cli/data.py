@@ -9,8 +9,16 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from coldhash.cli.app import AsJson, DataOptions, app, with_data_options
-from coldhash.cli.output import cell, print_result, printable, progress_bar
+from coldhash.cli.app import (
+    AsJson,
+    DataOptions,
+    app,
+    cell,
+    print_result,
+    printable,
+    progress_bar,
+    with_data_options,
+)
 from coldhash.errors import SettingError
 
 
@@ -66,7 +74,7 @@ def prepare(
 ) -> None:
     """Sort ratings of any size into partitions; run again, it resumes."""
     from coldhash.data.dataset import PART_USERS
-    from coldhash.scale.prepare import prepare as prepare_partitions
+    from coldhash.scale import prepare as prepare_partitions
 
     with progress_bar("preparing") as update:
         prepared = prepare_partitions(

@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from coldhash.cli.app import AsJson, DataFolder, DataOptions, app, find_method, with_data_options
-from coldhash.cli.output import print_result, printable, progress_bar
+from coldhash.cli.app import (
+    AsJson,
+    DataFolder,
+    DataOptions,
+    app,
+    find_method,
+    print_result,
+    printable,
+    progress_bar,
+    with_data_options,
+)
 from coldhash.errors import SettingError
 
 if TYPE_CHECKING:

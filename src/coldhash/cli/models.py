@@ -20,9 +20,13 @@ from coldhash.cli.app import (
     app,
     find_method,
     parse_pairs,
+    print_json,
+    print_result,
+    print_rows,
+    printable,
+    progress_bar,
     with_data_options,
 )
-from coldhash.cli.output import print_json, print_result, print_rows, printable, progress_bar
 from coldhash.errors import SettingError
 from coldhash.files import replace_file
 
@@ -76,7 +80,7 @@ def fit(
 
             place["on"] = stack.enter_context(connect(dask))
         elif parts is not None:
-            from coldhash.scale.disk import Disk
+            from coldhash.scale.places import Disk
 
             place["on"] = Disk(out.with_name(f"{out.name}.work"), memory)
         update = stack.enter_context(progress_bar(f"fitting {model}"))

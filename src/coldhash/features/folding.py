@@ -21,8 +21,8 @@ from typing import TypeAlias
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
+from coldhash.arrays.checks import check_memory
 from coldhash.arrays.compiled import compiled
-from coldhash.arrays.memory import check_memory
 from coldhash.features.columns import (
     Cells,
     FittedColumn,

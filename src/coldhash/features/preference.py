@@ -17,8 +17,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
-from coldhash.arrays.checks import Forms, take
-from coldhash.arrays.memory import check_memory
+from coldhash.arrays.checks import Forms, check_memory, take
 from coldhash.arrays.products import times
 from coldhash.data.dataset import UserRecords
 from coldhash.partitions import Partitions, add_up

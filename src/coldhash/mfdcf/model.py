@@ -67,7 +67,7 @@ from coldhash.recommender.items import CodeItems
 from coldhash.recommender.recommender import Recommender
 from coldhash.recommender.settings import Callback, check_settings, check_types
 from coldhash.scale import Prepared, open_partitions
-from coldhash.scale.training import Place
+from coldhash.scale.places import Place
 
 SETTLED = 2  # the round by which H has settled enough to choose the ridge
 

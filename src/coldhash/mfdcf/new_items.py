@@ -88,13 +88,13 @@ def _inverse_root(G: np.ndarray) -> np.ndarray:
 
 
 def _main_part(rows: np.ndarray, width: int = 16) -> np.ndarray:
-    """Give the main directions of some rows: as good to choose a ridge by, and fewer."""
+    """Return the main directions of some rows: as good to choose a ridge by, and fewer."""
     _, U = np.linalg.eigh(rows.T @ rows)
     return np.asarray(rows @ U[:, -width:], dtype=np.float32)
 
 
 def _commonest(content: csr_array, n: int) -> np.ndarray:
-    """Give the columns that occur in most items, in their order."""
+    """Return the columns that occur in most items, in their order."""
     counts = np.bincount(content.indices, minlength=content.shape[1])
     return np.sort(np.argsort(-counts, kind="stable")[:n])
 

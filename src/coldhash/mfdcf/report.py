@@ -52,7 +52,7 @@ def n_distinct(rows: np.ndarray) -> int:
 
 
 def warn_of_collapse(stranger_vectors: np.ndarray) -> str | None:
-    """Say so if people who differ get the same code: by Hamming they get the same list."""
+    """Warn if people who differ get the same code: by Hamming they get the same list."""
     profiles = n_distinct(stranger_vectors[:REPORTED])
     distinct = n_distinct(pack(signs(stranger_vectors[:REPORTED])))
     if profiles < 20 or distinct >= COLLAPSED * profiles:

@@ -137,7 +137,7 @@ class HistoryPart:
         return self._estimate(self._shown(history) - counts * expected, counts)
 
     def surprise(self, history: csr_array, n_given: int) -> np.ndarray:
-        """Say what each row's ratings, of `n_given` in all, add before what was expected."""
+        """Return what each row's ratings, of `n_given` in all, add before what was expected."""
         counts = np.full((history.shape[0], 1), n_given, dtype=np.float32)
         return self._estimate(self._shown(history), counts)
 
@@ -192,7 +192,7 @@ class HistoryPart:
 
 
 def evidence(codes: Items, content: np.ndarray | None, items: Any) -> np.ndarray:
-    """Give what ratings of some items show: their codes and, if there is any, their content."""
+    """Return what ratings of some items show: their codes and, if there is any, their content."""
     shown = codes.rows(items).astype(np.float32)
     return shown if content is None else np.hstack([shown, content[items]])
 

@@ -52,7 +52,7 @@ class ItemMap:
         return len(self.gram)
 
     def pulls(self, content: csr_array, vectors: np.ndarray, ratings: csr_array) -> np.ndarray:
-        """Give the pulls on new items' codes.
+        """Return the pulls on new items' codes.
 
         `ratings` are raters x items, `vectors` the raters'. The pulls are stretched by as much as
         content leaves open, so that a new item stands out among the others as they do.
@@ -74,7 +74,7 @@ class ItemMap:
         return times(whole.astype(np.float32), self.to_pulls)
 
     def state(self) -> State:
-        """Give everything as JSON and arrays, for a model file."""
+        """Return everything as JSON and arrays, for a model file."""
         json: dict[str, Any] = {name: getattr(self, name) for name in NUMBERS}
         return json | {"target": asdict(self.target)}, {n: getattr(self, n) for n in _ARRAYS}
 
@@ -106,7 +106,7 @@ class ItemMap:
 
 
 def prepared(content: csr_array, columns: np.ndarray, pairs: np.ndarray) -> np.ndarray:
-    """Give the columns that count, the products of some pairs, and a constant 1."""
+    """Return the columns that count, the products of some pairs, and a constant 1."""
     chosen = np.asarray(content[:, columns].toarray(), dtype=np.float32)
     products = chosen[:, pairs[:, 0]] * chosen[:, pairs[:, 1]]
     return np.hstack([chosen, products, np.ones((len(chosen), 1), dtype=np.float32)])

@@ -72,7 +72,7 @@ class DaskPartitions(Partitions):
         return kept, self._results(results)
 
     def scatter(self, values: Sequence[T | Stored]) -> PerPartition[T]:
-        """Give every partition one of some values, loaded or not."""
+        """Send every partition one of some values, loaded or not."""
         return PerPartition(self._submit(_open, [_Payload(value) for value in values]))
 
     def _submit(self, function: Callable[..., Any], *arguments: list[Any]) -> list[Future[Any]]:

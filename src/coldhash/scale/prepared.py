@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from scipy.sparse import csr_array
 
-from coldhash.arrays.memory import n_bytes_of
+from coldhash.arrays.checks import n_bytes_of
 from coldhash.data.dataset import (
     PART_USERS,
     UserRecords,

@@ -1,7 +1,6 @@
 """Update a fitted model: items and users that come and go. Every function returns a new model."""
 
-from coldhash.update.change import Change
-from coldhash.update.edit import add_items, remove_items, update_users
+from coldhash.update.edit import Change, add_items, remove_items, update_users
 from coldhash.update.refresh import refresh
 
 __all__ = ["Change", "add_items", "refresh", "remove_items", "update_users"]

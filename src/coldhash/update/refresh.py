@@ -13,8 +13,7 @@ from coldhash.errors import SettingError
 from coldhash.mfdcf.model import MFDCF
 from coldhash.recommender.recommender import Recommender
 from coldhash.recommender.settings import Callback, settings_from
-from coldhash.update.change import Change, check_takes_new_items
-from coldhash.update.edit import NEEDS_MAP, new_codes
+from coldhash.update.edit import NEEDS_MAP, Change, check_takes_new_items, new_codes
 
 
 def refresh(

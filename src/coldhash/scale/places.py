@@ -1,28 +1,37 @@
-"""Partitions in files: memory is needed for one of them at a time."""
+"""Places for a fit: all partitions in memory, in files, or on a Dask cluster."""
 
 from __future__ import annotations
 
 import contextlib
 import shutil
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import DTypeLike
 from scipy.sparse import csr_array
 
-from coldhash.arrays.memory import n_bytes_of
-from coldhash.data.dataset import UserRecords
+from coldhash.arrays.checks import n_bytes_of
+from coldhash.data.dataset import Dataset, UserRecords
 from coldhash.errors import SettingError
 from coldhash.files import lock_file
-from coldhash.partitions import MemoryPartitions, Stored, T
+from coldhash.partitions import MemoryPartitions, Partitions, Stored, T
 from coldhash.scale.prepared import Prepared
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    Place: TypeAlias = "Memory | Disk | Client | None"
+else:  # pdoc evaluates it, and Dask may not be installed
+    Place: TypeAlias = object
+
 
 RATING_BYTES = 64  # that a step needs for each rating of its partition, at most
 BASE_BYTES = 500_000_000  # of the interpreter, the libraries and what the fit knows of items
@@ -153,3 +162,68 @@ def _map_entries(function: Callable[[Any], Any], value: Any) -> Any:
         names = [field.name for field in fields(value)]
         return replace(value, **{name: function(getattr(value, name)) for name in names})
     return value
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Fit with all partitions in the memory of this process.
+
+    Examples
+    --------
+    >>> from coldhash import MFDCF, read
+    >>> MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100), on=Memory()).name
+    'mfdcf'
+    """
+
+
+@contextmanager
+def open_partitions(data: Dataset | Prepared, on: Place = None) -> Iterator[Partitions]:
+    """Bring the partitions of a data set to where a fit is to run.
+
+    Parameters
+    ----------
+    data
+        A data set, or a prepared folder.
+    on
+        `Memory()`, `Disk(folder)` or a `dask.distributed.Client`. None: in memory, or in files
+        below a prepared folder.
+
+    Yields
+    ------
+    Partitions
+        Closed at the end of the block.
+
+    Raises
+    ------
+    SettingError
+        `on` is none of these, another fit works in the folder, or a partition needs more memory
+        than there is.
+
+    Examples
+    --------
+    >>> from coldhash import read
+    >>> with open_partitions(read("sample", n_users=300, n_items=100), Memory()) as users:
+    ...     users.sum(lambda records: records.ratings.shape[0], users.records)
+    300
+    """
+    if on is None:
+        on = Disk(data.folder / "work") if isinstance(data, Prepared) else Memory()
+    if isinstance(on, Memory):
+        users: Partitions = MemoryPartitions(data.records())
+    elif isinstance(on, Disk):
+        if isinstance(data, Prepared):
+            on.check_memory(data)
+        users = DiskPartitions(on.folder, data.records())
+    elif hasattr(on, "scheduler_info") and not on.asynchronous:
+        from coldhash.scale.dask import DaskPartitions  # needs the extra `dask`
+
+        users = DaskPartitions(on, data.records())
+    else:
+        raise SettingError(
+            f"on={on!r} is not a place for a fit",
+            hint="None, Memory(), Disk(folder), or a synchronous dask.distributed.Client",
+        )
+    try:
+        yield users
+    finally:
+        users.close()

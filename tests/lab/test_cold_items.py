@@ -5,7 +5,7 @@ import pytest
 
 from coldhash import MFDCF, Dataset, read, split_cold_items
 from coldhash.errors import DataError, SettingError
-from coldhash.evaluate.cold_items import (
+from coldhash.lab.cold_items import (
     ContentNeighbours,
     choose_neighbours,
     content_similarity,
