@@ -176,7 +176,7 @@ def min_hashes(tokens: csr_array, multipliers: np.ndarray, shifts: np.ndarray) -
 def bucket_keys(
     tokens: csr_array, multipliers: np.ndarray, shifts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the key of each row in each table, all its min-hashes in one; and who has any token."""
+    """Return the key of each row in each table, and which rows have any token."""
     hashes = min_hashes(tokens, multipliers, shifts)
     tables = np.arange(1, len(multipliers) + 1, dtype=np.uint64)
     keys = np.broadcast_to(mixed(tables), hashes.shape[:2])

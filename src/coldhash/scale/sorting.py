@@ -177,7 +177,7 @@ class RatingSorter:
         as_ratings(np.array([rating]), scale, lambda _: where)
 
     def _number(self, kind: str, known: Ids | None) -> None:
-        """Number ids: the known ones first, new ones in order of appearance."""
+        """Assign rows to ids: the known ones first, new ones in order of appearance."""
         values = pa.array([], pa.string()) if known is None else known.values.cast(pa.string())
         side = pa.table({f"{kind}_id": values, "row": pa.array(np.arange(len(values)))})
         self.base.register("side", side)
