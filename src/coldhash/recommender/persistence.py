@@ -65,11 +65,29 @@ def save_model(model: Recommender, path: Path) -> None:
 
 
 def load(path: str | Path, verify: bool = True, *, copy_up_to: int = 0) -> Recommender:
-    """Load a model by memory map.
+    """Read a model from its file, by memory map.
 
-    The checksum, all values and one answer are checked; `verify=False` skips that and trusts the
-    file. A file of at most `copy_up_to` bytes is copied into memory instead of mapped, so that a
-    later change of the file in place changes nothing.
+    Parameters
+    ----------
+    path
+        The file.
+    verify
+        Check the checksum, all values and one answer; False trusts the file.
+    copy_up_to
+        Copy a file of at most so many bytes into memory instead of mapping it, so that a later
+        change of the file in place changes nothing.
+
+    Returns
+    -------
+    Recommender
+        The model.
+
+    Raises
+    ------
+    ModelFileError, ChecksumError
+        The file is not a model, or damaged.
+    SourceError
+        The file cannot be read.
 
     Examples
     --------

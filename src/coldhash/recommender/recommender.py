@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args, overload
+from typing import Any, Literal, TypeAlias, TypedDict, get_args, overload
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +33,18 @@ Score = Literal["real", "hamming"]
 USER_ID = "user_id"
 MANY_ITEMS = 1_000_000  # from which one query is worth several threads
 PEOPLE_AT_A_TIME = 4096
+
+
+class Explanation(TypedDict):
+    """What carried an item for a person."""
+
+    item_id: str
+    score: float
+    contributions: dict[str, float]
+    group_weights: dict[str, float]
+    nearest_users: list[str]
+    fallback: bool
+    ignored: list[str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,7 +193,20 @@ class Recommender:
     def with_users(
         self, user_ids: Iterable[IdValue], people: People | Encoded, ratings: csr_array | None
     ) -> Recommender:
-        """Return the model with new vectors for known users; nothing is fitted again."""
+        """Return the model with new vectors for known users; nothing is fitted again.
+
+        Parameters
+        ----------
+        user_ids
+            Users of the training data.
+        people, ratings
+            What is known of them now, as for `encode`.
+
+        Returns
+        -------
+        Recommender
+            A copy; this model stays as it is.
+        """
         vectors = self.user_vectors.copy()
         vectors[self.user_ids.rows(user_ids)] = self.encode(people, ratings).vectors
         return replace(self, user_vectors=vectors)
@@ -345,6 +370,11 @@ class Recommender:
         k, exclude, candidates, exclude_seen, score, threads
             As for `recommend`.
 
+        Returns
+        -------
+        iterator of pyarrow.Table
+            The columns of `Recommendations.to_arrow`.
+
         Examples
         --------
         >>> from coldhash import MFDCF, read
@@ -370,6 +400,23 @@ class Recommender:
     def similar_items(self, item_id: IdValue, k: int = 10) -> Similar:
         """Return the items whose codes (or vectors) are nearest to an item's.
 
+        Parameters
+        ----------
+        item_id
+            An item of the model.
+        k
+            How many items.
+
+        Returns
+        -------
+        Similar
+            The nearest first, without the item itself.
+
+        Raises
+        ------
+        UnknownId
+            The item is not in the model.
+
         Examples
         --------
         >>> from coldhash import MFDCF, read
@@ -387,6 +434,20 @@ class Recommender:
     ) -> Similar:
         """Return the training users nearest to a stranger or to a training user.
 
+        Parameters
+        ----------
+        user
+            A stranger, as for `recommend`.
+        k
+            How many users.
+        user_id
+            A user of the training data, instead of a stranger.
+
+        Returns
+        -------
+        Similar
+            The nearest first, without the user.
+
         Examples
         --------
         >>> from coldhash import MFDCF, read
@@ -398,11 +459,28 @@ class Recommender:
         own = self.user_ids.find(encoded.names if user_id is not None else [])
         return self._nearest("user", self.user_ids, self._users, encoded.vectors[:1], k, own)
 
-    def explain(self, user: Person, item_id: IdValue, k: int = 3) -> dict[str, Any]:
+    def explain(self, user: Person, item_id: IdValue, k: int = 3) -> Explanation:
         """Return what carried an item for a person: parts that add up to the score.
 
-        The parts are the feature groups and the items of the history; `nearest_users` are the k
-        training users most like the person.
+        Parameters
+        ----------
+        user
+            A person, with or without a history.
+        item_id
+            An item of the model.
+        k
+            How many of the nearest training users to name.
+
+        Returns
+        -------
+        Explanation
+            A dict: the score, the contributions of feature groups and of rated items, the weights
+            of the groups, and the training users most like the person.
+
+        Raises
+        ------
+        UnknownId
+            The item is not in the model.
 
         Examples
         --------
@@ -430,7 +508,18 @@ class Recommender:
         }
 
     def save(self, path: str | Path) -> None:
-        """Write the model to one file, in one step; `coldhash.load` reads it."""
+        """Write the model to one file, in one step; `coldhash.load` reads it.
+
+        Parameters
+        ----------
+        path
+            The file; an existing one is replaced.
+
+        Raises
+        ------
+        SourceError
+            The file cannot be written.
+        """
         from coldhash.recommender.persistence import save_model
 
         save_model(self, Path(path))

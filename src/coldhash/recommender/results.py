@@ -93,6 +93,11 @@ class Recommendations:
         ----------
         describe
             Returns the first columns of an item by its place in the catalogue; None: its id.
+
+        Returns
+        -------
+        list of list of dict
+            For each person the rows, best first.
         """
         if describe is None:
             lists: list[list[Row]] = [[{"item_id": i} for i in ids] for ids in self.item_ids]
