@@ -41,6 +41,11 @@ from coldhash.errors import ColumnError, DataError, SettingError, SourceError, T
 if TYPE_CHECKING:
     from narwhals.typing import IntoDataFrame
 
+    # a file, a pandas, polars or pyarrow table, or a dict of columns
+    TableLike: TypeAlias = "str | Path | TableFile | IntoDataFrame | Mapping[str, object]"
+else:  # pdoc evaluates it, and narwhals is slow to import
+    TableLike: TypeAlias = object
+
 ID_TYPE = pa.dictionary(pa.int32(), pa.string())
 ALIASES = {
     "user_id": ("user_id", "user", "userID", "userId"),
@@ -61,8 +66,6 @@ _DECIMAL = r"^\s*-?(0|[1-9][0-9]*)?(\.[0-9]*)?([eE][-+]?[0-9]+)?\s*$"
 
 ColumnTypes = Callable[[list[str]], dict[str, pa.DataType]]
 Columns = Mapping[str, str | None]  # role -> name of its column; None: there is none
-# a file, a pandas, polars or pyarrow table, or a dict of columns
-TableLike: TypeAlias = "str | Path | TableFile | IntoDataFrame | Mapping[str, object]"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,10 +18,13 @@ from coldhash.features.columns import Value
 if TYPE_CHECKING:
     from narwhals.typing import IntoDataFrame
 
+    # one person, several, or a pandas, polars or pyarrow table or a file of them
+    People: TypeAlias = "Person | Sequence[Person] | IntoDataFrame | str | Path"
+else:  # pdoc evaluates it, and narwhals is slow to import
+    People: TypeAlias = object
+
 HISTORY = "history"
-# one person, several, or a pandas, polars or pyarrow table or a file of them
 Person: TypeAlias = Mapping[str, Value]
-People: TypeAlias = "Person | Sequence[Person] | IntoDataFrame | str | Path"
 
 
 def as_columns(people: People) -> tuple[Mapping[str, Value], int]:

@@ -98,7 +98,7 @@ def explain(served: ServedModel, user: Person, item_id: str) -> Row:
     other people's.
     """
     with as_request_errors("user"):
-        found = served.model.explain(user, item_id)
+        found: Row = {**served.model.explain(user, item_id)}
     del found["nearest_users"]
     weights = found.pop("group_weights")
     title = served.catalogue.title_of(found["item_id"])
