@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,8 +20,26 @@ if TYPE_CHECKING:
 Row = dict[str, Any]  # one line of an answer: ids, names, numbers
 
 
+class Answer(ABC):
+    """An answer: rows by iteration, or a table of any kind."""
+
+    @abstractmethod
+    def to_arrow(self) -> pa.Table:
+        """Return an Arrow table."""
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return a pandas frame."""
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> polars.DataFrame | polars.Series:
+        """Return a polars frame."""
+        import polars
+
+        return polars.from_arrow(self.to_arrow())
+
+
 @dataclass(frozen=True, eq=False)
-class Recommendations:
+class Recommendations(Answer):
     """Ranked items of some people; row by row by iteration, or as a table of any kind.
 
     The columns are `user_id, item_id, score, rank`, and `distance` for Hamming. A higher score is
@@ -129,16 +148,6 @@ class Recommendations:
             columns["distance"] = pa.array(self.distances[here], pa.int32(), mask=unknown)
         return pa.table(columns)
 
-    def to_pandas(self) -> pandas.DataFrame:
-        """Return a pandas frame."""
-        return self.to_arrow().to_pandas()
-
-    def to_polars(self) -> polars.DataFrame | polars.Series:
-        """Return a polars frame."""
-        import polars
-
-        return polars.from_arrow(self.to_arrow())
-
     def __repr__(self) -> str:
         shown = [
             f"  {row['user_id']}  {row['rank']:>3}  {row['item_id']}  {row['score']:.4g}"
@@ -149,7 +158,7 @@ class Recommendations:
 
 
 @dataclass(frozen=True, eq=False)
-class Similar:
+class Similar(Answer):
     """Items or users most like another one, the nearest first.
 
     Parameters
@@ -185,3 +194,7 @@ class Similar:
             if self.distances is not None:
                 row["distance"] = int(self.distances[place])
             yield row
+
+    def to_arrow(self) -> pa.Table:
+        """Return an Arrow table."""
+        return pa.Table.from_pylist(list(self))

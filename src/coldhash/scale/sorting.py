@@ -165,7 +165,7 @@ class RatingSorter:
         )
         if bad is None:
             if not self._first_row("SELECT count(*) FROM raw")[0]:
-                raise DataError(f"{self.source} has columns, but not one rating")
+                raise DataError(f"{self.source} has columns, but no ratings")
             return
         line, user, item, rating = bad
         where = f"{self.source}, row {line}"
