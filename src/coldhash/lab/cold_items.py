@@ -193,7 +193,18 @@ class ContentNeighbours:
     of_user: bool
 
     def scores(self, train: Dataset, cold: Dataset) -> np.ndarray:
-        """Score the cold items for all users: users x cold items."""
+        """Score the cold items for all users.
+
+        Parameters
+        ----------
+        train, cold
+            The two parts of `split_cold_items`.
+
+        Returns
+        -------
+        numpy.ndarray
+            Users x cold items, float32; higher is better.
+        """
         similarity = content_similarity(train, cold) ** np.float32(self.power)
         liked = _favourites(train)
         ones = np.ones(liked.nnz, dtype=np.float32)

@@ -175,11 +175,32 @@ class Experiment(_Questions):
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Experiment:
-        """Read an experiment from a TOML file."""
+        """Read an experiment from a TOML file.
+
+        Parameters
+        ----------
+        path
+            The file.
+
+        Returns
+        -------
+        Experiment
+
+        Raises
+        ------
+        SettingError
+            The file cannot be read, is not TOML, or has an invalid value.
+        """
         return read_toml(cls, path)
 
     def quick_version(self) -> Experiment:
-        """Return the experiment with the values of `quick`, where it has values of its own."""
+        """Return the experiment with the values of `quick`, where it has values of its own.
+
+        Returns
+        -------
+        Experiment
+            A copy in which `quick` replaces values and grids that were given; others stay.
+        """
         values = self.quick.model_dump(exclude={"grid"}, exclude_none=True)
 
         def replace(plan: _Questions) -> dict[str, object]:
@@ -197,12 +218,34 @@ class Experiment(_Questions):
         return self.model_copy(update={**replace(self), "models": models})
 
     def runs(self) -> list[Run]:
-        """List the runs, those of one split together."""
+        """List the runs, those of one split together.
+
+        Returns
+        -------
+        list of Run
+            A run for each model, point of its grid, data set, training share and split, each once.
+
+        Raises
+        ------
+        SettingError
+            A model, data set, protocol or setting is unknown, or a setting is invalid.
+        """
         runs = [run for plan in self.models for run in self._runs_of(plan)]
         return sorted(dict.fromkeys(runs), key=lambda run: (run.dataset, run.split))
 
     def keys(self) -> list[str]:
-        """List the keys of the runs in the log."""
+        """List the keys of the runs in the log.
+
+        Returns
+        -------
+        list of str
+            The key of each run, in the order of `runs`.
+
+        Raises
+        ------
+        SettingError
+            As for `runs`.
+        """
         return [run.key for run in self.runs()]
 
     def _runs_of(self, plan: ModelPlan) -> Iterator[Run]:

@@ -16,7 +16,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, overload
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +29,8 @@ from coldhash.files import lock_file, replace_file, writing
 
 Row = dict[str, Any]  # JSON
 LoggedTies = Literal["expected", "optimistic"]
+TextColumn = Literal["dataset", "model", "label", "protocol", "score"]  # in every row
+NumberColumn = Literal["split", "shots"]
 
 _QUESTION = ("protocol", "shots", "oracle", "score")
 _NESTED = ("objective", "fit_parts", "stamp")  # not in results.parquet
@@ -123,7 +125,25 @@ class Results:
 
     @classmethod
     def from_log(cls, log: ResultsLog, keys: list[str]) -> Results:
-        """Select runs of a log by their keys."""
+        """Select runs of a log by their keys.
+
+        Parameters
+        ----------
+        log
+            The log of an experiment.
+        keys
+            Keys of finished runs, as `Experiment.keys` lists them.
+
+        Returns
+        -------
+        Results
+            The rows of these runs, in the order of the keys.
+
+        Raises
+        ------
+        KeyError
+            A run is not finished.
+        """
         rows = []
         for key in keys:
             line = log.lines[key]
@@ -135,28 +155,110 @@ class Results:
         return cls(rows)
 
     def where(self, **wanted: object) -> Results:
-        """Select the rows that have these values."""
+        """Select the rows that have these values.
+
+        Parameters
+        ----------
+        **wanted
+            Values by column; None also matches rows without the column.
+
+        Returns
+        -------
+        Results
+            The rows that match all of them; there may be none.
+        """
         return Results(
             [row for row in self.rows if all(row.get(n) == value for n, value in wanted.items())]
         )
 
-    def values(self, name: str) -> list[Any]:
-        """List the distinct values of a column in order of appearance."""
+    @overload
+    def values(self, name: TextColumn) -> list[str]: ...
+    @overload
+    def values(self, name: NumberColumn) -> list[int]: ...
+    @overload
+    def values(self, name: str) -> list[object]: ...
+    def values(self, name: str) -> list[str] | list[int] | list[object]:
+        """List the distinct values of a column in order of appearance.
+
+        Parameters
+        ----------
+        name
+            The column.
+
+        Returns
+        -------
+        list
+            The values; None for rows without the column.
+        """
         return list(dict.fromkeys(row.get(name) for row in self.rows))
 
-    def by(self, name: str) -> Iterator[tuple[Any, Results]]:
-        """Iterate over the values of a column and the rows that have them."""
+    @overload
+    def by(self, name: TextColumn) -> Iterator[tuple[str, Results]]: ...
+    @overload
+    def by(self, name: NumberColumn) -> Iterator[tuple[int, Results]]: ...
+    @overload
+    def by(self, name: str) -> Iterator[tuple[object, Results]]: ...
+    def by(self, name: str) -> Iterator[tuple[object, Results]]:
+        """Iterate over the values of a column and the rows that have them.
+
+        Parameters
+        ----------
+        name
+            The column.
+
+        Yields
+        ------
+        value : object
+            A distinct value, in order of appearance.
+        rows : Results
+            The rows that have it.
+        """
         for value in self.values(name):
             yield value, self.where(**{name: value})
 
     def mean(self, metric: str) -> float:
-        """Compute the mean of a metric over the rows."""
+        """Compute the mean of a metric over the rows.
+
+        Parameters
+        ----------
+        metric
+            The column, such as "accuracy@10".
+
+        Returns
+        -------
+        float
+
+        Raises
+        ------
+        DataError
+            There are no rows.
+        KeyError
+            A row does not have the metric.
+        """
         if not self.rows:
             raise DataError(f"no run has {metric}")
         return float(np.mean([row[metric] for row in self.rows]))
 
     def hits(self, k: int, ties: LoggedTies = "expected") -> list[UserHits]:
-        """Read the hits of each user, split by split."""
+        """Read the hits of each user, split by split.
+
+        Parameters
+        ----------
+        k
+            Length of the lists, one that the log has hits for.
+        ties
+            "expected", or "optimistic" to count ties as hits.
+
+        Returns
+        -------
+        list of UserHits
+            One for each row, in the order of splits.
+
+        Raises
+        ------
+        KeyError
+            The log has no hits for k.
+        """
         column = f"{'hits' if ties == 'expected' else ties}@{k}"
         return [
             _read_hits(row["users_file"], column, tuple(row[name] for name in _QUESTION))
@@ -164,11 +266,46 @@ class Results:
         ]
 
     def interval(self, k: int) -> Interval:
-        """Compute the mean Accuracy@k with its interval over users."""
+        """Compute the mean Accuracy@k with its interval over users.
+
+        Parameters
+        ----------
+        k
+            Length of the lists, one that the log has hits for.
+
+        Returns
+        -------
+        Interval
+
+        Raises
+        ------
+        DataError
+            There are no rows, or too few users.
+        """
         return interval(self.hits(k))
 
     def compare(self, other: Results, k: int, ties: LoggedTies = "expected") -> Comparison:
-        """Compare with another method on the splits that both have."""
+        """Compare with another method on the splits that both have.
+
+        Parameters
+        ----------
+        other
+            The rows of the other method.
+        k
+            Length of the lists, one that the log has hits for.
+        ties
+            "expected", or "optimistic" to count ties as hits.
+
+        Returns
+        -------
+        Comparison
+            This method minus the other one.
+
+        Raises
+        ------
+        DataError
+            No split is in both, there are too few users, or the users or pairs differ.
+        """
         both = set(self.values("split")) & set(other.values("split"))
         first, second = (
             Results([row for row in side.rows if row["split"] in both]).hits(k, ties)

@@ -26,7 +26,7 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import numpy as np
 from pydantic import (
@@ -93,7 +93,18 @@ class Range(_Strict):
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     def contains(self, value: object) -> bool:
-        """Check whether a value is in the range."""
+        """Check whether a value is in the range.
+
+        Parameters
+        ----------
+        value
+            The value of a setting.
+
+        Returns
+        -------
+        bool
+            False for other types, and for a float in a range of integers.
+        """
         if isinstance(value, bool) or not isinstance(value, int | float):
             return False
         return self.low <= value <= self.high and not (self.is_integer and isinstance(value, float))
@@ -127,7 +138,18 @@ class Choices(_Strict):
     start: Value | None = None
 
     def contains(self, value: object) -> bool:
-        """Check whether a value is one of the choices; True is not 1."""
+        """Check whether a value is one of the choices; True is not 1.
+
+        Parameters
+        ----------
+        value
+            The value of a setting.
+
+        Returns
+        -------
+        bool
+            True if a choice has the same type and value.
+        """
         return any(value == each and type(value) is type(each) for each in self.choices)
 
 
@@ -195,19 +217,65 @@ class Study(_Strict):
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Study:
-        """Read a study from a TOML file."""
+        """Read a study from a TOML file.
+
+        Parameters
+        ----------
+        path
+            The file.
+
+        Returns
+        -------
+        Study
+
+        Raises
+        ------
+        SettingError
+            The file cannot be read, is not TOML, or has an invalid value.
+        """
         return read_toml(cls, path)
 
     def replace(self, **values: object) -> Study:
-        """Return the study with some values changed, checked again."""
+        """Return the study with some values changed, checked again.
+
+        Parameters
+        ----------
+        **values
+            New values of parameters of this class, by name.
+
+        Returns
+        -------
+        Study
+
+        Raises
+        ------
+        SettingError
+            A value is invalid.
+        """
         return Study(**(self.model_dump() | values))
 
-    def make_model(self, tuned: dict[str, Any]) -> Model:
-        """Make the model from tuned, fixed and default settings."""
+    def make_model(self, tuned: dict[str, object]) -> Model:
+        """Make the model from tuned, fixed and default settings.
+
+        Parameters
+        ----------
+        tuned
+            Settings by name; they replace fixed ones of the same name.
+
+        Returns
+        -------
+        Model
+            The model, not fitted.
+
+        Raises
+        ------
+        SettingError
+            A setting is unknown, or the model refuses its value.
+        """
         return settings_from(METHODS[self.model], self.settings | tuned)
 
     @property
-    def start(self) -> dict[str, Any]:
+    def start(self) -> dict[str, object]:
         """The settings of the first trial."""
         model = self.make_model({})
         return {
@@ -263,7 +331,7 @@ class Attempt:
     'complete'
     """
 
-    settings: dict[str, Any]
+    settings: dict[str, object]
     state: AttemptState
     value: float | None
     by_fold: tuple[float, ...]
@@ -341,8 +409,14 @@ class StudyResult:
     def _differences(self, default: Attempt) -> np.ndarray:
         return np.subtract(self.best.by_fold, default.by_fold)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return all results as JSON values, with versions of packages."""
+    def to_dict(self) -> dict[str, object]:
+        """Return all results as JSON values, with versions of packages.
+
+        Returns
+        -------
+        dict of str to object
+            Keys study, versions, folds, best, default, improvement, noise and trials.
+        """
         return {
             "study": self.study.model_dump(mode="json"),
             "versions": {"python": platform.python_version()}
@@ -357,7 +431,13 @@ class StudyResult:
         }
 
     def to_markdown(self) -> str:
-        """Format the best trials as a table, with the improvement over the defaults."""
+        """Format the best trials as a table, with the improvement over the defaults.
+
+        Returns
+        -------
+        str
+            A Markdown document.
+        """
         study, names = self.study, list(self.study.space)
         ranked = sorted(self.attempts, key=lambda a: (a.state != "complete", -(a.value or 0.0)))
         listed = [a for a in ranked[:_TABLE_ROWS] if a.state != "refused"]
@@ -390,7 +470,18 @@ class StudyResult:
         return f"{text} Best over defaults: {self.improvement:+.4f}{noise}."
 
     def save(self, folder: Path) -> None:
-        """Write MODEL.json and MODEL.md, each in one step."""
+        """Write MODEL.json and MODEL.md, each in one step.
+
+        Parameters
+        ----------
+        folder
+            The folder to write to; existing reports of the model are replaced.
+
+        Raises
+        ------
+        SourceError
+            A file cannot be written.
+        """
         report = json.dumps(self.to_dict(), indent=1, ensure_ascii=False)
         replace_text(folder / f"{self.study.model}.json", report + "\n")
         replace_text(folder / f"{self.study.model}.md", self.to_markdown() + "\n")

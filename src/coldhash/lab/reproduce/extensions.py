@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from statistics import fmean
+from typing import cast
 
 from coldhash.evaluate import PROTOCOLS
 from coldhash.lab.figures import Line, Panel, draw, format_table
@@ -25,7 +26,7 @@ def ablation_section(results: Results) -> Section:
     rows, panels = [], []
     for dataset, of_data in results.by("dataset"):
         name, popularity = DATASETS[dataset], of_data.where(label="popularity").mean(_METRIC)
-        for bits in sorted(of_data.where(model="mfdcf").values("n_bits")):
+        for bits in sorted(cast(list[int], of_data.where(model="mfdcf").values("n_bits"))):
             steps = of_data.where(n_bits=bits)
             lines, n_steps = [], 0
             for score in ("real", "hamming"):
@@ -57,7 +58,7 @@ def _sign_claim(results: Results) -> Claim:
     """Judge whether the sign of a pseudo-inverse can replace bit-wise optimisation."""
     evidence, behind = [], True
     for dataset, of_data in results.by("dataset"):
-        longest = max(of_data.where(model="mfdcf").values("n_bits"))
+        longest = max(cast(list[int], of_data.where(model="mfdcf").values("n_bits")))
         part = of_data.where(n_bits=longest, score="hamming")
         signs = part.where(label="MFDCF with items by pinv-sign")
         descent = part.where(label="8 + items fitted to strangers: MFDCF")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
 
 import numpy as np
 
@@ -60,7 +61,7 @@ def accuracy_section(name: str, results: Results) -> Section:
 
 def code_lengths(results: Results) -> list[int]:
     """List the code lengths of MFDCF."""
-    return sorted(results.where(label="mfdcf").values("n_bits"))
+    return sorted(cast(list[int], results.where(label="mfdcf").values("n_bits")))
 
 
 def select_bits(results: Results, label: str, bits: int) -> Results:
@@ -215,7 +216,15 @@ def sensitivity_section(results: Results) -> Section:
             found = {value: each.interval(10) for value, each in part.by(setting)}
             bounds = found.values()
             means, lows = [each.mean for each in bounds], [each.low for each in bounds]
-            lines.append(Line(name, list(found), means, lows, [each.high for each in bounds]))
+            lines.append(
+                Line(
+                    name,
+                    cast(list[float], list(found)),
+                    means,
+                    lows,
+                    [each.high for each in bounds],
+                )
+            )
             for value, each in found.items():
                 between = f"{format_accuracy(each.low)} to {format_accuracy(each.high)}"
                 rows.append([letter, name, f"{value:g}", format_accuracy(each.mean), between])
@@ -328,7 +337,7 @@ def _round_seconds(part: Results) -> float:
 
 def training_time_section(results: Results) -> Section:
     """Make Table 2: training times, and their ratios with those of the paper."""
-    bits = sorted(results.values("n_bits"))
+    bits = sorted(cast(list[int], results.values("n_bits")))
     seconds = {
         label: [
             float(np.median([row["fit_seconds"] for row in part.where(n_bits=n).rows]))
