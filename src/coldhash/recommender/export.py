@@ -91,6 +91,18 @@ class CodeTable:
     def of(cls, model: Recommender, what: What) -> CodeTable:
         """Return the codes of a model.
 
+        Parameters
+        ----------
+        model
+            A fitted model with codes.
+        what
+            "items", or "users" for those of the training data.
+
+        Returns
+        -------
+        CodeTable
+            A row for each item or user, in the order of the model.
+
         Raises
         ------
         SettingError
@@ -119,18 +131,41 @@ class CodeTable:
         return "distance, row" if self.popularity is None else "distance, popularity DESC, row"
 
     def to_arrow(self, **columns: pa.Array) -> pa.Table:
-        """Return a table of id, the columns given, and popularity if there is one."""
+        """Return a table of id, the columns given, and popularity if there is one.
+
+        Parameters
+        ----------
+        **columns
+            Arrays to add by name, one value for each row.
+
+        Returns
+        -------
+        pyarrow.Table
+            The metadata of the schema hold n_bits.
+        """
         columns = {"id": self.ids, **columns}
         if self.popularity is not None:
             columns["popularity"] = pa.array(self.popularity)
         return pa.table(columns).replace_schema_metadata({"n_bits": str(self.n_bits)})
 
     def rows(self) -> pa.Array:
-        """Return the number of each row."""
+        """Return the number of each row.
+
+        Returns
+        -------
+        pyarrow.Array
+            0, 1, 2, ..., int32.
+        """
         return pa.array(np.arange(len(self), dtype=np.int32))
 
     def binary(self) -> pa.Array:
-        """Return the codes as fixed-size binary."""
+        """Return the codes as fixed-size binary.
+
+        Returns
+        -------
+        pyarrow.FixedSizeBinaryArray
+            A code of n_bits / 8 bytes, rounded up, for each row.
+        """
         kind, buffer = pa.binary(self.codes.shape[1]), pa.py_buffer(self.codes)
         return pa.FixedSizeBinaryArray.from_buffers(kind, len(self), [None, buffer])
 

@@ -25,14 +25,42 @@ class Answer(ABC):
 
     @abstractmethod
     def to_arrow(self) -> pa.Table:
-        """Return an Arrow table."""
+        """Return an Arrow table.
+
+        Returns
+        -------
+        pyarrow.Table
+            A row for each row of the answer.
+        """
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return a pandas frame."""
+        """Return a pandas frame.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The columns of `to_arrow`.
+
+        Raises
+        ------
+        ImportError
+            pandas is not installed.
+        """
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> polars.DataFrame | polars.Series:
-        """Return a polars frame."""
+        """Return a polars frame.
+
+        Returns
+        -------
+        polars.DataFrame
+            The columns of `to_arrow`.
+
+        Raises
+        ------
+        ImportError
+            polars is not installed.
+        """
         import polars
 
         return polars.from_arrow(self.to_arrow())
@@ -133,7 +161,13 @@ class Recommendations(Answer):
         return lists
 
     def to_arrow(self) -> pa.Table:
-        """Return an Arrow table."""
+        """Return an Arrow table.
+
+        Returns
+        -------
+        pyarrow.Table
+            Columns user_id, item_id, score and rank, and distance for Hamming.
+        """
         here = self.rows >= 0
         counts = here.sum(axis=1)
         people = pa.array(np.repeat(np.arange(len(counts)), counts))
@@ -196,5 +230,11 @@ class Similar(Answer):
             yield row
 
     def to_arrow(self) -> pa.Table:
-        """Return an Arrow table."""
+        """Return an Arrow table.
+
+        Returns
+        -------
+        pyarrow.Table
+            Columns item_id or user_id, score and rank, and distance for codes.
+        """
         return pa.Table.from_pylist(list(self))
