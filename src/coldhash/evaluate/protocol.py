@@ -153,7 +153,18 @@ class Trial:
         return int(self.favourites.shape[0])
 
     def candidates_of(self, rows: slice) -> np.ndarray:
-        """Return the candidates of some users; full rankings are laid out block by block."""
+        """Return the candidates of some users; full rankings are laid out block by block.
+
+        Parameters
+        ----------
+        rows
+            Rows of users; start and stop must be given.
+
+        Returns
+        -------
+        numpy.ndarray
+            Rows of items, users x candidates, padded with -1.
+        """
         if self.candidates is not None:
             return self.candidates[rows]
         free = np.tile(self.rated, (rows.stop - rows.start, 1))

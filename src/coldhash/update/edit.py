@@ -59,7 +59,13 @@ class Change:
     users_removed: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, object]:
-        """Return everything as plain values."""
+        """Return everything as plain values.
+
+        Returns
+        -------
+        dict of str to object
+            The parameters of this class by name, as values that JSON can hold.
+        """
         return asdict(self)
 
     def __str__(self) -> str:
