@@ -87,7 +87,24 @@ class ZSR(Baseline):
         rng: np.random.Generator,
         record: Callable[[float], None],
     ) -> np.ndarray:
-        """Find W; `record` is called with (1) after each round."""
+        """Find W; called by `fit`.
+
+        Parameters
+        ----------
+        X
+            Features, users x features (float64).
+        S
+            Targets, users x items.
+        rng
+            Draws the entries that Sₙ leaves out.
+        record
+            Called with the value of (1) after each round.
+
+        Returns
+        -------
+        array of float64
+            W, features x items.
+        """
         S = S.astype(np.float64)
         kept = (rng.random(S.nnz) >= self.left_out) * S.data
         Sn = with_values(S, kept)

@@ -194,7 +194,18 @@ class Dataset:
         return len(self.ratings)
 
     def records(self, part_users: int = PART_USERS) -> list[UserRecords]:
-        """Return the users in partitions of at most `part_users`."""
+        """Return the users in partitions, as the fit reads them.
+
+        Parameters
+        ----------
+        part_users : int
+            The number of users in each partition but the last, at least 1.
+
+        Returns
+        -------
+        list of UserRecords
+            Consecutive users with their ratings and columns, without copies.
+        """
         matrix, ends = self.ratings.matrix, partition_ends(self.n_users, part_users)
         return [
             UserRecords(
@@ -206,24 +217,95 @@ class Dataset:
         ]
 
     def seen(self, allocate: Callable[..., np.ndarray] | None = None) -> csr_array:
-        """Return what users rated (users x items); `allocate` is not needed in memory."""
+        """Return what users rated.
+
+        Parameters
+        ----------
+        allocate : callable, optional
+            Ignored; `Prepared.seen` has the same signature and needs it.
+
+        Returns
+        -------
+        csr_array
+            Users x items, the matrix of `ratings`.
+        """
         del allocate
         return self.ratings.matrix
 
     def of_users(self, rows: np.ndarray) -> Dataset:
-        """Return the data of these users, with all items."""
+        """Return the data of some users, with all items.
+
+        Parameters
+        ----------
+        rows : array of int
+            The rows of the users to keep, in the order of the result.
+
+        Returns
+        -------
+        Dataset
+
+        Raises
+        ------
+        DataError
+            If a row is repeated.
+        """
         return replace(self, ratings=self.ratings.of_users(rows), users=_take(self.users, rows))
 
     def of_items(self, rows: np.ndarray) -> Dataset:
-        """Return the data of these items, with all users."""
+        """Return the data of some items, with all users.
+
+        Parameters
+        ----------
+        rows : array of int
+            The rows of the items to keep, in the order of the result.
+
+        Returns
+        -------
+        Dataset
+
+        Raises
+        ------
+        DataError
+            If a row is repeated.
+        """
         return replace(self, ratings=self.ratings.of_items(rows), items=_take(self.items, rows))
 
     def with_ratings(self, ratings: Ratings) -> Dataset:
-        """Return the same data with other ratings of the same users and items."""
+        """Return the same data with other ratings.
+
+        Parameters
+        ----------
+        ratings : Ratings
+            Ratings of the same users and items, in the same row order.
+
+        Returns
+        -------
+        Dataset
+
+        Raises
+        ------
+        DataError
+            If the tables do not fit the ratings.
+        """
         return replace(self, ratings=ratings)
 
     def with_plan(self, plan: FeaturePlan) -> Dataset:
-        """Return the same data with another plan."""
+        """Return the same data with another feature plan.
+
+        Parameters
+        ----------
+        plan : FeaturePlan
+            Which columns become which features.
+
+        Returns
+        -------
+        Dataset
+
+        Raises
+        ------
+        ColumnError
+            If the plan names a column that is not there.
+        """
         return replace(self, plan=plan)
 
 

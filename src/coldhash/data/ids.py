@@ -95,7 +95,25 @@ class Ids:
     def stored(cls, arrays: Mapping[str, np.ndarray], kind: str, verify: bool = True) -> Ids:
         """Restore ids from what `arrays` returned, without copying or sorting them.
 
-        With `verify` all of them are checked, so that each is safe to read.
+        Parameters
+        ----------
+        arrays : dict of str to array
+            What `arrays` returned.
+        kind : str
+            What errors call the ids.
+        verify : bool
+            Whether to check each id, as is needed for a file that is not trusted.
+
+        Returns
+        -------
+        Ids
+
+        Raises
+        ------
+        ModelFileError
+            If an array is missing, or of a wrong type or shape.
+        pyarrow.ArrowInvalid
+            If the arrays do not hold valid texts.
         """
         offsets = take(arrays, {"offsets": ("i4 i8", "ends")})["offsets"]
         take(arrays, {"bytes": ("u1", "bytes"), "order": ("u4", len(offsets) - 1)})
@@ -112,7 +130,14 @@ class Ids:
         return ids
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the ids as plain arrays, for a model file."""
+        """Return the ids as plain arrays, for a model file.
+
+        Returns
+        -------
+        dict of str to array
+            `bytes`: all ids as UTF-8; `offsets`: where each one begins, and the end of the last;
+            `order`: the rows in the order of their ids.
+        """
         large = self.values.nbytes >= 2**31
         values = self.values.cast(pa.large_string() if large else pa.string())
         values = pa.concat_arrays([values])  # a slice has offsets that do not start at 0
@@ -175,22 +200,73 @@ class Ids:
         return rows
 
     def find(self, values: Iterable[IdValue]) -> np.ndarray:
-        """Return the row of each id, -1 where it is unknown."""
+        """Return the row of each id, -1 where it is unknown.
+
+        Parameters
+        ----------
+        values : sequence of str or int
+            The ids.
+
+        Returns
+        -------
+        array of int64
+
+        Raises
+        ------
+        DataError
+            If a value is not a valid id.
+        """
         return self._find_all(as_texts(values, self.kind))
 
     def row_of(self, text: str) -> int:
-        """Return the row of one id, -1 if it is unknown."""
+        """Return the row of one id, -1 if it is unknown.
+
+        Parameters
+        ----------
+        text : str
+            The id, as text.
+
+        Returns
+        -------
+        int
+        """
         at = bisect_left(self._order, text, key=self.__getitem__)
         if at < len(self) and self[self._order[at]] == text:
             return int(self._order[at])
         return -1
 
     def texts(self, rows: np.ndarray) -> list[list[str]]:
-        """Return the ids of a matrix of rows, line by line; -1 is left out."""
+        """Return the ids of a matrix of rows.
+
+        Parameters
+        ----------
+        rows : array of int
+            Two-dimensional; negative entries are left out.
+
+        Returns
+        -------
+        list of list of str
+            The ids of each line of the matrix.
+        """
         return [[self[row] for row in line if row >= 0] for line in rows.tolist()]
 
     def take(self, rows: np.ndarray) -> Ids:
-        """Return the ids of some rows, in that order; a repeated row is an error."""
+        """Return the ids of some rows.
+
+        Parameters
+        ----------
+        rows : array of int
+            The rows to keep, in the order of the result.
+
+        Returns
+        -------
+        Ids
+
+        Raises
+        ------
+        DataError
+            If a row is repeated.
+        """
         return Ids.of(self.values.take(pa.array(rows, pa.int64())), self.kind)
 
     @cached_property

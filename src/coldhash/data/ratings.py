@@ -234,14 +234,44 @@ class Ratings:
         return np.bincount(self.matrix.indices, minlength=len(self.items))
 
     def of_users(self, rows: np.ndarray) -> Ratings:
-        """Return the ratings of these users, in this order; the items stay."""
+        """Return the ratings of some users, with all items.
+
+        Parameters
+        ----------
+        rows : array of int
+            The rows of the users to keep, in the order of the result.
+
+        Returns
+        -------
+        Ratings
+
+        Raises
+        ------
+        DataError
+            If a row is repeated.
+        """
         entries = entries_of_rows(self.matrix.indptr, rows)
         indptr = np.concatenate([[0], np.cumsum(self.per_user[rows])])
         indices = self.matrix.indices[entries]
         return self._take(entries, indices, indptr, self.users.take(rows), self.items)
 
     def of_items(self, rows: np.ndarray) -> Ratings:
-        """Return the ratings of these items, in this order; the users stay."""
+        """Return the ratings of some items, with all users.
+
+        Parameters
+        ----------
+        rows : array of int
+            The rows of the items to keep, in the order of the result.
+
+        Returns
+        -------
+        Ratings
+
+        Raises
+        ------
+        DataError
+            If a row is repeated.
+        """
         new_row = np.full(len(self.items), -1, dtype=self.matrix.indices.dtype)
         new_row[rows] = np.arange(len(rows))
         entries = np.flatnonzero(new_row[self.matrix.indices] >= 0)
@@ -253,7 +283,17 @@ class Ratings:
         return self._take(entries[order], item_rows[order], indptr, self.users, items)
 
     def where(self, keep: np.ndarray) -> Ratings:
-        """Return the ratings marked in `keep` (as `matrix.data`); users and items stay."""
+        """Return some of the ratings, with all users and items.
+
+        Parameters
+        ----------
+        keep : array of bool
+            Which ratings to keep, in the order of `matrix.data`.
+
+        Returns
+        -------
+        Ratings
+        """
         entries = np.flatnonzero(keep)
         indptr = np.concatenate([[0], np.cumsum(keep)])[self.matrix.indptr]
         return self._take(entries, self.matrix.indices[entries], indptr, self.users, self.items)

@@ -147,13 +147,50 @@ class TableFile:
         return _FORMATS[suffix]
 
     def read(self, column_types: ColumnTypes = lambda names: {}) -> pa.Table:
-        """Read the table; `column_types` returns the types of columns that are not text."""
+        """Read the table.
+
+        Parameters
+        ----------
+        column_types : callable, optional
+            Takes the column names of a text file and returns the Arrow types of those that are not
+            text. Other formats have their own types.
+
+        Returns
+        -------
+        pyarrow.Table
+
+        Raises
+        ------
+        SourceError
+            If the file cannot be opened or unpacked, or its suffix is unknown.
+        TableError
+            If the content cannot be read as a table.
+        ColumnError
+            If a text file has two columns of the same name.
+        SettingError
+            If the encoding is unknown.
+        """
         if self.format == "parquet":
             return self._read_parquet()
         return self._read_json_lines() if self.format == "json" else self._read_text(column_types)
 
     def where(self, row: int) -> str:
-        """Name a row of the table as read: file and line where lines exist."""
+        """Return the name of a row for errors: the file and, unless it is Parquet, the line.
+
+        Parameters
+        ----------
+        row : int
+            The row of the table that `read` returned, from 0.
+
+        Returns
+        -------
+        str
+
+        Raises
+        ------
+        SourceError
+            If the file can no longer be read.
+        """
         if self.format == "parquet":
             return f"{self.title}, row {row}"
         text = self._text()

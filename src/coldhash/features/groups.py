@@ -147,7 +147,26 @@ class FeatureEncoder:
     def encode(
         self, columns: Mapping[str, Value], n_rows: int, ratings: csr_array | None
     ) -> Features:
-        """Encode columns of values; see `apply`."""
+        """Encode columns of values; `apply` takes people in any form and calls this.
+
+        Parameters
+        ----------
+        columns : dict of str to sequence or pyarrow array
+            The values by column; a column that is not there is unknown for everybody.
+        n_rows : int
+            The number of people.
+        ratings : csr_array or None
+            People x items; the preference group is computed from it.
+
+        Returns
+        -------
+        Features
+
+        Raises
+        ------
+        DataError
+            If a value is of a wrong type.
+        """
         matrices: dict[str, Matrix] = {}
         has: dict[str, np.ndarray] = {}
         for name, group in self.groups.items():
@@ -160,13 +179,39 @@ class FeatureEncoder:
         return Features(matrices, has, n_rows)
 
     def item_content(self, table: pa.Table, n_rows: int) -> csr_array:
-        """Encode a table of items as the training items were; without a constant."""
+        """Encode a table of items in the same way as the training items.
+
+        Parameters
+        ----------
+        table : pyarrow.Table
+            The item columns; a column that is not there is unknown for all items.
+        n_rows : int
+            The number of items.
+
+        Returns
+        -------
+        csr_array of float32
+            Items x features, without a constant column.
+
+        Raises
+        ------
+        DataError
+            If a value is of a wrong type.
+        """
         if self.content is None:
             return csr_array((n_rows, 0), dtype=np.float32)
         return self.content.apply({n: table.column(n) for n in table.column_names}, n_rows)
 
     def state(self) -> State:
-        """Return everything learned, as JSON and arrays, for a model file."""
+        """Return everything learned, for a model file.
+
+        Returns
+        -------
+        json : dict
+            What JSON can hold.
+        arrays : dict of str to array
+            The rest.
+        """
         json: dict[str, Any] = {"groups": {}, "preference": None, "content": None}
         folded = [name for name, group in self.groups.items() if group.folded]
         json |= {"folded": folded} if folded else {}
@@ -186,7 +231,24 @@ class FeatureEncoder:
     def from_state(
         cls, json: Mapping[str, Any], arrays: Mapping[str, np.ndarray], n_items: int
     ) -> FeatureEncoder:
-        """Rebuild an encoder from what `state` returned."""
+        """Rebuild an encoder from what `state` returned.
+
+        Parameters
+        ----------
+        json, arrays : dict
+            What `state` returned.
+        n_items : int
+            The number of items of the model.
+
+        Returns
+        -------
+        FeatureEncoder
+
+        Raises
+        ------
+        ModelFileError
+            If an array is missing, or does not fit the others or the number of items.
+        """
         folded = json.get("folded", ())
         groups = {
             name: GroupEncoder(restore_columns(columns, arrays, f"{name}/"), name in folded)
@@ -202,7 +264,13 @@ class FeatureEncoder:
         return cls(groups, preference, content)
 
     def example(self) -> dict[str, Value]:
-        """Return a person of whom every field is known."""
+        """Return an example of a person with a value in every column.
+
+        Returns
+        -------
+        dict of str to value
+            One value for each user column, as `apply` takes it.
+        """
         return {
             name: column.example()
             for group in self.groups.values()

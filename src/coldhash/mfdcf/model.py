@@ -340,7 +340,18 @@ class MFDCF:
         return problem, sums
 
     def recommend(self, *_: object, **__: object) -> None:
-        """Raise an error that says what to write instead: settings cannot recommend."""
+        """Raise an error: only the model that `fit` returns can recommend.
+
+        Parameters
+        ----------
+        *_, **__
+            Ignored.
+
+        Raises
+        ------
+        SettingError
+            Always; the hint shows the correct call.
+        """
         raise SettingError(
             "these are the settings of a model, not a fitted one",
             hint="model = MFDCF(...).fit(data); model.recommend(...)",

@@ -66,7 +66,18 @@ class Disk:
     memory: int | str | None = None
 
     def check_memory(self, data: Prepared) -> None:
-        """Raise an error if the largest partition needs more memory than there is."""
+        """Raise an error if the largest partition needs more than `memory`; called before a fit.
+
+        Parameters
+        ----------
+        data
+            The prepared data set.
+
+        Raises
+        ------
+        SettingError
+            The partition needs more, or `memory` is not a size.
+        """
         need = BASE_BYTES + RATING_BYTES * data.largest_part
         if self.memory is not None and need > n_bytes_of(self.memory):
             raise SettingError(

@@ -176,7 +176,13 @@ class Prepared:
         return Ids(_texts(pa.concat_tables(tables), USER_ID), "user")
 
     def records(self) -> list[StoredRecords]:
-        """Return the records of every partition, not yet read."""
+        """Return the files of every partition; a fit reads them one by one.
+
+        Returns
+        -------
+        list of StoredRecords
+            One for each partition, in row order.
+        """
         n_items = self._items.num_rows
         return [
             StoredRecords(
@@ -189,7 +195,23 @@ class Prepared:
         ]
 
     def seen(self, allocate: Allocate) -> csr_array:
-        """Return what users rated as users x items, without the ratings."""
+        """Return what users rated, without the values of the ratings.
+
+        Parameters
+        ----------
+        allocate
+            Takes a name, a shape and a dtype, and returns the array for the column indices.
+
+        Returns
+        -------
+        csr_array
+            Users x items, 1 for each rating.
+
+        Raises
+        ------
+        DataError
+            The partitions do not hold as many ratings as the manifest says.
+        """
         kind = np.int32 if self.n_ratings < 2**31 else np.int64
         indptr = np.zeros(self.n_users + 1, dtype=kind)
         indices = allocate("seen", (self.n_ratings,), kind)

@@ -100,14 +100,36 @@ class CodeIndex:
         return len(self.order)
 
     def packed(self, items: Rows | slice = slice(None)) -> np.ndarray:
-        """Return the packed codes of some rows."""
+        """Return the packed codes of some rows.
+
+        Parameters
+        ----------
+        items
+            The rows, or a slice of them; all by default.
+
+        Returns
+        -------
+        array of uint64
+            Rows x words, as `pack` returns them.
+        """
         at = np.asarray(self.rank[items], dtype=np.int64)
         as_bytes = np.zeros((len(at), n_words(self.n_bits) * 8), dtype=np.uint8)
         as_bytes[:, : self.stripes.shape[1]] = self.stripes[at // GROUP, :, at % GROUP]
         return as_bytes.view("<u8").astype(np.uint64, copy=False)
 
     def rows(self, items: Rows | slice = slice(None)) -> np.ndarray:
-        """Return the codes of some rows as +1 and -1, int8."""
+        """Return the unpacked codes of some rows.
+
+        Parameters
+        ----------
+        items
+            The rows, or a slice of them; all by default.
+
+        Returns
+        -------
+        array of int8
+            Rows x bits, +1 and -1.
+        """
         return unpack(self.packed(items), self.n_bits)
 
     def hamming(
@@ -195,7 +217,23 @@ class CodeIndex:
         return found[0], found[2]
 
     def lists(self, lists: Sequence[Rows]) -> RowLists:
-        """Return lists of rows, one for each query, in the form of the scan."""
+        """Convert lists of rows to the form that `hamming` and `weighted` take.
+
+        Parameters
+        ----------
+        lists
+            A list of rows for each query.
+
+        Returns
+        -------
+        starts, positions
+            Where the list of each query begins, and the sorted positions of all lists.
+
+        Raises
+        ------
+        DataError
+            A row is not in the index.
+        """
         rows = [np.asarray(each, dtype=np.int64) for each in lists]
         if any(((each < 0) | (each >= len(self))).any() for each in rows):
             raise DataError(f"a list names rows outside 0 to {len(self) - 1}")
