@@ -43,6 +43,7 @@ class UserRecords:
     first: int  # the row of the first of them
     ratings: csr_array  # users x items
     table: pa.Table  # their columns; without columns where nothing is known
+    times: np.ndarray | None = None  # when each rating was given, in the order of `ratings.data`
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,11 +208,13 @@ class Dataset:
             Consecutive users with their ratings and columns, without copies.
         """
         matrix, ends = self.ratings.matrix, partition_ends(self.n_users, part_users)
+        times = self.ratings.times
         return [
             UserRecords(
                 first,
                 matrix if len(ends) == 2 else _rows(matrix, first, last),
                 self.users.slice(first, last - first) if self.users.num_columns else self.users,
+                None if times is None else times[matrix.indptr[first] : matrix.indptr[last]],
             )
             for first, last in pairwise(ends)
         ]

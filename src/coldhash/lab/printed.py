@@ -34,7 +34,7 @@ from coldhash.mfdcf.equations import (
     update_vectors,
 )
 from coldhash.mfdcf.items import descend
-from coldhash.mfdcf.model import MFDCF, SETTLED
+from coldhash.mfdcf.model import MFDCF
 from coldhash.mfdcf.problem import ItemSums, Problem, UserBlock, choose_ridges
 from coldhash.mfdcf.report import Clock
 from coldhash.partitions import Partitions, PerPartition, TrainingData
@@ -73,6 +73,7 @@ class PrintedMFDCF(MFDCF):
     ('mfdcf', 4)
     """
 
+    level: bool = False
     rotation: RotationKind = "alm"
     rotation_weight: float = 1.0
     item_step: ItemStepKind = "pinv-sign"
@@ -116,7 +117,7 @@ class PrintedMFDCF(MFDCF):
         improve = ITEM_STEPS[self.item_step]
         while not self._settled(losses):
             update_vectors(users, problem, state)
-            if self.ridge is None and len(losses) == min(SETTLED, self._max_rounds - 1):
+            if self.ridge is None and not losses:
                 problem = choose_ridges(users, problem, state.H, state.DtD, rng)
             update_maps(users, problem, state)
             rotation.update(users, problem, state)  # (17), (24), (25)

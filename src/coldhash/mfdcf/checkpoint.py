@@ -57,6 +57,8 @@ class Checkpoint:
         facts = {
             "identity": self._identity(problem),
             "mu": state.mu,
+            "alpha": state.alpha,
+            "length": state.length,
             "ridges": {name: group.ridge for name, group in problem.groups.items()},
             "objective": objective,
             "rng": rng.bit_generator.state,
@@ -78,7 +80,7 @@ class Checkpoint:
         rng.bit_generator.state = facts["rng"]
         codes = [arrays[name] for name in sorted(arrays) if name.startswith("B/")]
         state = start(users, problem, arrays["D"].astype(np.float32), codes)
-        state.mu = facts["mu"]
+        state.mu, state.alpha, state.length = facts["mu"], facts["alpha"], facts["length"]
         state.W = {name: arrays[f"W/{name}"] for name in problem.groups}
         state.V = {name: arrays.get(f"V/{name}") for name in problem.groups}
         return problem.with_ridges(facts["ridges"]), state, facts["objective"]

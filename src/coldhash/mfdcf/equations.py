@@ -1,6 +1,10 @@
 """The steps of MFDCF: each lowers the objective (9) over one block of variables, the rest fixed.
 
-    (9)  Σ_g 1/μ_g (‖H - X_g W_g‖² + ε_g‖W_g‖²) + α‖(S - H D') V½‖² + β‖B - H‖² + γ Σ_g ‖W_g V_g‖²
+    (9)  Σ_g 1/μ_g (‖H - X_g W_g‖² + ε_g‖W_g‖²) + α‖(T - H D') V½‖² + β‖s B - H‖² + γ Σ_g ‖W_g V_g‖²
+
+with  T = (S - 1m') G⁻¹,  G = diag(g):  the targets S, less the mean m of each item, on the scale g
+on which people differ (see `Level`; without a level T = S). T is never formed: S is sparse, and the
+mean adds a term of rank one to every product.
 
 Rows are entities. A step has two halves: a function of one block of users, which `Partitions`
 applies to every partition, and what follows from the sums over all users.
@@ -19,6 +23,7 @@ from coldhash.mfdcf.problem import Drawn, Problem, UserBlock
 from coldhash.partitions import Partitions, PerPartition
 
 FLOOR = 1e-6  # of μ: a group that fits perfectly must not weigh infinitely
+FLAT = 1e-3  # share of the mean eigenvalue of D'V D below which codes say nothing
 
 Maps = dict[str, np.ndarray]  # W by group
 
@@ -29,13 +34,15 @@ class FitState:
 
     D: np.ndarray  # item codes, items x bits
     DtD: np.ndarray  # D' V D
-    SD: PerPartition[np.ndarray]  # S V D, users x bits
+    TD: PerPartition[np.ndarray]  # T V D, users x bits
     H: PerPartition[np.ndarray]  # user vectors, users x bits
     B: PerPartition[np.ndarray | None]  # user codes, packed; None before the first round
     mu: dict[str, float]  # μ
+    alpha: float  # α
+    length: float = 0.0  # s: the length of a coordinate of H
     W: Maps = field(default_factory=dict)
     V: dict[str, np.ndarray | None] = field(default_factory=dict)  # directions beyond the rank
-    XtH: Maps = field(default_factory=dict)  # X'H of each group
+    XtH: Maps = field(default_factory=dict)  # X'Ĥ of each group
     average: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))  # row of H
     misfits: dict[str, float] = field(default_factory=dict)  # ‖H - X W‖² + ε‖W‖²
 
@@ -43,8 +50,11 @@ class FitState:
 class UserSums(NamedTuple):
     """What (19) adds up over users."""
 
-    XtH: Maps
+    XtH: Maps  # X'Ĥ
     total: np.ndarray  # Σ_u h_u
+    lengths: float  # Σ |h|
+    apart: float  # ‖Ĥ - P‖²
+    prior: float  # Σ_u Σ_g 1/μ_g over the groups that a user has
 
 
 class StrangerSums(NamedTuple):
@@ -53,65 +63,96 @@ class StrangerSums(NamedTuple):
     HtH: np.ndarray
     PtP: np.ndarray  # of stranger vectors
     CtC: np.ndarray  # of stranger codes
-    CSD: float  # <C, S V D>
+    CtP: np.ndarray
+    total: np.ndarray  # Σ_u of H, P and C
 
 
 class ObjectiveSums(NamedTuple):
     """What (9) adds up over users."""
 
     HtH: np.ndarray
-    SDH: float  # <S V D, H>
-    BH: float  # ‖B - H‖²
+    TDH: float  # <T V D, H>
+    BH: float  # ‖s B - H‖²
 
 
 def start(
     users: Partitions, problem: Problem, D: np.ndarray, codes: list[np.ndarray] | None = None
 ) -> FitState:
     """Return the state that follows from item codes and, if a fit goes on, from user codes."""
-    mu = dict.fromkeys(problem.groups, 1 / len(problem.groups))
+    mu = dict.fromkeys(problem.groups, 1 / max(len(problem.groups), 1))
     nothing = PerPartition[np.ndarray]([])
     B = users.scatter([None] * len(users) if codes is None else codes)
-    state = FitState(D, np.zeros(0), SD=nothing, H=nothing, B=B, mu=mu)
+    alpha = np.inf if problem.fit_weight is None else problem.fit_weight
+    state = FitState(D, np.zeros(0), TD=nothing, H=nothing, B=B, mu=mu, alpha=alpha)
     set_items(users, problem, state, D)
     return state
 
 
-# (19)  H = argmin α‖(S - H D') V½‖² + β‖B - H‖² + Σ_g 1/μ_g ‖H - X_g W_g‖²
-#         = (α S V D + β B + Σ_g 1/μ_g X_g W_g) (α D'V D + β I + Σ_g 1/μ_g I)⁻¹
-# (21)  B = sgn(H)
+# (19)  H = argmin α‖(T - H D') V½‖² + β‖s B - H‖² + Σ_g 1/μ_g ‖H - X_g W_g‖²
+#         = (α T V D + β s B + Σ_g 1/μ_g X_g W_g) (α D'V D + β I + Σ_g 1/μ_g I)⁻¹
+# (21)  B = sgn(H),  s = mean |H|
+#       Ĥ = T V D (D'V D)⁻¹, what the ratings alone say, is what the maps are fitted to: for one
+#       group and β = 0, that minimises (9) over H and W together.
 def update_vectors(users: Partitions, problem: Problem, state: FitState) -> None:
     """Solve for all user vectors and codes; one eigendecomposition serves any set of groups."""
-    alpha, beta = np.float32(problem.fit_weight), np.float32(problem.code_weight)
+    beta, length = np.float32(problem.code_weight), np.float32(state.length)
     values, vectors = np.linalg.eigh(state.DtD)
-    eigenvalues, U = np.maximum(values, 0).astype(np.float32), vectors.astype(np.float32)
+    values = np.maximum(values, FLAT * values.mean())
+    eigenvalues, U = values.astype(np.float32), vectors.astype(np.float32)
     W, mu, names = state.W, state.mu, tuple(problem.groups)
+    average = state.average if len(state.average) else np.zeros(len(values), np.float32)
+    # α = ∞, before the noise is known, is what the ratings alone say
+    pull = np.float32(0 if np.isinf(state.alpha) else 1 / state.alpha)
 
     def solve(
-        block: UserBlock, SD: np.ndarray, B: np.ndarray | None
+        block: UserBlock, TD: np.ndarray, B: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray, UserSums]:
-        right = alpha * SD
-        weight = np.full((len(right), 1), 1e-6, dtype=np.float32)
-        if B is not None:
-            right += beta * unpack_codes(B, right.shape[1])
-            weight += beta
+        rotated = TD @ U
+        free = (rotated / eigenvalues) @ U.T
+        said, prior = np.zeros_like(TD), np.zeros((len(TD), 1), dtype=np.float32)
         for name in W:
             inverse = np.float32(1 / mu[name])
-            right += inverse * (block.X[name] @ W[name])
-            weight += inverse * block.has[name]
-        H = ((right @ U) / (weight + alpha * eigenvalues)) @ U.T
-        XtH = {name: features_times(block, name, H) for name in names}
-        return H, np.packbits(H >= 0, axis=1), UserSums(XtH, row_sum(H))
+            said += inverse * (block.X[name] @ W[name])
+            prior += inverse * block.has[name]
+        unknown = prior == 0  # no features: the average user is expected
+        said, prior = said + unknown * average, prior + unknown
+        apart, right, weight = free - said / prior, said, prior
+        if B is not None:
+            right = right + (beta * length) * unpack_codes(B, TD.shape[1])
+            weight = weight + beta
+        H = ((rotated + pull * (right @ U)) / (eigenvalues + pull * weight)) @ U.T
+        XtH = {name: features_times(block, name, free) for name in names}
+        lengths = float(np.abs(H).sum(dtype=np.float64))
+        sums = UserSums(XtH, row_sum(H), lengths, square(apart), float(prior.sum()))
+        return H, np.packbits(H >= 0, axis=1), sums
 
-    state.H, state.B, sums = users.update(solve, problem.blocks, state.SD, state.B, n_kept=2)
-    state.XtH = sums.XtH
+    state.H, state.B, sums = users.update(solve, problem.blocks, state.TD, state.B, n_kept=2)
+    n_values = problem.n_users * len(state.DtD)
+    state.XtH, state.length = sums.XtH, sums.lengths / n_values
     state.average = (sums.total / problem.n_users).astype(np.float32)
+    if problem.fit_weight is None:
+        prior = sums.prior / problem.n_users + problem.code_weight
+        state.alpha = prior / shrinkage(problem, state, values, sums.apart / n_values)
 
 
-# (14)  W_g = argmin 1/μ_g (‖H - X_g W_g‖² + ε_g‖W_g‖²) + γ‖W_g V_g‖²
+def shrinkage(problem: Problem, state: FitState, eigenvalues: np.ndarray, variance: float) -> float:
+    """Return the weight of what is expected beside D'V D, from the noise of Ĥ.
+
+    The targets of different items are independent given a user, so Ĥ has the noise
+    (D'V D)⁻¹ D'V² diag(noise) D (D'V D)⁻¹; the rest of its variance around what the features say is
+    how users differ. Weights in proportion give the vectors of least expected error.
+    """
+    noisy = state.D * (problem.item_weights**2 * problem.noise)
+    inverse = np.linalg.inv(state.DtD + FLAT * eigenvalues.mean() * np.eye(len(state.DtD)))
+    noise = np.trace(inverse @ (state.D.T @ noisy).astype(np.float64) @ inverse) / len(inverse)
+    return float(eigenvalues.mean() * noise / max(variance - noise, 1e-3 * variance))
+
+
+# (14)  W_g = argmin 1/μ_g (‖Ĥ - X_g W_g‖² + ε_g‖W_g‖²) + γ‖W_g V_g‖²
 # (23)  V_g = the right singular vectors of W_g beyond the retained rank
 # (12)  μ_g = √misfit_g / Σ_g' √misfit_g'
 def update_maps(users: Partitions, problem: Problem, state: FitState) -> None:
-    """Fit the map of every group to H, and weigh groups by how well they fit."""
+    """Fit the map of every group to Ĥ, and weigh groups by how well they fit H."""
     state.W = fit_maps(problem, state)
     state.V = {name: beyond_rank(W, problem.retained_rank) for name, W in state.W.items()}
     state.misfits = compute_misfits(users, problem, state)
@@ -156,60 +197,71 @@ def group_weights(misfits: dict[str, float]) -> dict[str, float]:
     return {name: value / sum(floored.values()) for name, value in floored.items()}
 
 
-# (21)  D = argmin Σ_i v_i (d_i G d_i' - 2 d_i l_i')  over codes, with G = H'H and L = S'H.
+# (21)  D = argmin Σ_i v_i (d_i G d_i' - 2 d_i l_i')  over codes, with G = H'H and L = T'H.
 #       With a stranger weight ω, every user counts three times: as h with 1 - ω, and, with ω in
 #       all, as the vector p and as the code c = sgn(p) that the user would have as a stranger.
+#       Users who are held out do not count: by them the histories are judged.
 def item_problem(
     users: Partitions, problem: Problem, state: FitState
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return L (items x bits) and G (bits x bits) of the item step, solved by `items.descend`."""
-    weight = problem.stranger_weight
-    if weight == 0:
-        G = users.sum(lambda H: (H.T @ H).astype(np.float64), state.H)
-        L = users.sum(lambda block, H: times(block.St, H), problem.blocks, state.H)
-        return L, G.astype(np.float32)
+    weight = problem.stranger_weight if problem.groups_of_strangers else 0.0
     W, mu, average = state.W, state.mu, state.average
 
     def as_strangers(
-        block: UserBlock, drawn: Drawn, H: np.ndarray, SD: np.ndarray
+        block: UserBlock, drawn: Drawn, H: np.ndarray
     ) -> tuple[np.ndarray, StrangerSums]:
-        P = stranger_vectors(block, drawn, W, mu, average)
-        C = signs(P, np.float32)
-        HtH, PtP, CtC = (gram.astype(np.float64) for gram in (H.T @ H, P.T @ P, C.T @ C))
-        return P, StrangerSums(HtH, PtP, CtC, vdot(C, SD))
+        P = stranger_vectors(block, drawn, W, mu, average) if weight else np.zeros_like(H)
+        H, R, C = (block.trained * each for each in (H, P, signs(P, np.float32)))
+        products = ((H, H), (R, R), (C, C), (C, R))
+        HtH, PtP, CtC, CtP = ((one.T @ two).astype(np.float64) for one, two in products)
+        total = np.array([row_sum(each) for each in (H, R, C)])
+        return P, StrangerSums(HtH, PtP, CtC, CtP, total)
 
-    P, sums = users.update(as_strangers, problem.blocks, problem.drawn, state.H, state.SD)
-    # the length of stranger codes that fits the ratings best
-    length = sums.CSD / max(vdot(sums.CtC, state.DtD), 1e-12)
+    P, sums = users.update(as_strangers, problem.blocks, problem.drawn, state.H)
+    # the length with which the codes of strangers come nearest to their vectors
+    length = vdot(sums.CtP, state.DtD) / max(vdot(sums.CtC, state.DtD), 1e-12)
     code = weight * problem.stranger_code_share
     own, real, code_length = 1 - weight, weight - code, code * length
 
     def pull(block: UserBlock, H: np.ndarray, P: np.ndarray) -> np.ndarray:
         mixture = own * H + real * P + code_length * signs(P, np.float32)
-        return times(block.St, mixture.astype(np.float32))
+        return times(block.St, (block.trained * mixture).astype(np.float32))
 
+    total = own * sums.total[0] + real * sums.total[1] + code_length * sums.total[2]
     L = users.sum(pull, problem.blocks, state.H, P)
+    level = problem.level
+    L = (L - level.means * total.astype(np.float32)) / level.gains
     HtH, PtP, CtC = (gram.astype(np.float32) for gram in (sums.HtH, sums.PtP, sums.CtC))
     return L, own * HtH + real * PtP + (code * length**2) * CtC
 
 
 def set_items(users: Partitions, problem: Problem, state: FitState, D: np.ndarray) -> None:
-    """Take new item codes, and what follows from them: D'V D, and S V D of every user."""
-    VD = D * problem.item_weights
-    state.D, state.DtD = D, (D.T @ VD).astype(np.float64)
-    state.SD, _ = users.update(lambda block: (times(block.S, VD), None), problem.blocks)
+    """Take new item codes, and what follows from them: D'V D, and T V D of every user."""
+    state.D, state.DtD = D, (D.T @ (D * problem.item_weights)).astype(np.float64)
+    weighted, mean = weighted_codes(problem, D)
+    state.TD, _ = users.update(
+        lambda block: (times(block.S, weighted) - mean, None), problem.blocks
+    )
+
+
+def weighted_codes(problem: Problem, D: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return what one entry of S adds to T V D, and the mean over users that is subtracted."""
+    weighted = D * (problem.item_weights / problem.level.gains)
+    return weighted, (problem.level.means[:, 0] @ weighted).astype(np.float32)
 
 
 def objective(users: Partitions, problem: Problem, state: FitState) -> float:
     """Compute (9); the misfits are those of the last `update_maps`."""
+    length = np.float32(state.length)
 
-    def terms(H: np.ndarray, SD: np.ndarray, B: np.ndarray | None) -> ObjectiveSums:
-        to_codes = 0.0 if B is None else square(unpack_codes(B, H.shape[1]) - H)
-        return ObjectiveSums((H.T @ H).astype(np.float64), vdot(SD, H), to_codes)
+    def terms(H: np.ndarray, TD: np.ndarray, B: np.ndarray | None) -> ObjectiveSums:
+        to_codes = 0.0 if B is None else square(length * unpack_codes(B, H.shape[1]) - H)
+        return ObjectiveSums((H.T @ H).astype(np.float64), vdot(TD, H), to_codes)
 
-    sums = users.sum(terms, state.H, state.SD, state.B)
-    fit = problem.known - 2 * sums.SDH + vdot(state.DtD, sums.HtH)
-    total = problem.fit_weight * fit
+    sums = users.sum(terms, state.H, state.TD, state.B)
+    fit = problem.known - 2 * sums.TDH + vdot(state.DtD, sums.HtH)
+    total = fit if np.isinf(state.alpha) else state.alpha * fit
     total += problem.code_weight * sums.BH
     for name, W in state.W.items():
         total += state.misfits[name] / state.mu[name]
@@ -224,7 +276,7 @@ def stranger_vectors(
     block: UserBlock, drawn: Drawn, W: Maps, mu: dict[str, float], average: np.ndarray
 ) -> np.ndarray:
     """Return the vectors that users would have as strangers; without groups, the average one."""
-    n_users = len(next(iter(drawn.values())))
+    n_users = len(block.trained)
     total = np.zeros((n_users, len(average)), dtype=np.float32)
     weight = np.zeros((n_users, 1), dtype=np.float32)
     for name, has in drawn.items():

@@ -1,7 +1,19 @@
-"""What a few ratings say about somebody: learned from what ratings say of training users."""
+"""What first ratings or purchases say about the rest: learned from the training users' own.
+
+For several numbers t, every training user with more than t events is seen after t of them: the
+first by time where times are known, otherwise a random choice. What these events show, z̄ (see
+`HistoryPart`), is regressed on what the *rest* of the events says beyond the features:
+
+    min  Σ_u ‖T_rest - c (1 + z̄ C) D'‖²_V + λ_e ‖C_e‖² + λ_p ‖C_p‖²
+
+with T_rest around what the features say, c the share of events that is left, and C_e, C_p the parts
+of C for exposure and preference. The ridges and the length of C are chosen by the users whom the
+item step has not seen: what says nothing about them gets no weight.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -9,137 +21,173 @@ from scipy.sparse import csr_array
 
 from coldhash.arrays.products import times
 from coldhash.data.dataset import UserRecords
-from coldhash.data.ratings import RatingTarget
-from coldhash.mfdcf.equations import FitState, Maps, features_times, row_sum, stranger_vectors
-from coldhash.mfdcf.problem import Drawn, ItemSums, Problem, UserBlock
-from coldhash.partitions import Partitions
-from coldhash.recommender.encoders import HistoryPart, evidence
+from coldhash.mfdcf.equations import FLAT, FitState, stranger_vectors, vdot, weighted_codes
+from coldhash.mfdcf.problem import ItemSums, Problem, UserBlock, uniform
+from coldhash.partitions import Partitions, add_up
+from coldhash.recommender.encoders import HistoryPart
 from coldhash.recommender.items import CodeItems
 
-DISCOUNT = 0.5  # a rated item counts by its popularity to the power of minus this
-
-
-class ShownSums(NamedTuple):
-    """What is added up of the means z̄ over users."""
-
-    XtZ: Maps  # X' z̄ of each group
-    total: np.ndarray  # Σ z̄
-    average: np.ndarray  # Σ share z̄
-    single: np.ndarray  # squares of single ratings, by item
-    repeat: np.ndarray  # ... that pairs of a rating with itself would add
+COUNTS = (1, 3, 10, 30)  # events given; in between, maps are interpolated
+N_DRAWS = 3  # choices of a user's first events, where times are unknown
+MIN_USERS = 50  # trained, and held out, that a map is learned from
+DISCOUNT = 0.25  # an event counts by the popularity of its item to the power of minus this
+PRIOR_RATINGS = 5  # of the average value: the mean rating of an item is shrunk by so many
+RIDGES = np.logspace(-3, 4, 15)  # times the mean square of a channel
+FREE, FIXED = 1e-6, 1e9  # the ridge of an intercept, and of none
 
 
 class Moments(NamedTuple):
-    """Second moments over users, who count by their share."""
+    """Sums over the users who have more than t events."""
 
-    means: np.ndarray
-    cross: np.ndarray
-    fitted: np.ndarray
-    covariance: np.ndarray
+    n_users: float
+    ZtZ: np.ndarray
+    ZtT: np.ndarray  # Z' times T V D of the rest, before the level of the rest is subtracted
+    ZtP: np.ndarray  # Z' times what the features say of it
+    total: np.ndarray  # Σ z̄
+    targets: float  # Σ targets of the rest
 
 
 def fit_history(
-    users: Partitions,
-    problem: Problem,
-    state: FitState,
-    target: RatingTarget,
-    sums: ItemSums,
-    items: CodeItems,
-    content: np.ndarray | None,
+    users: Partitions, problem: Problem, state: FitState, sums: ItemSums, items: CodeItems
 ) -> HistoryPart:
-    """Take the moments that `HistoryPart` needs from the training users' own ratings.
+    """Learn how a few events move a person, for several numbers of events."""
+    part = _without_maps(sums, items, state.D)
+    weighted, mean = weighted_codes(problem, state.D)
+    W, mu, average, DtD = state.W, state.mu, state.average, state.DtD.astype(np.float32)
 
-    For a user with N ratings, z̄ is the mean of the ξ. Averages over single ratings and over pairs
-    of different ratings of a user follow from z̄ and the sum of squares, without any pair being
-    formed. Users count by √N.
-    """
-    E = evidence(items, content, slice(None))
-    popularity = sums.popularity + 1.0
-    weights = ((popularity / popularity.mean()) ** -DISCOUNT).astype(np.float32)
-    total, groups = max(sums.root_counts, 1.0), tuple(problem.groups)
+    def moments(
+        records: UserRecords, block: UserBlock, TD: np.ndarray
+    ) -> dict[int, tuple[Moments, Moments]]:
+        """Add up trained and held-out users apart, for every number of events."""
+        P = stranger_vectors(block, block.has, W, mu, average) @ DtD
+        whole = np.asarray(block.S.sum(axis=1)).ravel()
+        trained = block.trained[:, 0] > 0
+        found: dict[int, list[tuple[Moments, Moments]]] = {t: [] for t in COUNTS}
+        for t, rows, entries in _first_events(records):
+            given = _take(records.ratings, entries, t)
+            targets = _take(block.S, entries, t)
+            Z = part.evidence(given)
+            rest = TD[rows] + mean - times(targets, weighted)
+            left = whole[rows] - np.asarray(targets.sum(axis=1)).ravel()
+            pair = tuple(
+                Moments(
+                    float(some.sum()),
+                    _product(Z[some], Z[some]),
+                    _product(Z[some], rest[some]),
+                    _product(Z[some], P[rows][some]),
+                    Z[some].sum(axis=0, dtype=np.float64),
+                    float(left[some].sum()),
+                )
+                for some in (trained[rows], ~trained[rows])
+            )
+            found[t].append(pair)  # type: ignore[arg-type]
+        return {t: add_up(draws) for t, draws in found.items()}
 
-    def average_evidence(records: UserRecords, block: UserBlock) -> tuple[np.ndarray, ShownSums]:
-        """Average what each user's ratings show, and add up what features say of it."""
-        ratings = records.ratings
-        shown = np.sqrt(target(ratings.data)) * weights[ratings.indices]
-        counts, others, share = _counts(ratings, total)
-        signals = csr_array((shown, ratings.indices, ratings.indptr), shape=ratings.shape)
-        means = times(signals, E) / counts[:, None].astype(np.float32)
-        owners = np.repeat(np.arange(len(counts)), np.diff(ratings.indptr))
-        squares = shown.astype(np.float64) ** 2
+    timed = all(users.map(lambda records: records.times is not None, users.records))
+    usual = float(sums.targets.sum()) / problem.n_users
+    maps = {
+        t: _solve(trained, held, mean, usual, state.DtD, timed)
+        for t, (trained, held) in users.sum(
+            moments, users.records, problem.blocks, state.TD
+        ).items()
+        if min(trained.n_users, held.n_users) >= MIN_USERS
+    }
+    return part.with_maps(maps)
 
-        def per_item(by_user: np.ndarray) -> np.ndarray:
-            return np.bincount(ratings.indices, squares * by_user[owners], minlength=len(E))
 
-        return means, ShownSums(
-            XtZ={name: features_times(block, name, means) for name in groups},
-            total=row_sum(means),
-            average=share @ means,
-            single=per_item(share / counts),
-            repeat=per_item(share / (counts * others)),
-        )
-
-    means, shown = users.update(average_evidence, users.records, problem.blocks)
-    expected = {name: group.map(shown.XtZ[name]) for name, group in problem.groups.items()}
-    average = (shown.total / problem.n_users).astype(np.float32)
-    W, mu, average_vector = state.W, state.mu, state.average
-
-    def second_moments(
-        records: UserRecords, block: UserBlock, drawn: Drawn, H: np.ndarray, means: np.ndarray
-    ) -> Moments:
-        counts, others, share = _counts(records.ratings, total)
-        fitted = stranger_vectors(block, drawn, expected, mu, average)
-        deviation = H - stranger_vectors(block, drawn, W, mu, average_vector)
-        return Moments(
-            means=moment(means, means, share * counts / others),
-            cross=moment(means, fitted, share),
-            fitted=moment(fitted, fitted, share),
-            covariance=moment(means - fitted, deviation, share),
-        )
-
-    moments = users.sum(
-        second_moments, users.records, problem.blocks, problem.drawn, state.H, means
-    )
-    single, repeat = (_weighted_gram(E, squares) for squares in (shown.single, shown.repeat))
-    centre = moments.fitted - moments.cross - moments.cross.T
-    left, shared = diagonalise(single + centre, moments.means - repeat + centre)
+def _without_maps(sums: ItemSums, items: CodeItems, D: np.ndarray) -> HistoryPart:
+    """Return what evidence needs: the weight and the mean rating of items, and the usual event."""
+    n_ratings, total = sums.ratings.sum(), sums.rated.sum()
+    means = (sums.rated + PRIOR_RATINGS * total / n_ratings) / (sums.ratings + PRIOR_RATINGS)
+    # Σ (r - mean)² = Σ r² - 2 Σ mean r + Σ mean²
+    squares = sums.squares - 2 * means @ sums.rated + means**2 @ sums.ratings
+    spread = float(np.sqrt(max(squares / n_ratings, 0.0)))
+    popularity = sums.favourites + 1.0
+    weights = (popularity / popularity.mean()) ** -DISCOUNT
+    expected = ((sums.ratings * weights) @ D) / n_ratings
     return HistoryPart(
         codes=items,
-        content=content,
-        item_weights=weights,
-        expected=expected,
-        average=shown.average.astype(np.float32),
-        shared=shared.astype(np.float32),
-        left=left.astype(np.float32),
-        right=(left.T @ moments.covariance).astype(np.float32),
-        target=target,
+        weights=weights.astype(np.float32),
+        means=means.astype(np.float32),
+        spread=spread if spread > 1e-6 * max(abs(float(means.max())), 1.0) else 0.0,
+        expected=expected.astype(np.float32),
+        counts=np.zeros(0, np.int64),
+        maps=np.zeros((0, 2 * D.shape[1] + 1, D.shape[1]), np.float32),
     )
 
 
-def _counts(ratings: csr_array, total: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return each user's number of ratings, of others beside one, and share in averages."""
-    n_ratings = np.diff(ratings.indptr)
-    counts = np.maximum(n_ratings, 1).astype(np.float64)
-    share = np.sqrt(counts) * (n_ratings > 0) / total
-    return counts, np.maximum(counts - 1, 1), share
+def _first_events(records: UserRecords) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Choose the first events of users: yield t, the users with more, and t entries of each."""
+    ratings = records.ratings
+    n_events = np.diff(ratings.indptr)
+    owners = np.repeat(np.arange(len(n_events)), n_events)
+    for draw in range(N_DRAWS if records.times is None else 1):
+        chance = uniform((records.first + owners) * N_DRAWS + draw, ratings.indices + 1)
+        keys = (chance, owners) if records.times is None else (chance, records.times, owners)
+        order = np.lexsort(keys)
+        for t in COUNTS:
+            rows = np.flatnonzero(n_events > t)
+            yield t, rows, order[ratings.indptr[rows, None] + np.arange(t)].ravel()
 
 
-def moment(one: np.ndarray, two: np.ndarray, share: np.ndarray) -> np.ndarray:
-    """Add up products of rows, which count by their share."""
-    return ((one * share[:, None].astype(np.float32)).T @ two).astype(np.float64)  # type: ignore[no-any-return]
+def _take(matrix: csr_array, entries: np.ndarray, t: int) -> csr_array:
+    """Return a matrix of t entries a row of another one."""
+    shape = (len(entries) // t, matrix.shape[1])
+    starts = np.arange(0, len(entries) + 1, t)
+    return csr_array((matrix.data[entries], matrix.indices[entries], starts), shape=shape)
 
 
-def _weighted_gram(E: np.ndarray, per_item: np.ndarray) -> np.ndarray:
-    return ((E * per_item.astype(np.float32)[:, None]).T @ E).astype(np.float64)  # type: ignore[no-any-return]
+def _product(one: np.ndarray, two: np.ndarray) -> np.ndarray:
+    return (one.T @ two).astype(np.float64)  # type: ignore[no-any-return]
 
 
-def diagonalise(single: np.ndarray, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Find `left` with left' S₁ left = I and left' S₂ left = diag(shared), shared ≥ 0.
+def _solve(
+    trained: Moments, held: Moments, mean: np.ndarray, usual: float, DtD: np.ndarray, timed: bool
+) -> np.ndarray:
+    """Solve for C; ridges and length are those with the least error for the users held out."""
+    n_bits = len(DtD)
+    left = trained.targets / max(trained.n_users * usual, 1e-12)  # c
+    Y, Y_held = (
+        each.ZtT / left - np.outer(each.total, mean) - each.ZtP for each in (trained, held)
+    )
+    inverse = np.linalg.inv(DtD + FLAT * np.trace(DtD) / n_bits * np.eye(n_bits))
+    exposure, preference = slice(0, n_bits), slice(n_bits, 2 * n_bits)
+    diagonal = np.diag(trained.ZtZ)
+    scale = np.ones(len(diagonal))
+    for part in (exposure, preference):
+        scale[part] = max(float(diagonal[part].mean()), 1e-12)
+    ridges = np.empty(len(diagonal))
+    ridges[-1] = (FREE if timed else FIXED) * max(trained.n_users, 1.0)
 
-    Directions in which ratings show nothing are left out.
+    def solve(of_exposure: float, of_preference: float) -> np.ndarray:
+        ridges[exposure] = of_exposure * scale[exposure]
+        ridges[preference] = of_preference * scale[preference]
+        C = np.linalg.solve(trained.ZtZ + np.diag(ridges), Y) @ inverse
+        C[preference] = _semidefinite(C[preference])
+        return C
+
+    def products(C: np.ndarray) -> tuple[float, float]:
+        """Return <Z C, Ĥ_rest> and ‖Z C‖² over the users held out, in the metric D'V D."""
+        return vdot(C, Y_held), vdot(C.T @ held.ZtZ @ C, DtD)
+
+    def error(of_exposure: float, of_preference: float) -> float:
+        with_rest, squared = products(solve(of_exposure, of_preference))
+        return squared - 2 * with_rest
+
+    e = p = float(RIDGES[-1])
+    for _ in range(2):
+        e = min(RIDGES, key=lambda ridge: error(ridge, p))
+        p = min(RIDGES, key=lambda ridge: error(e, ridge))
+    C = solve(e, p)
+    with_rest, squared = products(C)
+    return C * float(np.clip(with_rest / max(squared, 1e-300), 0.0, 1.0))
+
+
+def _semidefinite(C: np.ndarray) -> np.ndarray:
+    """Return the nearest symmetric map without negative eigenvalues.
+
+    With it, a rating below the mean of an item lowers the score of the item itself, and on average
+    those of the items with nearby codes.
     """
-    variances, U = np.linalg.eigh((single + single.T) / 2)
-    seen = variances > 1e-6 * max(variances[-1], 1e-12)
-    white = U[:, seen] / np.sqrt(variances[seen])
-    shared, vectors = np.linalg.eigh(white.T @ ((pairs + pairs.T) / 2) @ white)
-    return white @ vectors, np.maximum(shared, 0.0)
+    values, U = np.linalg.eigh((C + C.T) / 2)
+    return (U * np.maximum(values, 0.0)) @ U.T  # type: ignore[no-any-return]

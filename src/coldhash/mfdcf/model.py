@@ -3,15 +3,20 @@
 Learns a code for every item, and for every group of user features a map into the same space, so
 that a user whom nobody has seen has a vector, and by its signs a code, once anything is known.
 
-    min  Σ_g 1/μ_g (‖H - X_g W_g‖² + ε_g‖W_g‖²) + α‖(S - H D') V½‖² + β‖B - H‖²
+    min  Σ_g 1/μ_g (‖H - X_g W_g‖² + ε_g‖W_g‖²) + α‖(T - H D') V½‖² + β‖s B - H‖²
          + γ Σ_g ‖W_g V_g‖²                                                                    (9)
 
+An item has a level beside its code: the share p of users whose favourite it is. Its score is
+p + √p (h·d), popularity where nothing is known of a person, and T = (S - 1m') / √p is what is left
+for vectors and codes: how people differ. `level=False` has T = S and the score h·d, as the paper.
+
     here          paper         note
-    S             S             targets times n_bits; unknown entries are 0
+    T             S             targets around their means; unknown entries of S are 0
     H, B, D       Hᵀ, Bᵀ, Dᵀ    our rows are the paper's columns
     W_g, X_g      Wᵀ, Xᵀ        a user without group g is left out of its term
     V_g           V             the directions of W_g beyond the retained rank
     V½            -             weights of items by popularity; 1 in the paper
+    s             -             the length of a coordinate of H; 1 in the paper
     ε             -             without it (14) is singular for one-hot features
     -             R             a gauge: (9) is the same for (H, W, V, R) and (HR', WR', VR', I)
 
@@ -22,7 +27,7 @@ Recommendation", AAAI 2020. Equation numbers are theirs; docs/paper.md says what
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -52,6 +57,7 @@ from coldhash.mfdcf.problem import (
     FIRST_RIDGE,
     Drawn,
     ItemSums,
+    Level,
     Problem,
     UserBlock,
     choose_ridges,
@@ -69,7 +75,7 @@ from coldhash.recommender.settings import Callback, check_settings, check_types
 from coldhash.scale import Prepared, open_partitions
 from coldhash.scale.places import Place
 
-SETTLED = 2  # the round by which H has settled enough to choose the ridge
+LEVEL_BITS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,9 +85,12 @@ class MFDCF:
     Parameters
     ----------
     n_bits
-        Length of codes (r).
+        Bits an item takes: 8 for its level, if it has one, and the rest for its code.
+    level
+        Give every item a level, what it is worth to the average person; False: the method of the
+        paper, in which codes have to reproduce popularity.
     fit_weight
-        How much ratings count (α).
+        How much ratings count (α); None: by how noisy user vectors are.
     code_weight
         How hard user vectors are pulled to their codes (β).
     rank_weight
@@ -117,8 +126,9 @@ class MFDCF:
     """
 
     n_bits: int = 64
-    fit_weight: float = 10.0
-    code_weight: float = 10.0
+    level: bool = True
+    fit_weight: float | None = None
+    code_weight: float = 0.1
     rank_weight: float = 1.0
     retained_rank: int | None = None
     ridge: float | None = None
@@ -137,13 +147,18 @@ class MFDCF:
         check_types(self)
         check_settings(
             self,
-            n_bits=(1 <= self.n_bits <= 1024, "1 to 1024"),
-            fit_weight=(self.fit_weight > 0, "above 0"),
+            n_bits=(
+                1 + LEVEL_BITS * self.level <= self.n_bits <= 1024,
+                f"{1 + LEVEL_BITS} to 1024, of which 8 are for the level"
+                if self.level
+                else "1 to 1024",
+            ),
+            fit_weight=(self.fit_weight is None or self.fit_weight > 0, "above 0, or None"),
             code_weight=(self.code_weight >= 0, "0 or more"),
             rank_weight=(self.rank_weight >= 0, "0 or more"),
             retained_rank=(
-                self.retained_rank is None or 0 < self.retained_rank <= self.n_bits,
-                "1 to n_bits",
+                self.retained_rank is None or 0 < self.retained_rank <= self.n_code_bits,
+                "1 to the length of codes",
             ),
             ridge=(self.ridge is None or self.ridge > 0, "above 0, or None to choose it"),
             n_rounds=(self.n_rounds is None or self.n_rounds >= 1, "1 or more"),
@@ -197,7 +212,8 @@ class MFDCF:
         with threadpool_limits(1, "blas"), open_partitions(data, on) as users:
             if not data.n_ratings:
                 raise DataError("there are no ratings to learn from")
-            encoder = learn_features(users, data.plan, data.items, data.scale[1], seed)
+            plan = replace(data.plan, preference=None) if self.level else data.plan
+            encoder = learn_features(users, plan, data.items, data.scale[1], seed)
             clock.mark("features")
             target = RatingTarget(self.target, data.scale[1])
             problem, sums = self._prepare(users, data, encoder, target, rng)
@@ -207,10 +223,9 @@ class MFDCF:
             problem, state, losses = self._alternate(
                 users, problem, checkpoint, clock, rng, callback
             )
-            content = None if encoder.preference is None else encoder.preference.main
-            popularity = sums.favourites.astype(np.float32)
-            items = CodeItems.of(signs(state.D), popularity)
-            history = fit_history(users, problem, state, target, sums, items, content)
+            popularity, level = sums.favourites.astype(np.float32), problem.level
+            items = CodeItems.of(signs(state.D), popularity, level.bytes, level.unit)
+            history = fit_history(users, problem, state, sums, items)
             clock.mark("history")
             item_map = None
             if self.new_items:
@@ -219,7 +234,7 @@ class MFDCF:
                 clock.mark("new items")
             reports = _code_reports(users, problem, state)
             clock.mark("report")
-            user_vectors = users.gather(state.H, problem.n_users, self.n_bits)
+            user_vectors = users.gather(state.H, problem.n_users, self.n_code_bits)
             seen = data.seen(users.allocate)
             checkpoint.clear()
         weights = {name: 1 / mu for name, mu in state.mu.items()}
@@ -247,6 +262,7 @@ class MFDCF:
                 "seconds": clock.seconds,
                 "group_weights": _shares(weights),
                 "ridges": {name: group.ridge for name, group in problem.groups.items()},
+                "history_counts": history.counts.tolist(),
             }
             | reports,
         )
@@ -274,7 +290,7 @@ class MFDCF:
         while not self._settled(losses):
             update_vectors(users, problem, state)  # (19), (21)
             clock.mark("users")
-            if self.ridge is None and len(losses) == min(SETTLED, self._max_rounds - 1):
+            if self.ridge is None and not losses:  # by codes that have seen no ratings yet
                 problem = choose_ridges(users, problem, state.H, state.DtD, rng)
             update_maps(users, problem, state)  # (14), (23), (12)
             clock.mark("maps")
@@ -291,8 +307,13 @@ class MFDCF:
         return problem, state, losses
 
     @property
+    def n_code_bits(self) -> int:
+        """The length of codes (r)."""
+        return self.n_bits - LEVEL_BITS * self.level
+
+    @property
     def _max_rounds(self) -> int:
-        return self.n_rounds or max(8, min(20, 160 // self.n_bits))
+        return self.n_rounds or max(8, min(20, 160 // self.n_code_bits))
 
     def _settled(self, losses: list[float]) -> bool:
         if len(losses) < 2 or len(losses) >= self._max_rounds:
@@ -305,7 +326,7 @@ class MFDCF:
     ) -> np.ndarray:
         if item_codes is not None:
             return item_codes
-        shape = (len(problem.item_weights), self.n_bits)
+        shape = (len(problem.item_weights), self.n_code_bits)
         return rng.integers(0, 2, size=shape).astype(np.float32) * 2 - 1
 
     def _prepare(
@@ -317,23 +338,35 @@ class MFDCF:
         rng: np.random.Generator,
     ) -> tuple[Problem, ItemSums]:
         """Prepare every partition; return also the sums over items that come out of it."""
-        ridge = self.ridge or FIRST_RIDGE
-        blocks, sums, groups = make_blocks(users, encoder, target, self.n_bits, ridge)
+        ridge, n_users = self.ridge or FIRST_RIDGE, data.n_users
+        blocks, sums, groups = make_blocks(users, encoder, target, ridge, n_users)
+        if not groups and not self.level:
+            raise DataError(
+                "no training user has any feature",
+                hint="give a user table, an item table for the preference group, or level=True",
+            )
         names = groups_of_strangers(groups)
-        short = self.n_bits <= 16  # too few bits to serve vectors and codes alike
-        weights = item_weights(sums.popularity, self.popularity_power)
+        short = self.n_code_bits <= 16  # too few bits to serve vectors and codes alike
+        weights = item_weights(sums.targets, self.popularity_power)
+        level = Level.of(sums, n_users) if self.level else Level.none(len(weights))
+        gains, means = level.gains[:, 0].astype(np.float64), level.means[:, 0].astype(np.float64)
+        # Σ_u T² of each item
+        norms = (sums.norms - 2 * means * sums.targets + n_users * means**2) / gains**2
+        spread = (sums.norms / n_users - (sums.targets / n_users) ** 2) / gains**2
         problem = Problem(
-            n_users=data.n_users,
+            n_users=n_users,
             blocks=blocks,
-            drawn=draw_strangers(users, blocks, names, data.n_users, rng),
-            known=float(weights[:, 0] @ sums.norms),
+            drawn=draw_strangers(users, blocks, names, n_users, rng),
+            known=float(weights[:, 0] @ norms),
             item_weights=weights,
+            level=level,
+            noise=spread.astype(np.float32)[:, None],
             groups=groups,
             groups_of_strangers=names,
             fit_weight=self.fit_weight,
             code_weight=self.code_weight,
             rank_weight=self.rank_weight,
-            retained_rank=self.retained_rank or max(self.n_bits // 2, 1),
+            retained_rank=self.retained_rank or max(self.n_code_bits // 2, 1),
             stranger_weight=_default(self.stranger_weight, 0.9 if short else 0.6),
             stranger_code_share=_default(self.stranger_code_share, 1 / 3 if short else 1.0),
         )

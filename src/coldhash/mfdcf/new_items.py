@@ -16,7 +16,6 @@ from coldhash.data.dataset import UserRecords
 from coldhash.data.ratings import RatingTarget
 from coldhash.features.preference import choose_rows
 from coldhash.mfdcf.equations import FitState, item_problem
-from coldhash.mfdcf.history import diagonalise, moment
 from coldhash.mfdcf.problem import RIDGE_SAMPLE, Problem, best_ridge
 from coldhash.partitions import Partitions
 from coldhash.recommender.item_map import ItemMap, prepared
@@ -44,7 +43,7 @@ def fit_item_map(
 
     sums, n_ratings = users.sum(show, users.records, state.H)
     counts = n_ratings.astype(np.float64)
-    L, M = sums * np.float32(len(G)), sums / np.maximum(counts, 1)[:, None].astype(np.float32)
+    L, M = sums / problem.level.gains, sums / np.maximum(counts, 1)[:, None].astype(np.float32)
     to_pulls = _least_squares(L, pulls)
     # in L C distances are distances between the scores that all users would give
     C = to_pulls @ _inverse_root(G.astype(np.float64))
@@ -164,3 +163,20 @@ def _evidence(
     pairs = moment(M, M, share * counts / others) - repeat
     left, shared = diagonalise(single + centre, pairs + centre)
     return left, shared, left.T @ moment(M - says_M, L - says_L, share)
+
+
+def moment(one: np.ndarray, two: np.ndarray, share: np.ndarray) -> np.ndarray:
+    """Add up products of rows, which count by their share."""
+    return ((one * share[:, None].astype(np.float32)).T @ two).astype(np.float64)  # type: ignore[no-any-return]
+
+
+def diagonalise(single: np.ndarray, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Find `left` with left' S₁ left = I and left' S₂ left = diag(shared), shared ≥ 0.
+
+    Directions in which ratings show nothing are left out.
+    """
+    variances, U = np.linalg.eigh((single + single.T) / 2)
+    seen = variances > 1e-6 * max(variances[-1], 1e-12)
+    white = U[:, seen] / np.sqrt(variances[seen])
+    shared, vectors = np.linalg.eigh(white.T @ ((pairs + pairs.T) / 2) @ white)
+    return white @ vectors, np.maximum(shared, 0.0)

@@ -16,10 +16,11 @@ from coldhash.features.preference import PREFERENCE, choose_rows, split_rows
 from coldhash.partitions import Partitions, PerPartition, add_up
 
 FIRST_RIDGE = 30.0  # until it is chosen
-RIDGES = (1.0, 3.0, 10.0, 30.0, 50.0, 100.0, 200.0, 300.0, 1000.0, 3000.0)
-AS_GOOD = 1 + 5e-4  # an error up to this times the lowest is as good as it
+RIDGES = (1.0, 3.0, 10.0, 30.0, 50.0, 100.0, 200.0, 300.0, 1e3, 3e3, 1e4, 3e4, 1e5, 1e6)
 RIDGE_SAMPLE = 20_000  # users that a ridge is chosen on
 STRANGER_HAS = 0.7  # the share of a stranger's groups that are known, if there are several
+HELD_OUT = 1000  # users wanted outside of the item step, to judge what histories say
+HELD_SHARES = (0.1, 0.25)  # the least and the greatest share of users held out
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,10 +28,11 @@ class UserBlock:
     """The users of one partition as the equations see them; nothing here changes in a fit."""
 
     first: int  # the row of the first user
-    S: csr_array | np.ndarray  # targets, users x items
+    S: csr_array | np.ndarray  # targets, users x items; what is unknown is 0
     St: csr_array | np.ndarray  # its transpose
     X: dict[str, Matrix]  # features by group; rows of zeros for users without the group
     has: dict[str, np.ndarray]  # users x 1: 1 for the users who have the group
+    trained: np.ndarray  # users x 1: 1 for the users whom the item step learns from
 
 
 Drawn = dict[str, np.ndarray]  # users x 1 by group: what each user brings as a stranger
@@ -62,11 +64,13 @@ class Problem:
     n_users: int
     blocks: PerPartition[UserBlock]
     drawn: PerPartition[Drawn]
-    known: float  # ‖S V½‖², which no step changes
+    known: float  # ‖T V½‖², which no step changes
     item_weights: np.ndarray  # V: items x 1, mean 1
+    level: Level  # what the average person makes of each item
+    noise: np.ndarray  # variance of the targets T of each item, items x 1
     groups: dict[str, Group]
     groups_of_strangers: tuple[str, ...]  # the groups that somebody without ratings may have
-    fit_weight: float  # α
+    fit_weight: float | None  # α; None: from the noise of user vectors
     code_weight: float  # β
     rank_weight: float  # γ
     retained_rank: int  # k
@@ -80,35 +84,83 @@ class Problem:
 
 
 class ItemSums(NamedTuple):
-    """What is added up over users while their blocks are prepared."""
+    """What is added up over users while their blocks are prepared, by item."""
 
-    popularity: np.ndarray  # sums of targets
-    favourites: np.ndarray  # counts
+    targets: np.ndarray  # sums of entries of S
     norms: np.ndarray  # sums of squared entries of S
-    root_counts: float  # Σ_u √(number of ratings)
+    favourites: np.ndarray  # counts
+    ratings: np.ndarray  # counts
+    rated: np.ndarray  # sums of ratings
+    squares: float  # the sum of all squared ratings
+
+
+@dataclass(frozen=True, eq=False)
+class Level:
+    """What every item is worth to the average person, and the scale on which people differ.
+
+    With a level, the score of an item is  p + √p (h·d),  so the fit is to the standardised targets
+    T = (S - 1m') / g  with m the mean of an item's targets and g = √p. Without, T = S.
+
+    Parameters
+    ----------
+    gains
+        g, items x 1: the root of the share p of users whose favourite the item is.
+    means
+        m, items x 1.
+    bytes
+        The level of each item in 8 bits: g in units of `unit`. None without a level.
+    unit
+        The step between two levels.
+    """
+
+    gains: np.ndarray
+    means: np.ndarray
+    bytes: np.ndarray | None = None
+    unit: float = 0.0
+
+    @classmethod
+    def of(cls, sums: ItemSums, n_users: int) -> Level:
+        """Compute levels; they are even in √p, on which scale counts have equal noise."""
+        roots = np.sqrt((sums.favourites + 0.5) / (n_users + 1))
+        unit = float(roots.max() / 255)
+        levels = np.maximum(np.rint(roots / unit), 1).astype(np.uint8)
+        gains = (levels * np.float32(unit)).astype(np.float32)
+        means = (sums.targets / n_users).astype(np.float32)
+        return cls(gains[:, None], means[:, None], levels, unit)
+
+    @classmethod
+    def none(cls, n_items: int) -> Level:
+        """Return the level of a fit to absolute targets: T = S."""
+        ones = np.ones((n_items, 1), dtype=np.float32)
+        return cls(ones, np.zeros_like(ones))
 
 
 def make_blocks(
-    users: Partitions, encoder: FeatureEncoder, target: RatingTarget, n_bits: int, ridge: float
+    users: Partitions, encoder: FeatureEncoder, target: RatingTarget, ridge: float, n_users: int
 ) -> tuple[PerPartition[UserBlock], ItemSums, dict[str, Group]]:
     """Turn ratings into targets and tables into features; decompose the groups."""
+    share = float(np.clip(HELD_OUT / n_users, *HELD_SHARES))
 
     def prepare(
         records: UserRecords,
     ) -> tuple[UserBlock, tuple[ItemSums, dict[str, np.ndarray], dict[str, int]]]:
         ratings, n_items = records.ratings, records.ratings.shape[1]
         values, indices = target(ratings.data), ratings.indices
-        S = csr_array((values * np.float32(n_bits), indices, ratings.indptr), shape=ratings.shape)
+        S = csr_array((values, indices, ratings.indptr), shape=ratings.shape)
         features = encoder.apply(records.table, ratings)
         has = {name: has.astype(np.float32)[:, None] for name, has in features.has.items()}
-        block = UserBlock(records.first, S, csr_array(S.T.tocsr()), features.matrices, has)
+        rows = records.first + np.arange(S.shape[0])
+        trained = (uniform(rows, 0) >= share).astype(np.float32)[:, None]
+        block = UserBlock(records.first, S, csr_array(S.T.tocsr()), features.matrices, has, trained)
+        liked = is_favourite(ratings.data, target.highest)
+        ratings64 = ratings.data.astype(np.float64)
         sums = ItemSums(
-            popularity=np.bincount(indices, values, minlength=n_items),
-            favourites=np.bincount(
-                indices[is_favourite(ratings.data, target.highest)], minlength=n_items
-            ),
-            norms=np.bincount(indices, S.data.astype(np.float64) ** 2, minlength=n_items),
-            root_counts=float(np.sum(np.sqrt(np.diff(ratings.indptr).astype(np.float64)))),
+            targets=np.bincount(indices, values, minlength=n_items),
+            norms=np.bincount(indices, values.astype(np.float64) ** 2, minlength=n_items),
+            favourites=np.bincount(indices[liked], minlength=n_items),
+            ratings=np.bincount(indices, minlength=n_items),
+            rated=np.bincount(indices, ratings64, minlength=n_items),
+            squares=float(ratings64 @ ratings64),
         )
         grams = {name: _gram(X) for name, X in features.matrices.items()}
         return block, (sums, grams, {name: int(has.sum()) for name, has in features.has.items()})
@@ -128,12 +180,17 @@ def make_groups(
         if any(n_users):
             eigenvalues, U = np.linalg.eigh(gram)
             groups[name] = Group(np.maximum(eigenvalues, 0.0), U, ridge, n_users)
-    if not groups:
-        raise DataError(
-            "no training user has any feature",
-            hint="give a user table, or an item table for the preference group",
-        )
     return groups
+
+
+def uniform(rows: np.ndarray, columns: np.ndarray | int) -> np.ndarray:
+    """Return a number from 0 to 1 for each pair, the same wherever it is computed (splitmix64)."""
+    with np.errstate(over="ignore"):
+        z = rows.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        z = z + np.asarray(columns).astype(np.uint64) * np.uint64(0xD1B54A32D192ED03)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray((z ^ (z >> np.uint64(31))) >> np.uint64(11)) / float(1 << 53)
 
 
 def draw_strangers(
@@ -150,6 +207,8 @@ def draw_strangers(
     state = rng.bit_generator.state
 
     def draw(block: UserBlock) -> tuple[Drawn, None]:
+        if not names:
+            return {}, None
         has = np.hstack([block.has[name] for name in names])
         if len(names) > 1:
             source = np.random.PCG64()
@@ -205,7 +264,7 @@ def choose_ridges(
 
 
 def best_ridge(Z: np.ndarray, Y: np.ndarray) -> float:
-    """Return the least ridge whose leave-one-out error (PRESS) of Z -> Y is as good as the best.
+    """Return the ridge whose leave-one-out error (PRESS) of Z -> Y is lowest.
 
     Z are features along the eigenvectors of X'X.
     """
@@ -222,7 +281,7 @@ def best_ridge(Z: np.ndarray, Y: np.ndarray) -> float:
         raise DataError("features or settings are too large to fit", hint="scale them to about 1")
     if not np.isfinite(errors).all():
         raise DataError("features or settings are too large to fit", hint="scale them to about 1")
-    return next(r for r, e in zip(RIDGES, errors, strict=True) if e <= min(errors) * AS_GOOD)
+    return RIDGES[int(np.argmin(errors))]
 
 
 def _gram(X: Matrix) -> np.ndarray:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -12,7 +13,7 @@ from scipy.sparse import csr_array
 from coldhash.arrays.checks import Forms, take
 from coldhash.arrays.products import times
 from coldhash.data.ids import Ids
-from coldhash.data.ratings import RatingTarget
+from coldhash.errors import ModelFileError
 from coldhash.features.groups import FeatureEncoder, Features, State
 from coldhash.features.preference import PREFERENCE
 from coldhash.recommender.items import Items
@@ -101,100 +102,128 @@ def scale_rows(weights: np.ndarray) -> np.ndarray:
     return np.asarray(weights / np.where(totals > 0, totals, 1), dtype=np.float32)
 
 
-USUAL = 1.0  # weight of a rating of a new item: that of an average item
-_ARRAYS = ("item_weights", "average", "shared", "left", "right")
+USUAL = 1.0  # weight of an event of a new item: that of an average item
+_ARRAYS = ("weights", "means", "expected", "counts", "maps")
 
 
 @dataclass(frozen=True, eq=False)
 class HistoryPart:
-    """How ratings just given move a user vector away from what the features say.
+    """How ratings or purchases just given move a user vector away from what the features say.
 
-    One given rating of item i shows  ξ = v_i √t [d_i, c_i],  with t the rating's target, d_i the
-    item's code, c_i the main part of its content, if any, and v_i a weight that discounts popular
-    items. The best linear estimate of a user's deviation from what the features say, given the sum
-    z of n of these, is
+    The n events of a person show two things of every item i, with code d_i and weight w_i:
 
-        (z - n E[ξ|x]) (S₁ + (n-1) S₂)⁻¹ C
+        exposure     w_i d_i - e   that it was rated or bought, unless it was disliked
+        preference   w_i δ_i d_i   with δ_i the rating above the item's mean, in units of `spread`
 
-    with S₁ the covariance of one ξ, S₂ the covariance of two ξ of the same user (what they share)
-    and C the covariance of ξ and the deviation, all taken from the training users' own ratings. S₁
-    and S₂ are made diagonal together once, so any n costs two small products.
+    with e the usual event. An item is disliked if it was rated below its mean. The averages over
+    the n events and an intercept are z̄, and the person moves by  z̄ C_n.  C is learned for several
+    n, and interpolated in log n between them.
     """
 
     codes: Items
-    content: np.ndarray | None  # items x a few
-    item_weights: np.ndarray  # v
-    expected: dict[str, np.ndarray]  # maps from features to E[ξ|x], by group
-    average: np.ndarray  # E[ξ] of somebody unknown
-    shared: np.ndarray  # λ: how much of each direction two ratings share
-    left: np.ndarray
-    right: np.ndarray
-    target: RatingTarget
+    weights: np.ndarray  # w
+    means: np.ndarray  # mean ratings
+    spread: float  # of ratings around the means; 0: events without a value, no preference
+    expected: np.ndarray  # e
+    counts: np.ndarray  # the n that C was learned for, ascending
+    maps: np.ndarray  # C, counts x (exposure, preference, 1) x bits
 
-    def deviation(self, history: csr_array, expected: np.ndarray) -> np.ndarray:
-        """Estimate how far people are from what their features say."""
-        counts = np.diff(history.indptr).astype(np.float32)[:, None]
-        return self._estimate(self._shown(history) - counts * expected, counts)
+    def with_maps(self, maps: Mapping[int, np.ndarray]) -> HistoryPart:
+        """Return the part with a map for each number of events."""
+        counts = sorted(maps)
+        stacked = np.array([maps[n] for n in counts], np.float32).reshape(-1, *self.maps.shape[1:])
+        return replace(self, counts=np.array(counts, np.int64), maps=stacked)
 
-    def surprise(self, history: csr_array, n_given: int) -> np.ndarray:
-        """Return what each row's ratings, of `n_given` in all, add before what was expected."""
-        counts = np.full((history.shape[0], 1), n_given, dtype=np.float32)
-        return self._estimate(self._shown(history), counts)
-
-    def _shown(self, history: csr_array) -> np.ndarray:
-        """Sum up what the ratings of each person show: z."""
+    def evidence(self, history: csr_array, n_events: np.ndarray | None = None) -> np.ndarray:
+        """Compute z̄ of each row, whose events are all (None) or some of `n_events`."""
+        rows = np.repeat(np.arange(history.shape[0]), np.diff(history.indptr))
+        weights, above = self.weights[history.indices], self._above(history)
+        liked = above >= 0
         items, columns = np.unique(history.indices, return_inverse=True)
-        shown = np.sqrt(self.target(history.data)) * self.item_weights[history.indices]
-        signals = csr_array((shown, columns, history.indptr), shape=(history.shape[0], len(items)))
-        return times(signals, evidence(self.codes, self.content, items))
+        codes = self.codes.rows(items).astype(np.float32)
 
-    def _estimate(self, surprise: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        shrunk = times(surprise, self.left) / (1 + np.maximum(counts - 1, 0) * self.shared)
-        return times(shrunk, self.right)
+        def add_up(values: np.ndarray) -> np.ndarray:
+            shape = (history.shape[0], len(items))
+            return times(csr_array((values, columns, history.indptr), shape=shape), codes)
+
+        n_liked = np.bincount(rows, liked, minlength=history.shape[0])[:, None].astype(np.float32)
+        n = np.diff(history.indptr) if n_events is None else n_events
+        n = np.maximum(n, 1)[:, None].astype(np.float32)
+        exposure = add_up(weights * liked) - n_liked * self.expected
+        return np.hstack([exposure / n, add_up(weights * above) / n, n_liked > 0])
+
+    def deviation(self, history: csr_array) -> np.ndarray:
+        """Compute how far people are from what their features say."""
+        return self._move(self.evidence(history), np.diff(history.indptr))
+
+    def split(self, history: csr_array) -> np.ndarray:
+        """Compute what each event of one person adds to the deviation: events x bits."""
+        n_given = len(history.indices)
+        n_events = np.full(n_given, n_given)
+        parts = (history.data, history.indices, np.arange(n_given + 1))
+        each = self.evidence(csr_array(parts, shape=(n_given, history.shape[1])), n_events)
+        each[:, -1] /= max(float(each[:, -1].sum()), 1.0)  # one intercept, shared by the liked
+        return self._move(each, n_events)
+
+    def disliked(self, history: csr_array) -> np.ndarray:
+        """Return which entries are ratings below what their items get on average."""
+        return self._above(history) < 0
+
+    def _above(self, history: csr_array) -> np.ndarray:
+        """Compute ratings above the items' means; 0 for events without a value."""
+        if not self.spread:
+            return np.zeros(len(history.data), dtype=np.float32)
+        above = (history.data - self.means[history.indices]) / np.float32(self.spread)
+        return np.nan_to_num(above).astype(np.float32)
+
+    def _move(self, evidence: np.ndarray, n_events: np.ndarray) -> np.ndarray:
+        moved = np.zeros((len(evidence), self.maps.shape[2]), dtype=np.float32)
+        if len(self.counts):
+            place = np.interp(
+                np.log(np.maximum(n_events, 1)), np.log(self.counts), np.arange(len(self.counts))
+            )
+            for at, matrix in enumerate(self.maps):
+                share = np.maximum(1 - np.abs(place - at), 0) * (n_events > 0)
+                if share.any():
+                    moved += share[:, None].astype(np.float32) * times(evidence, matrix)
+        return moved
 
     def follow_items(
         self, items: Items, features: FeatureEncoder, rows: np.ndarray, n_new: int
     ) -> HistoryPart:
         """Return the part for other items: `rows` of those it had, then `n_new` more."""
-        new = np.full(n_new, USUAL, dtype=self.item_weights.dtype)
+        del features
+        new = np.full(n_new, USUAL, dtype=self.weights.dtype)
+        means = np.full(n_new, self.means.mean(), dtype=self.means.dtype)
         return replace(
             self,
             codes=items,
-            content=None if features.preference is None else features.preference.main,
-            item_weights=np.concatenate([self.item_weights[rows], new]),
+            weights=np.concatenate([self.weights[rows], new]),
+            means=np.concatenate([self.means[rows], means]),
         )
 
     def state(self) -> State:
-        """Return what only this part knows: codes and content are the model's."""
-        arrays = {name: getattr(self, name) for name in _ARRAYS}
-        arrays |= {f"expected/{name}": array for name, array in self.expected.items()}
-        return {"target": asdict(self.target)}, arrays
+        """Return what only this part knows: the codes are the model's."""
+        return {"spread": self.spread}, {name: getattr(self, name) for name in _ARRAYS}
 
     @classmethod
     def restore(cls, state: State, codes: Items, features: FeatureEncoder) -> HistoryPart:
         """Rebuild the part."""
+        del features
         json, arrays = state
-        content = None if features.preference is None else features.preference.main
-        shown = codes.width + (0 if content is None else content.shape[1])
+        width = codes.width
         forms: Forms = {
-            "item_weights": ("f", len(codes)),
-            "average": ("f", shown),
-            "shared": ("f", "rank"),
-            "left": ("f", shown, "rank"),
-            "right": ("f", "rank", codes.width),
+            "weights": ("f", len(codes)),
+            "means": ("f", len(codes)),
+            "expected": ("f", width),
+            "counts": ("i", "counts"),
+            "maps": ("f", "counts", 2 * width + 1, width),
         }
         own = take(arrays, forms)
-        widths = features.widths
-        forms = {f"expected/{name}": ("f", width, shown) for name, width in widths.items()}
-        maps = dict(zip(widths, take(arrays, forms).values(), strict=True))
-        target = RatingTarget(**json["target"])
-        return cls(codes=codes, content=content, expected=maps, target=target, **own)
-
-
-def evidence(codes: Items, content: np.ndarray | None, items: Any) -> np.ndarray:
-    """Return what ratings of some items show: their codes and, if there is any, their content."""
-    shown = codes.rows(items).astype(np.float32)
-    return shown if content is None else np.hstack([shown, content[items]])
+        counts = own["counts"]
+        if len(counts) and not (counts[0] >= 1 and (np.diff(counts) > 0).all()):
+            raise ModelFileError("'counts' are not ascending from 1")
+        return cls(codes=codes, spread=float(json["spread"]), **own)
 
 
 SELF_WEIGHTINGS = 3  # alternations of weights and consensus; more change nothing
@@ -220,21 +249,21 @@ class ConsensusEncoder(Encoder):
 
     def encode(self, features: Features, history: csr_array | None) -> Encoded:
         """Compute the vectors of people."""
-        return self._move(features, history, *self._agree(features))
+        return self._move(history, *self._agree(features))
 
     def explain(
         self, features: Features, history: csr_array | None, item_ids: Ids
     ) -> tuple[Encoded, dict[str, np.ndarray]]:
         """Encode one person; return also what each group and each rated item adds."""
         said, shares, alone = self._agree(features)
-        encoded = self._move(features, history, said, shares, alone)
+        encoded = self._move(history, said, shares, alone)
         parts = {name: shares[0, at] * say[0] for at, (name, say) in enumerate(said.items())}
         parts = {name: part for at, (name, part) in enumerate(parts.items()) if shares[0, at] > 0}
         if not parts:
             parts["the average user"] = self.average
         if history is not None and self.history is not None:
-            whole = encoded.vectors[0] - alone[0]
-            parts |= self._rated_parts(self.history, history, item_ids, whole)
+            moved = self.history.split(history)
+            parts |= {f"rated {item_ids[row]}": moved[n] for n, row in enumerate(history.indices)}
         return encoded, parts
 
     def follow_items(
@@ -258,42 +287,18 @@ class ConsensusEncoder(Encoder):
 
     def _move(
         self,
-        features: Features,
         history: csr_array | None,
         said: dict[str, np.ndarray],
         shares: np.ndarray,
         vectors: np.ndarray,
     ) -> Encoded:
-        """Move vectors by what histories say beyond what the features lead to expect."""
+        """Move vectors by what histories say."""
         known = shares.sum(axis=1) > 0
         fallback: np.ndarray = ~known
         if history is not None and self.history is not None:
-            part = self.history
-            expected = np.zeros((len(known), len(part.average)), dtype=np.float32)
-            for at, name in enumerate(said):
-                says_of_history = times(features.matrices[name], part.expected[name])
-                expected += shares[:, at : at + 1] * says_of_history
-            expected[~known] = part.average
-            vectors = vectors + part.deviation(history, expected)
+            vectors = vectors + self.history.deviation(history)
             fallback = fallback & (np.diff(history.indptr) == 0)
         return Encoded(vectors, {name: shares[:, at] for at, name in enumerate(said)}, fallback)
-
-    @staticmethod
-    def _rated_parts(
-        part: HistoryPart, history: csr_array, item_ids: Ids, whole: np.ndarray
-    ) -> dict[str, np.ndarray]:
-        """Split what a history adds over its items: each rating's surprise, by the same map."""
-        n_given = len(history.indices)
-        alone = csr_array(
-            (history.data, history.indices, np.arange(n_given + 1)),
-            shape=(n_given, history.shape[1]),
-        )
-        shown = part.surprise(alone, n_given)
-        # E[ξ|x] is the same for every rating: what is missing to the whole, in equal shares
-        rest = (whole - shown.sum(axis=0)) / max(n_given, 1)
-        return {
-            f"rated {item_ids[item]}": shown[at] + rest for at, item in enumerate(history.indices)
-        }
 
     def _shares(self, features: Features, names: list[str], says: list[np.ndarray]) -> np.ndarray:
         """Weigh each person's groups; rows add up to 1, or to 0 where a person has none."""

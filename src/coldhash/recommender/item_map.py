@@ -51,10 +51,13 @@ class ItemMap:
         """How long the codes are."""
         return len(self.gram)
 
-    def pulls(self, content: csr_array, vectors: np.ndarray, ratings: csr_array) -> np.ndarray:
+    def pulls(
+        self, content: csr_array, vectors: np.ndarray, ratings: csr_array, gains: np.ndarray
+    ) -> np.ndarray:
         """Return the pulls on new items' codes.
 
-        `ratings` are raters x items, `vectors` the raters'. The pulls are stretched by as much as
+        `ratings` are raters x items, `vectors` the raters', `gains` (items x 1) those of the levels
+        that the items have, or 1 in a model without levels. The pulls are stretched by as much as
         content leaves open, so that a new item stands out among the others as they do.
         """
         known = prepared(content, self.columns, self.pairs)
@@ -70,7 +73,7 @@ class ItemMap:
         shrunk = surprise / (1 + np.maximum(counts - 1, 0) * self.shared)
         newness = np.maximum(1 - counts / np.float32(self.plenty), 0)
         estimate = (1 + (self.stretch - 1) * newness) * (summed + times(shrunk, self.right))
-        whole = np.where(newness > 0, estimate, self.n_bits * shown)
+        whole = np.where(newness > 0, estimate, shown / gains)
         return times(whole.astype(np.float32), self.to_pulls)
 
     def state(self) -> State:
