@@ -26,7 +26,7 @@ test-openapi: .venv/dev.done  ## 2,000 requests made up from /openapi.json, all 
 # Lines of compiled kernels are seen where they run as plain Python: in tests that compare the two,
 # and in a run of some tests of the search with nothing compiled (all would take minutes). What
 # writes LLVM code runs when kernels are compiled, so one run begins without a cache of them.
-SCAN := tests/search -k "sort_of_all or fewer or nothing_asked or ties_go or tables or distances"
+SCAN := tests/search -k "sort_of_all or fewer or nothing_asked or ties_go or tables or distances or levels"
 coverage: .venv/dev.done  ## which lines the tests run; fails below 95%
 	rm -rf build/coverage && mkdir -p build/coverage
 	$(BIN)/coverage run -m pytest -n 2 --dist loadfile --ignore tests/serve/test_private.py

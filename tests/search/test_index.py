@@ -116,6 +116,106 @@ def test_weighted_is_a_sort_of_all_scores(world, threads, kind):
     assert (scores[~found] == -np.inf).all()
 
 
+def random_levels(rng, n, kind):
+    """Levels of items, and what they mean; 'flat' gains and steps make ties of different levels."""
+    levels = (rng.integers(256, size=n) // rng.integers(1, 256, size=n)).astype(np.uint8)
+    gains = np.linspace(0, 2, 256) ** 2
+    if kind == "flat":
+        gains = np.round(gains)
+    elif kind == "none":
+        gains = 0 * gains
+    elif kind == "tiny":
+        gains = 1e-30 * gains
+    most = rng.integers(1, 300)
+    return levels, gains.astype(np.float32), np.sort(rng.integers(most, size=256)).astype(np.int32)
+
+
+KINDS = st.sampled_from(["any", "flat", "none", "tiny"])
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(worlds(), KINDS, st.sampled_from([0, 0.3, 1]), st.sampled_from([1, 2]))
+def test_steps_of_levels_join_the_distance(world, kind, popularity, threads):
+    rng, codes, counts, n_queries, k, excluded, listed = world
+    levels, gains, steps = random_levels(rng, len(codes), kind)
+    index = CodeIndex.of(pack(codes), codes.shape[1], counts, levels, gains, steps)
+    queries = random_codes(rng, n_queries, codes.shape[1])
+    missing = [round(popularity * int(steps[-1] - steps[level])) for level in levels]
+    costs = (queries[:, None] != codes[None]).sum(axis=2) + np.array(missing)
+    lists = filters(index, excluded, listed)
+    rows, distances = index.hamming(pack(queries), k, *lists, threads, popularity)
+    expected = sorted_out(costs, 1000 * levels.astype(int) + counts, k, excluded, listed)
+    np.testing.assert_array_equal(rows, expected)
+    np.testing.assert_array_equal(distances, at(costs, expected, -1))
+
+
+def level_scores(codes, queries, levels, gains, popularity):
+    """The scores that real queries of items with levels promise, in float64."""
+    gain = gains.astype(np.float64)[levels]
+    dots = []
+    for query, costs in zip(queries, integer_costs(codes, queries), strict=True):
+        unit = kernels._weight_unit(query)
+        total = np.floor(np.abs(query.astype(np.float64)) / unit + 0.5).sum()
+        dots.append(unit * (total - 2 * costs))
+    return gain * (popularity * gain + np.array(dots))
+
+
+@pytest.mark.slow
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(worlds(), KINDS, st.sampled_from([0, 0.3, 1]), st.sampled_from([1, 2]), st.booleans())
+def test_gains_of_levels_scale_the_scores(world, kind, popularity, threads, whole):
+    rng, codes, counts, n_queries, k, excluded, listed = world
+    levels, gains, steps = random_levels(rng, len(codes), kind)
+    index = CodeIndex.of(pack(codes), codes.shape[1], counts, levels, gains, steps)
+    queries = rng.standard_normal((n_queries, codes.shape[1])) * rng.choice([0, 1e-9, 0.1, 10])
+    queries = (np.round(queries) if whole else queries).astype(np.float32)
+    scores = level_scores(codes, queries, levels, gains, popularity)
+    lists = filters(index, excluded, listed)
+    rows, found = index.weighted(queries, k, *lists, threads, popularity)
+    expected = sorted_out(-scores, 1000 * levels.astype(int) + counts, k, excluded, listed)
+    np.testing.assert_array_equal(rows, expected)
+    np.testing.assert_array_equal(found, at(scores, expected, -np.inf))
+
+
+@pytest.mark.parametrize("n_bits", [56, 300])
+@pytest.mark.parametrize("popularity", [0, 0.3, 1])
+def test_levels_of_many_items_and_threads(rng, monkeypatch, n_bits, popularity):
+    """Long enough for scans that end early, and for pools that must make room."""
+    monkeypatch.setattr(index_module, "SPLIT_GROUPS", 2)
+    n = 500 if numba.config.DISABLE_JIT else 20_000
+    codes, counts = random_codes(rng, n, n_bits), np.zeros(n, dtype=int)
+    levels = (255 / np.sqrt(1 + rng.permutation(n))).astype(np.uint8)
+    gains, steps = np.linspace(0, 1, 256, dtype=np.float32), np.arange(256, dtype=np.int32) // 8
+    index = CodeIndex.of(pack(codes), n_bits, counts, levels, gains, steps)
+    queries = rng.standard_normal((5, n_bits)).astype(np.float32) / n_bits
+    scores = level_scores(codes, queries, levels, gains, popularity)
+    for k in (1, 10, 300):
+        expected = sorted_out(-scores, levels.astype(int), k)
+        for n_queries, threads in ((5, 1), (5, 2), (1, 1), (1, 4)):
+            rows, found = index.weighted(queries[:n_queries], k, None, None, threads, popularity)
+            np.testing.assert_array_equal(rows, expected[:n_queries])
+            np.testing.assert_array_equal(found, at(scores, expected, 0)[:n_queries])
+
+
+def test_levels_that_mean_nothing_are_refused():
+    packed, counts, levels = np.zeros((3, 1), np.uint64), np.zeros(3), np.zeros(3, np.uint8)
+    gains, steps = np.zeros(256, np.float32), np.zeros(256, np.int32)
+    falling, hole = gains - np.arange(256, dtype=np.float32), gains + np.float32(np.nan)
+    for wrong in (None, falling, -falling[::-1] - 300, hole, gains[:9], gains.astype(float)):
+        with pytest.raises(DataError, match="gains"):
+            CodeIndex.of(packed, 10, counts, levels, wrong, steps)
+    for wrong in (None, steps - 1, steps + MAX_BITS + 1, steps.astype(np.int64)):
+        with pytest.raises(DataError, match="steps"):
+            CodeIndex.of(packed, 10, counts, levels, gains, wrong)
+    for wrong in (levels[:2], levels.astype(int)):
+        with pytest.raises(DataError, match="3 levels"):
+            CodeIndex.of(packed, 10, counts, wrong, gains, steps)
+    index = CodeIndex.of(packed, 10, counts, levels, gains, steps)
+    for popularity in (-0.1, 1.1, np.nan):
+        with pytest.raises(SettingError, match="popularity"):
+            index.hamming(packed, 1, popularity=popularity)
+
+
 @pytest.mark.parametrize("n_bits", [64, 100, 128])
 def test_real_scores_are_those_of_float64(rng, n_bits):
     codes = random_codes(rng, 20_000, n_bits)
@@ -143,7 +243,7 @@ def test_ties_go_to_the_popular_then_to_the_first(dtype):
 @pytest.mark.parametrize("equal", [False, True])
 @pytest.mark.parametrize("n_bits", [64, 300])
 def test_threads_change_nothing(rng, monkeypatch, n_bits, equal):
-    """Neither for chunks of a batch, nor for a lone query split over ranges of items."""
+    """Neither for chunks of a batch, nor for a lone query split over parts of the items."""
     monkeypatch.setattr(index_module, "SPLIT_GROUPS", 2)
     codes = random_codes(rng, 3001, n_bits, 1 if equal else None)
     index = CodeIndex.of(pack(codes), n_bits, rng.integers(5, size=len(codes)))
@@ -162,18 +262,19 @@ def test_threads_change_nothing(rng, monkeypatch, n_bits, equal):
                     np.testing.assert_array_equal(scores_again, scores)
 
 
-def test_a_lone_query_is_split_over_ranges(rng, monkeypatch):
+def test_a_lone_query_is_split_over_threads(rng, monkeypatch):
     monkeypatch.setattr(index_module, "SPLIT_GROUPS", 2)
     calls = []
 
-    def kernel(stripes, order, first, last, *others):
-        calls.append((int(first), int(last)))
-        kernels.hamming_kernel(stripes, order, first, last, *others)
+    def kernel(*arguments):
+        calls.append(arguments[9:11])
+        kernels.weighted_kernel(*arguments)
 
-    monkeypatch.setattr(index_module, "hamming_kernel", kernel)
+    monkeypatch.setattr(index_module, "weighted_kernel", kernel)
     codes = random_codes(rng, 640, 64)
-    CodeIndex.of(pack(codes), 64, np.zeros(640)).hamming(pack(codes[:1]), 3, threads=4)
-    assert sorted(calls) == [(0, 2), (2, 5), (5, 7), (7, 10)]
+    index = CodeIndex.of(pack(codes), 64, np.zeros(640))
+    index.weighted(codes[:1].astype(np.float32), 3, threads=4)
+    assert sorted(calls) == [(0, 4), (1, 4), (2, 4), (3, 4)]
 
 
 def test_a_batch_answers_as_its_queries_do_alone(rng):

@@ -43,14 +43,26 @@ def test_weighted_tables(rng, n_bits):
     query = rng.standard_normal(n_bits).astype(np.float32)
     unit = both(kernels._weight_unit, query)[0]
     rounded, exact = np.zeros((18, 16), np.uint8), np.zeros((18, 16), np.int32)
-    total, _, _, rounded, exact, state = both(
-        kernels._weighted_tables, query, unit, rounded, exact, np.zeros(8, np.int64)
-    )
+    total, _, _, rounded, exact = both(kernels._weighted_tables, query, unit, rounded, exact)
     assert total * unit == pytest.approx(np.abs(query).sum(), rel=1e-5)
     assert exact.max(axis=1).sum() == total
     np.testing.assert_array_equal(rounded, exact >> kernels.ROUNDING)
-    lost = (exact - (rounded.astype(np.int64) << kernels.ROUNDING)).max(axis=1).sum()
-    assert state[kernels.SLACK] > lost >> kernels.ROUNDING
+
+
+@pytest.mark.parametrize("threshold", [-np.inf, -3.5, -1e-40, 0.0, 1e-40, 2.0, 40.0, 1e30])
+@pytest.mark.parametrize("gain", [0.0, 1e-38, 0.01, 1.0, 3.0, 1e30])
+def test_no_distance_from_the_limit_on_passes_the_threshold(gain, threshold):
+    unit, total, base, widest = 1e-6, 5_000_000, 0.3 * gain, 65535
+    terms = np.zeros((1, 8))
+    both(kernels._weighted_terms, unit, total, base, gain, terms[0])
+    kernels._weighted_terms(unit, total, base, gain, terms[0])
+    terms[0, kernels.THRESHOLD] = threshold
+    limit = both(kernels._limit, base, gain, terms, 0, widest)[0]
+    rounded = np.arange(widest + 1)
+    highest = gain * (base + unit * (total - 2 * (rounded << kernels.ROUNDING)))
+    passes = highest > threshold
+    assert not passes[limit:-1].any()
+    assert limit == widest or limit <= np.count_nonzero(passes) + 1
 
 
 def test_a_query_of_zeros_has_a_unit():
@@ -59,10 +71,10 @@ def test_a_query_of_zeros_has_a_unit():
 
 def test_single_distances(rng, index):
     query = pack(signs(rng.standard_normal((1, 72))))
-    tables = np.zeros((18, 16), np.uint8)
-    kernels._hamming_tables(query.view(np.uint8)[0, :9], tables)
+    tables = np.zeros((1, 18, 16), np.uint8)
+    kernels._hamming_tables(query.view(np.uint8)[0, :9], tables[0])
     for row in (0, 63, 64, 199):
-        distance = both(kernels._distance, index.stripes, int(index.rank[row]), tables)[0]
+        distance = both(kernels._distance, index.stripes, int(index.rank[row]), tables, 0)[0]
         assert distance == np.bitwise_count(index.packed([row]) ^ query).sum()
 
 

@@ -13,7 +13,9 @@ from scipy.sparse import csr_array
 from coldhash.arrays.checks import take
 from coldhash.arrays.codes import pack, signs
 from coldhash.arrays.products import times
+from coldhash.errors import DataError
 from coldhash.search import CodeIndex, RowLists
+from coldhash.search.index import N_LEVELS
 from coldhash.search.lanes import GROUP
 
 Best = tuple[np.ndarray, np.ndarray]  # rows and scores, users x k; -1 and -inf where fewer exist
@@ -48,8 +50,13 @@ class Items(Protocol):
         """Return some items as dense vectors: codes as +1 and -1."""
         ...
 
-    def scores(self, vectors: np.ndarray) -> np.ndarray:
-        """Compute the scores of all items for some users."""
+    def scores(
+        self, vectors: np.ndarray, popularity: float = 1.0, by_code: bool = False
+    ) -> np.ndarray:
+        """Compute the scores of all items for some users, or, `by_code`, for their codes.
+
+        `popularity` is how much levels count, 0 to 1; it means nothing where items have none.
+        """
         ...
 
     def best(
@@ -60,8 +67,9 @@ class Items(Protocol):
         candidates: RowLists | None = None,
         threads: int = 1,
         by_code: bool = False,
+        popularity: float = 1.0,
     ) -> Best:
-        """Find the k items with the highest scores; ties go by popularity."""
+        """Find the k items with the highest `scores`; ties go by popularity."""
         ...
 
     def popular(
@@ -85,14 +93,22 @@ class Items(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class CodeItems:
-    """A code for each item: n_bits / 8 bytes, rounded up."""
+    """A code for each item: n_bits / 8 bytes, rounded up, and maybe a byte for its level."""
 
     index: CodeIndex
 
     @classmethod
-    def of(cls, codes: np.ndarray, popularity: np.ndarray) -> CodeItems:
-        """Pack rows of +1 and -1."""
-        return cls(CodeIndex.of(pack(codes), codes.shape[1], popularity))
+    def of(
+        cls,
+        codes: np.ndarray,
+        popularity: np.ndarray,
+        levels: np.ndarray | None = None,
+        gains: np.ndarray | None = None,
+        steps: np.ndarray | None = None,
+    ) -> CodeItems:
+        """Pack rows of +1 and -1; levels, gains and steps are as for `CodeIndex.of`."""
+        n_bits = codes.shape[1]
+        return cls(CodeIndex.of(pack(codes), n_bits, popularity, levels, gains, steps))
 
     @property
     def n_bits(self) -> int:
@@ -107,7 +123,12 @@ class CodeItems:
     @property
     def bytes_per_item(self) -> float:
         """What an item costs in memory."""
-        return -(-self.n_bits // 8)
+        return -(-self.n_bits // 8) + (self.index.levels is not None)
+
+    @property
+    def levels(self) -> np.ndarray | None:
+        """The levels, in the order of the catalogue; None if items have none."""
+        return None if self.index.levels is None else self.index.levels[self.index.rank]
 
     @property
     def order(self) -> np.ndarray:
@@ -126,9 +147,19 @@ class CodeItems:
         """Return the codes of some items as +1 and -1, int8."""
         return self.index.rows(items)
 
-    def scores(self, vectors: np.ndarray) -> np.ndarray:
-        """Compute the scores of all items for some users."""
-        return times(vectors, self.rows().T.astype(np.float32))
+    def scores(
+        self, vectors: np.ndarray, popularity: float = 1.0, by_code: bool = False
+    ) -> np.ndarray:
+        """Compute the scores of all items for some users, or, `by_code`, for their codes."""
+        if by_code:
+            vectors = signs(vectors, np.float32)
+        scores = times(vectors, self.rows().T.astype(np.float32))
+        bases, gains = self.index.terms(popularity, by_code)
+        levels = self.levels
+        if levels is not None:
+            scores += ((2 if by_code else 1) * bases[levels]).astype(np.float32)
+            scores *= gains[levels].astype(np.float32)
+        return scores
 
     def best(
         self,
@@ -138,17 +169,19 @@ class CodeItems:
         candidates: RowLists | None = None,
         threads: int = 1,
         by_code: bool = False,
+        popularity: float = 1.0,
     ) -> Best:
         """Find the k items with the highest scores, or, `by_code`, the nearest codes."""
+        options = (k, excluded, candidates, threads, popularity)
         if not by_code:
-            return self.index.weighted(vectors, k, excluded, candidates, threads)
-        rows, distances = self.index.hamming(pack(signs(vectors)), k, excluded, candidates, threads)
+            return self.index.weighted(vectors, *options)
+        rows, distances = self.index.hamming(pack(signs(vectors)), *options)
         return rows, np.where(rows < 0, -np.inf, self.n_bits - 2.0 * distances)
 
     def popular(
         self, n_users: int, k: int, excluded: RowLists | None, candidates: RowLists | None
     ) -> np.ndarray:
-        """Find the rows of the k most popular items: of zero vectors all scores are tied."""
+        """Find the rows of the k most popular items: zero vectors leave levels, and then ties."""
         return self.best(np.zeros((n_users, self.n_bits), np.float32), k, excluded, candidates)[0]
 
     def lists(self, lists: Sequence[Any]) -> RowLists:
@@ -157,16 +190,35 @@ class CodeItems:
 
     def select(self, rows: np.ndarray, popularity: np.ndarray) -> CodeItems:
         """Return an item side with these rows only."""
-        return CodeItems(CodeIndex.of(self.packed[rows], self.n_bits, popularity))
+        levels = None if self.levels is None else self.levels[rows]
+        return self._with(self.packed[rows], popularity, levels)
 
-    def extend(self, codes: np.ndarray, popularity: np.ndarray) -> CodeItems:
-        """Return an item side with more codes after its own; `popularity` is that of all."""
+    def extend(
+        self, codes: np.ndarray, popularity: np.ndarray, levels: np.ndarray | None = None
+    ) -> CodeItems:
+        """Return an item side with more codes after its own; `popularity` is that of all.
+
+        `levels` are those of the new codes, for items with levels.
+        """
         both = np.vstack([self.packed, pack(codes)])
-        return CodeItems(CodeIndex.of(both, self.n_bits, popularity))
+        if self.levels is not None and levels is not None:
+            levels = np.concatenate([self.levels, levels])
+        return self._with(both, popularity, levels)
+
+    def _with(
+        self, packed: np.ndarray, popularity: np.ndarray, levels: np.ndarray | None
+    ) -> CodeItems:
+        """Return an item side with other codes, whose levels mean the same."""
+        if (levels is None) != (self.index.levels is None):
+            raise DataError("either all items have a level, or none")
+        gains, steps = self.index.gains, self.index.steps
+        return CodeItems(CodeIndex.of(packed, self.n_bits, popularity, levels, gains, steps))
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return everything as plain arrays, for a model file."""
-        return {"stripes": self.index.stripes, "order": self.index.order, "rank": self.index.rank}
+        names = ("stripes", "order", "rank", "levels", "gains", "steps")
+        found = {name: getattr(self.index, name) for name in names}
+        return {name: array for name, array in found.items() if array is not None}
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,8 +256,11 @@ class RealItems:
         part = self.vectors[items]
         return np.asarray(part if isinstance(part, np.ndarray) else part.toarray())
 
-    def scores(self, vectors: np.ndarray) -> np.ndarray:
+    def scores(
+        self, vectors: np.ndarray, popularity: float = 1.0, by_code: bool = False
+    ) -> np.ndarray:
         """Compute the scores of all items for some users."""
+        del popularity, by_code
         if isinstance(self.vectors, np.ndarray):
             return times(vectors, self.vectors.T)
         return np.asarray(vectors @ self.vectors.T)
@@ -218,9 +273,10 @@ class RealItems:
         candidates: RowLists | None = None,
         threads: int = 1,
         by_code: bool = False,
+        popularity: float = 1.0,
     ) -> Best:
         """Find the k items with the highest scores; ties go by popularity."""
-        del threads, by_code
+        del threads, by_code, popularity
         return self._best(self.scores(vectors), k, excluded, candidates)
 
     def popular(
@@ -275,6 +331,8 @@ def restore_items(
     if n_bits is not None:
         stripes = ("u1", -(-n // GROUP), -(-n_bits // 8), GROUP)
         forms = {"stripes": stripes, "order": ("i4", n), "rank": ("i4", n)}
+        if "levels" in arrays:
+            forms |= {"levels": ("u1", n), "gains": ("f4", N_LEVELS), "steps": ("i4", N_LEVELS)}
         return CodeItems(CodeIndex(**take(arrays, forms), n_bits=n_bits))
     if "vectors" in arrays:
         return RealItems(take(arrays, {"vectors": ("f", n, "width")})["vectors"], popularity)

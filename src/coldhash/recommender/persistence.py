@@ -191,6 +191,9 @@ def _check_places(tensors: dict[str, np.ndarray], n_items: int, n_users: int, wi
     for name, end in ends.items():
         if name in tensors:
             check_places(name, tensors[name], end)
+    levels = tensors.get("items/levels", np.zeros(0, np.uint8))
+    if (levels[1:] > levels[:-1]).any():
+        raise ModelFileError("'items/levels' ascend")
     for part in ("seen", "items"):
         if f"{part}/indptr" in tensors:
             ranges, end = tensors[f"{part}/indptr"], len(tensors[f"{part}/indices"])

@@ -227,10 +227,7 @@ class Recommender:
             People x items; who had nothing usable gets popularity.
         """
         encoded = self.encode(people)
-        vectors = encoded.vectors
-        if self._by_code(score):
-            vectors = signs(vectors, np.float32)
-        scores = self.items.scores(vectors)
+        scores = self.items.scores(encoded.vectors, by_code=self._by_code(score))
         scores[encoded.fallback] = self.popularity
         return scores
 
@@ -580,7 +577,7 @@ class Recommender:
     ) -> Similar:
         """Find the nearest of some items (or users), the row `own` left out."""
         excluded = items.lists([own[own >= 0]])
-        rows, scores = items.best(vector, k, excluded, by_code=self.has_codes)
+        rows, scores = items.best(vector, k, excluded, by_code=self.has_codes, popularity=0.0)
         names = ids.texts(rows)[0]
         distances = self._distances(scores)[0, : len(names)] if self.has_codes else None
         return Similar(kind, names, scores[0, : len(names)], distances)

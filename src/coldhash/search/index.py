@@ -1,7 +1,8 @@
 """CodeIndex: all item codes, in the layout of the scan and in the order in which ties are broken.
 
-Of two items with the same score the more popular one comes first, then the one that comes first in
-the catalogue. Positions of the index are in this order, so that ties need no comparison.
+Of two items with the same score the one with the higher level comes first, then the more popular
+one, then the one that comes first in the catalogue. Positions of the index are in this order, so
+that ties need no comparison.
 """
 
 from __future__ import annotations
@@ -22,17 +23,25 @@ from coldhash.search.lanes import GROUP, TILE
 
 NARROW_BITS = 254  # Hamming distances up to here are summed in bytes
 MAX_BITS = 2048  # weighted distances up to here are summed in 16 bits
-SPLIT_GROUPS = 1 << 10  # a single query is split over threads in ranges no smaller than this
+N_LEVELS = 256
+SPLIT_GROUPS = 1 << 10  # a single query is split over threads in parts no smaller than this
 
 RowLists: TypeAlias = tuple[np.ndarray, np.ndarray]  # starts and sorted positions, by query
 Rows: TypeAlias = Sequence[int] | np.ndarray
+Terms: TypeAlias = tuple[np.ndarray, np.ndarray]  # bases and gains, by level
 NO_LISTS: RowLists = (np.zeros(0, np.int64), np.zeros(0, np.int32))
+NO_STEPS: Terms = (np.zeros(1, np.int64), np.ones(1, np.int64))
+NO_GAINS: Terms = (np.zeros(1), np.ones(1))
 SUM8, SUM16 = np.zeros(0, np.uint8), np.zeros(0, np.uint16)  # the type of a kernel's sums
 
 
 @dataclass(frozen=True, eq=False)
 class CodeIndex:
     """Codes of items for exact search: n_bits / 8 bytes an item, and the order.
+
+    Items may have a level, a byte beside the code: what an item is worth to everybody. With it,
+    scores are not q·d but g (popularity g + q·d) with the gain g of the level, and distances grow
+    by the steps that the level is below the highest, times popularity, rounded.
 
     Parameters
     ----------
@@ -44,6 +53,12 @@ class CodeIndex:
         The position of each row (int32).
     n_bits
         Length of codes.
+    levels
+        The level of each position (uint8), descending; None if items have none.
+    gains
+        The gain of each of 256 levels (float32), not descending.
+    steps
+        The number of steps of each of 256 levels (int32), not descending.
 
     Examples
     --------
@@ -59,9 +74,25 @@ class CodeIndex:
     order: np.ndarray
     rank: np.ndarray
     n_bits: int
+    levels: np.ndarray | None = None
+    gains: np.ndarray | None = None
+    steps: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        if self.levels is not None:
+            _check_table("gains", self.gains, np.float32, float(np.finfo(np.float32).max))
+            _check_table("steps", self.steps, np.int32, MAX_BITS)
 
     @classmethod
-    def of(cls, packed: np.ndarray, n_bits: int, popularity: np.ndarray) -> CodeIndex:
+    def of(
+        cls,
+        packed: np.ndarray,
+        n_bits: int,
+        popularity: np.ndarray,
+        levels: np.ndarray | None = None,
+        gains: np.ndarray | None = None,
+        steps: np.ndarray | None = None,
+    ) -> CodeIndex:
         """Build an index of packed codes.
 
         Parameters
@@ -72,6 +103,10 @@ class CodeIndex:
             Length of codes.
         popularity
             A number for each code; of equal scores the larger one comes first.
+        levels
+            The level of each code (uint8), if they have one.
+        gains, steps
+            What levels mean, as for the class.
 
         Returns
         -------
@@ -81,7 +116,8 @@ class CodeIndex:
         Raises
         ------
         SettingError, DataError
-            `n_bits` is out of range, or the shape of the codes does not fit.
+            `n_bits` is out of range, the shape of the codes or levels does not fit, or gains or
+            steps are not what they should be.
         """
         if not 1 <= n_bits <= MAX_BITS:
             raise SettingError(f"n_bits={n_bits}", hint=f"1 to {MAX_BITS}")
@@ -92,9 +128,14 @@ class CodeIndex:
         # descending and stable, without a minus sign, which unsigned counts would not survive
         backwards = np.argsort(popularity[::-1], kind="stable")[::-1]
         order = (len(popularity) - 1 - backwards).astype(np.int32)
+        if levels is not None:
+            if levels.dtype != np.uint8 or levels.shape != order.shape:
+                raise DataError(f"{levels.shape} {levels.dtype} are not {len(order)} levels")
+            order = order[np.argsort(255 - levels[order], kind="stable")]
+            levels = levels[order]
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order), dtype=np.int32)
-        return cls(stripe(packed[order], n_bits), order, rank, n_bits)
+        return cls(stripe(packed[order], n_bits), order, rank, n_bits, levels, gains, steps)
 
     def __len__(self) -> int:
         return len(self.order)
@@ -139,8 +180,9 @@ class CodeIndex:
         excluded: RowLists | None = None,
         listed: RowLists | None = None,
         threads: int = 1,
+        popularity: float = 1.0,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Find the k nearest codes of packed queries.
+        """Find the k nearest codes of packed queries, steps of levels included.
 
         Parameters
         ----------
@@ -152,6 +194,8 @@ class CodeIndex:
             Items to leave out, and the only ones to look at, from `lists`.
         threads
             How many threads may be used; it changes no result.
+        popularity
+            How much levels count, 0 to 1.
 
         Returns
         -------
@@ -161,7 +205,8 @@ class CodeIndex:
         Raises
         ------
         DataError, SettingError
-            The queries or lists do not fit, or `k` or `threads` is below 1.
+            The queries or lists do not fit, `k` or `threads` is below 1, or `popularity` is not
+            between 0 and 1.
         """
         n_bytes = self.stripes.shape[1]
         if queries.dtype != np.uint64 or queries.shape[1:] != (n_words(self.n_bits),):
@@ -170,9 +215,8 @@ class CodeIndex:
         if codes.shape[1] != n_bytes:
             codes = np.ascontiguousarray(codes[:, :n_bytes])
         sums = SUM8 if self.n_bits <= NARROW_BITS else SUM16
-        outputs = (np.int32, np.int32)
-        found = self._run(hamming_kernel, codes, k, excluded, listed, threads, sums, outputs)
-        return found[0], found[1]
+        terms = self.terms(popularity, by_code=True)
+        return self._run(hamming_kernel, codes, k, excluded, listed, threads, sums, terms)
 
     def weighted(
         self,
@@ -181,8 +225,9 @@ class CodeIndex:
         excluded: RowLists | None = None,
         listed: RowLists | None = None,
         threads: int = 1,
+        popularity: float = 1.0,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Find the k codes d with the largest q·d of real queries q.
+        """Find the k codes d with the largest q·d of real queries q, or g (popularity g + q·d).
 
         Weights are rounded to about 2⁻²² of the heaviest four bits; the rest is exact, ties
         included.
@@ -191,7 +236,7 @@ class CodeIndex:
         ----------
         queries
             Real vectors, queries x bits.
-        k, excluded, listed, threads
+        k, excluded, listed, threads, popularity
             As for `hamming`.
 
         Returns
@@ -212,9 +257,38 @@ class CodeIndex:
         queries = np.ascontiguousarray(queries)
         if not np.isfinite(queries).all():
             raise DataError("a query holds NaN or infinity")
-        outputs = (np.int32, np.int32, np.float64)
-        found = self._run(weighted_kernel, queries, k, excluded, listed, threads, SUM16, outputs)
-        return found[0], found[2]
+        terms = self.terms(popularity, by_code=False)
+        return self._run(weighted_kernel, queries, k, excluded, listed, threads, SUM16, terms)
+
+    def terms(self, popularity: float, by_code: bool) -> Terms:
+        """Return what is added for each level, and then multiplied by.
+
+        Parameters
+        ----------
+        popularity
+            How much levels count, 0 to 1.
+        by_code
+            Whether the terms are those of minus a Hamming distance, or of q·d.
+
+        Returns
+        -------
+        bases, gains
+            Of each level; of a single one if items have none.
+
+        Raises
+        ------
+        SettingError
+            `popularity` is not between 0 and 1.
+        """
+        if not 0 <= popularity <= 1:
+            raise SettingError(f"popularity={popularity}", hint="0 to 1")
+        if self.gains is None or self.steps is None:
+            return NO_STEPS if by_code else NO_GAINS
+        if by_code:
+            missing = np.rint(popularity * (self.steps[-1] - self.steps))
+            return -missing.astype(np.int64), np.ones(N_LEVELS, np.int64)
+        gains = self.gains.astype(np.float64)
+        return popularity * gains, gains
 
     def lists(self, lists: Sequence[Rows]) -> RowLists:
         """Convert lists of rows to the form that `hamming` and `weighted` take.
@@ -251,38 +325,50 @@ class CodeIndex:
         listed: RowLists | None,
         threads: int,
         sums: np.ndarray,
-        outputs: tuple[type[np.generic], ...],
-    ) -> list[np.ndarray]:
-        """Call the kernel, and return the arrays it fills: rows, distances, maybe scores."""
-        n_queries, n_groups = len(queries), len(self.stripes)
+        terms: Terms,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Call the kernel, and return what it finds: rows, and distances or scores."""
+        n_queries = len(queries)
         _check(k, threads, n_queries, excluded, listed)
         if not queries.flags.writeable:  # or numba would compile the kernel anew
             queries = queries.copy()
+        levels = self.stripes.reshape(-1)[:0] if self.levels is None else self.levels
+        items = (self.stripes, self.order, levels, *terms)
         filters = (*(excluded or NO_LISTS), *(listed or NO_LISTS))
-        shape = (n_queries, min(k, len(self.order)))
 
-        def scan(first: int, last: int, begin: int, end: int, found: list[np.ndarray]) -> None:
+        shape = (n_queries, min(k, len(self.order)))
+        dtype = np.int32 if terms[0].dtype == np.int64 else np.float64  # distances, or scores
+
+        def allocate() -> tuple[np.ndarray, np.ndarray]:
+            return np.empty(shape, np.int32), np.empty(shape, dtype)
+
+        def scan(part: int, begin: int, end: int, rows: np.ndarray, values: np.ndarray) -> None:
             skip, skipped, only, chosen = filters
             some, ends = slice(begin, end), slice(begin, end + 1)
-            mine = (skip[ends], skipped, only[ends], chosen, sums, queries[some])
-            kernel(self.stripes, self.order, first, last, *mine, *[each[some] for each in found])
+            mine = (part, parts, skip[ends], skipped, only[ends], chosen)
+            kernel(sums, queries[some], rows[some], values[some], *items, *mine)
 
-        parts = min(threads, n_groups // SPLIT_GROUPS)
+        parts = min(threads, len(self.stripes) // SPLIT_GROUPS)
         if 0 < n_queries < threads and parts > 1 and listed is None:
-            edges = [n_groups * part // parts for part in range(parts + 1)]
-            ranges = [[np.empty(shape, dtype) for dtype in outputs] for _ in range(parts)]
-            tasks = [(*edges[i : i + 2], 0, n_queries, ranges[i]) for i in range(parts)]
+            each = [allocate() for _ in range(parts)]
+            tasks = [(part, 0, n_queries, *found) for part, found in enumerate(each)]
             run_in_threads(scan, tasks, threads)
-            return _merge(ranges)
-        found = [np.empty(shape, dtype) for dtype in outputs]
+            rows, values = (np.concatenate(both, axis=1) for both in zip(*each, strict=True))
+            return self._merge(rows, values, shape[1])
+        parts, found = 1, allocate()
         if threads == 1 or n_queries <= 1:
-            kernel(self.stripes, self.order, 0, n_groups, *filters, sums, queries, *found)
+            kernel(sums, queries, *found, *items, 0, 1, *filters)
             return found
         step = TILE * -(-n_queries // (4 * threads * TILE))  # chunks of uneven cost even out
-        begins = range(0, n_queries, step)
-        tasks = [(0, n_groups, begin, begin + step, found) for begin in begins]
+        tasks = [(0, begin, begin + step, *found) for begin in range(0, n_queries, step)]
         run_in_threads(scan, tasks, threads)
         return found
+
+    def _merge(self, rows: np.ndarray, values: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Take the best k of what several threads have found."""
+        costs = -values if values.dtype == np.float64 else values
+        best = np.lexsort((self.rank[rows], costs, rows < 0))[:, :k]
+        return np.take_along_axis(rows, best, axis=1), np.take_along_axis(values, best, axis=1)
 
 
 def _check(
@@ -298,6 +384,14 @@ def _check(
             raise DataError(f"{len(lists[0]) - 1} lists for {n_queries} queries")
 
 
+def _check_table(name: str, table: np.ndarray | None, dtype: type, highest: float) -> None:
+    """Raise an error if this is no table by level: from 0 to highest, not descending."""
+    if table is None or table.dtype != dtype or table.shape != (N_LEVELS,):
+        raise DataError(f"{name} are not {N_LEVELS} numbers of type {dtype.__name__}")
+    if not (table[0] >= 0 and table[-1] <= highest and (table[:-1] <= table[1:]).all()):
+        raise DataError(f"{name} are not between 0 and {highest}, or descend")
+
+
 def stripe(packed: np.ndarray, n_bits: int) -> np.ndarray:
     """Store packed codes, in tie order, as groups of 64, byte by byte."""
     n_items, n_bytes = len(packed), -(-n_bits // 8)
@@ -308,15 +402,6 @@ def stripe(packed: np.ndarray, n_bits: int) -> np.ndarray:
     if n_items % GROUP:
         stripes[full, :, : n_items % GROUP] = rows[full * GROUP :].T
     return stripes
-
-
-def _merge(found: list[list[np.ndarray]]) -> list[np.ndarray]:
-    """Take the best k of all ranges; they come in tie order, which a stable sort keeps."""
-    joined = [np.concatenate(values, axis=1) for values in zip(*found, strict=True)]
-    rows, distances = joined[:2]
-    distances = np.where(rows < 0, np.iinfo(np.int32).max, distances)
-    best = np.argsort(distances, axis=1, kind="stable")[:, : found[0][0].shape[1]]
-    return [np.take_along_axis(values, best, axis=1) for values in joined]
 
 
 @cache

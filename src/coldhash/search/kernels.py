@@ -1,17 +1,25 @@
 """The exact scan for the k best of many codes: Hamming distance, or a real-valued query.
 
-Both are one computation, a weighted Hamming distance Σ_b w_b [item bit ≠ query bit]: Hamming has
-w = 1; a real query has w = |q|, because Σ_b q_b d_b (d = ±1) equals Σ_b |q_b| - 2 (weight of the
-bits whose sign disagrees).
+Both are one computation, a weighted Hamming distance D = Σ_b w_b [item bit ≠ query bit]: Hamming
+has w = 1; a real query has w = |q|, because Σ_b q_b d_b (d = ±1) equals Σ_b |q_b| - 2 D. Items have
+levels: the score of an item of level l is
 
-Items are stored in the order in which ties are broken, in groups of 64, one row of 64 bytes per
-byte of the code: `stripes[group, byte, lane]`. A table of 16 entries per half byte then gives the
-distances of 32 items per shuffle (`lanes.py`).
+    gains[l] (bases[l] + unit (half - D)),
 
-Counts of accepted distances yield the k-th best so far; a group with no item below it costs
-one comparison. Positions come in ascending order, so ties need no comparison. A real query is
-scanned with tables of 7 bits, rounded down; the rounding bound keeps every item that may belong to
-the answer, and those few are ordered by their exact integer distance.
+with unit = 1 and half = 0 for Hamming (in integers), unit = 2 and half = Σ_b |q_b| / 2 for a real
+query. Without levels there is one, with a gain of 1 and a base of 0. Gains and bases do not
+decrease with the level.
+
+Items are stored in the order in which ties are broken, the highest level first, in groups of 64,
+one row of 64 bytes per byte of the code: `stripes[group, byte, lane]`. A table of 16 entries per
+half byte then gives the distances of 32 items per shuffle (`lanes.py`).
+
+Counts of accepted items by score yield a threshold, at most the k-th best so far. It gives each
+group a limit of the distance: a group with no item below it costs one comparison, and once even
+distance 0 is not enough, neither is it for any later group, whose levels are lower. A real
+query is scanned with tables of 7 bits, rounded down, so that no item is missed; the score of an
+item below the limit is computed from the weights before rounding. Positions come in ascending
+order, so an item whose score equals the threshold is refused.
 """
 
 from __future__ import annotations
@@ -27,26 +35,35 @@ ROUNDING = 15  # bits dropped from exact table entries in the rounded tables
 WEIGHT_LIMIT = 127.5 * (1 << ROUNDING)  # heaviest half byte: 7 bits rounded, two fit a byte
 QUERIES = 16  # queries that share one pass over a block of items
 BLOCK_BYTES = 1 << 14  # item bytes per block: stays in the first-level cache
-BUCKETS = 512  # most buckets of distances of a real query (a Hamming query has one per distance)
-FEW = 16  # keys up to which insertion is the fastest sort
+BUCKETS = 512  # buckets of scores of a real query (a Hamming query has one per distance)
+FEW = 16  # scores up to which insertion is the fastest sort
+TINY = 1e-12  # relative error, and more, of computed limits
 
-# What is scanned: groups first..last of stripes, or only the listed positions; filters by query
-# as (starts, sorted positions). `order` turns positions into rows of the catalogue.
+# What is scanned: every parts-th block of groups of stripes from block `part` on, or only the
+# listed positions; filters by query as (starts, sorted positions). `order` turns positions into
+# rows of the catalogue, `levels` (by position) is empty if all items are of level 0.
 Items = namedtuple(
-    "Items", "stripes order first last excluded_starts excluded listed_starts listed"
+    "Items",
+    "stripes order levels bases gains part parts excluded_starts excluded listed_starts listed",
 )
 # Per query of a pass: rounded table (scanned), the same before rounding, number of accepted items
-# by distance, accepted items (distance << 32 | position), and the state slots below.
-Pools = namedtuple("Pools", "rounded exact counts keys state")
-BOUND = 0  # bucket of the k-th best so far
+# by bucket of scores, scores and positions of accepted items, and the slots below.
+Pools = namedtuple("Pools", "rounded exact counts scores positions state terms")
+BOUND = 0  # state: bucket of the k-th best so far
 WITHIN = 1  # items accepted up to that bucket
-LIMIT = 2  # first distance refused
-SIZE = 3  # number of keys
-CURSOR, STOP = 4, 5  # range of the excluded positions not yet passed
-SLACK = 6  # 0 when the rounded table is exact, else 1 + its largest total rounding
-SHIFT = 7  # distance -> bucket
+SIZE = 2  # number of accepted items in the pool
+CURSOR, STOP = 3, 4  # range of the excluded positions not yet passed
+UNIT, HALF, STEP = 0, 1, 2  # terms: of the score, and what 1 of a rounded distance takes from it
+TOP, WIDTH, SCALE = 3, 4, 5  # the highest score, the width of a bucket and 1 / width
+SLACK = 6  # 0 if all scores of a bucket are equal, else 1 and a little for errors
+THRESHOLD = 7  # scores up to here are refused
+
+# A call passes every array field by field, and counts references to it unless all that it calls is
+# inlined: what runs for each group or item is inlined by LLVM. No division raises an error.
+inlined = compiled(nogil=True, error_model="numpy", forceinline=True)
 
 _POPCOUNT = np.array([bin(value).count("1") for value in range(16)], np.uint8)
+_HAMMING_TERMS = np.array([1, 0, 1, 0, 1, 1, 0, -(1 << 62)])
 
 
 @compiled(nogil=True)
@@ -72,67 +89,141 @@ def _weight_unit(query):
 
 
 @compiled(nogil=True)
-def _weighted_tables(query, unit, rounded, exact, state):
+def _weighted_tables(query, unit, rounded, exact):
     """Compute exact[half byte, value]: the weight of bits that differ from the query's signs.
 
-    Set the slack and the shift of the rounded tables, and return the total weight.
+    Return the total weight.
     """
-    total, error = 0, 0
+    total = 0
     for half in range(exact.shape[0]):
-        row, heaviest, worst = exact[half], 0, 0
+        row = exact[half]
         row[0] = 0
         for j in range(4):
             bit = 4 * half + j
             value = np.float64(query[bit]) if bit < query.shape[0] else 0.0
             weight = np.int32(np.floor(abs(value) / unit + 0.5))
-            heaviest += weight
+            total += weight
             for known in range(1 << j):
                 agrees = row[known]
                 row[known + (1 << j)] = agrees + (weight if value < 0 else 0)
                 row[known] = agrees + (0 if value < 0 else weight)
         for value in range(16):
             rounded[half, value] = row[value] >> ROUNDING
-            worst = max(worst, row[value] & ((1 << ROUNDING) - 1))
-        total += heaviest
-        error += worst
-    state[SLACK] = 1 + (error >> ROUNDING)
-    state[SHIFT] = 0
-    while total >> ROUNDING >> state[SHIFT] >= BUCKETS:
-        state[SHIFT] += 1
     return total
 
 
 @compiled(nogil=True)
-def _distance(stripes, position, table):
+def _weighted_terms(unit, total, base, gain, terms):
+    """Compute the terms of a real query; base and gain are the highest there are."""
+    whole = unit * total
+    top, bottom = gain * (base + whole), -gain * whole
+    terms[UNIT], terms[HALF], terms[STEP] = 2 * unit, total / 2, 2 * unit * (1 << ROUNDING)
+    terms[TOP], terms[WIDTH] = top, (top - bottom) / BUCKETS if top > bottom else 1.0
+    terms[SCALE] = 1 / terms[WIDTH]
+    terms[SLACK], terms[THRESHOLD] = 1 + 1e-6, -np.inf
+
+
+@inlined
+def _distance(stripes, position, table, query):
     """Compute the distance of one item, by the rounded or the exact table."""
     group, lane = position // GROUP, position % GROUP
     total = 0
     for byte in range(stripes.shape[1]):
         code = stripes[group, byte, lane]
-        total += np.int64(table[2 * byte, code & 15]) + np.int64(table[2 * byte + 1, code >> 4])
+        low, high = table[query, 2 * byte, code & 15], table[query, 2 * byte + 1, code >> 4]
+        total += np.int64(low) + np.int64(high)
     return total
 
 
+@inlined
+def _level(levels, position):
+    return np.int64(levels[position]) if levels.shape[0] > 0 else 0
+
+
+@inlined
+def _limit(base, gain, terms, query, widest):
+    """Return the first rounded distance at which no score is above the threshold."""
+    threshold = terms[query, THRESHOLD]
+    if gain == 0:
+        return widest if threshold < 0 else 0
+    best, needed = base + terms[query, UNIT] * terms[query, HALF], threshold / gain
+    room = best - needed
+    if terms[query, SLACK] > 0:
+        room += TINY * (abs(best) + abs(needed))
+    return np.int64(max(0.0, min(np.ceil(room / terms[query, STEP]), widest)))
+
+
+@inlined
+def _set_limits(bases, gains, high, low, terms, first, count, sums, limits):
+    """Set the limits of a tile of queries for levels from high to low; return the largest.
+
+    Scores are convex in the gain, so between two levels none is above those of both.
+    """
+    largest, widest = 0, 255 if sums.itemsize == 1 else 65535
+    for i in range(limits.shape[0]):
+        query, limit = first + i, 0
+        if query < count:
+            limit = _limit(bases[high], gains[high], terms, query, widest)
+            if low != high:
+                limit = max(limit, _limit(bases[low], gains[low], terms, query, widest))
+        limits[i] = limit
+        largest = max(largest, limit)
+    return largest
+
+
 @compiled(nogil=True)
-def _accept(hits, base, listed, sums, sums_row, query, k, excluded, counts, keys, state):
-    """Add the items below the limit to the pool, in tie order; return the new limit."""
-    bound, within, limit = state[query, BOUND], state[query, WITHIN], state[query, LIMIT]
-    size, cursor, stop = state[query, SIZE], state[query, CURSOR], state[query, STOP]
-    slack, shift = state[query, SLACK], state[query, SHIFT]
+def _keep(scores, positions, size, threshold, n_equal):
+    """Keep scores above the threshold, and the first n_equal at it; return how many these are."""
+    kept = 0
+    for i in range(size):
+        if scores[i] > threshold or (scores[i] == threshold and n_equal > 0):
+            n_equal -= scores[i] == threshold
+            scores[kept], positions[kept] = scores[i], positions[i]
+            kept += 1
+    return kept
+
+
+@compiled(nogil=True)
+def _compact(pools, query, k):
+    """Drop what is below the threshold; if that makes little room, all but the k best."""
+    scores, positions = pools.scores[query], pools.positions[query]
+    state, terms = pools.state[query], pools.terms[query]
+    size = _keep(scores, positions, state[SIZE], terms[THRESHOLD], scores.shape[0])
+    if 2 * size > scores.shape[0]:
+        threshold = np.partition(scores[:size], size - k)[size - k]
+        size = _keep(scores, positions, size, threshold, k - np.sum(scores[:size] > threshold))
+        pools.counts[query, state[BOUND]] -= state[WITHIN] - k
+        state[WITHIN], terms[THRESHOLD] = k, threshold
+    state[SIZE] = size
+
+
+@inlined
+def _accept(hits, base, listed, sums, row, items, pools, query, k):
+    """Add the items above the threshold to the pool, in tie order; return if that raised it."""
+    stripes, _, levels, bases, gains, _, _, _, excluded, _, _ = items
+    _, exact, counts, scores, positions, state, terms = pools
+    bound, within, size = state[query, BOUND], state[query, WITHIN], state[query, SIZE]
+    cursor, stop, threshold = state[query, CURSOR], state[query, STOP], terms[query, THRESHOLD]
+    unit, half, top = terms[query, UNIT], terms[query, HALF], terms[query, TOP]
+    width, scale, slack = terms[query, WIDTH], terms[query, SCALE], terms[query, SLACK]
     while hits != 0:
         lane = np.int64(lowest_bit(hits))
         hits &= hits - np.uint64(1)
-        distance = np.int64(sums[sums_row, lane])
-        if distance >= limit:
-            continue
         position = np.int64(listed[base + lane]) if listed.shape[0] > 0 else base + lane
+        distance = np.int64(sums[row, lane])
+        if exact.shape[1] > 0:
+            distance = _distance(stripes, position, exact, query)
+        level = _level(levels, position)
+        score = gains[level] * (bases[level] + unit * (half - distance))
+        if score <= threshold:
+            continue
         while cursor < stop and excluded[cursor] < position:
             cursor += 1
         if cursor < stop and excluded[cursor] == position:
             continue
-        keys[query, size] = distance << 32 | position
+        scores[query, size], positions[query, size] = score, position
         size += 1
-        bucket = distance >> shift
+        bucket = min(np.int64((top - score) * scale), counts.shape[1] - 1)
         counts[query, bucket] += 1
         if bucket <= bound:
             within += 1
@@ -140,113 +231,60 @@ def _accept(hits, base, listed, sums, sums_row, query, k, excluded, counts, keys
                 within -= counts[query, bound]
                 bound -= 1
             if within >= k:
-                # with the slack it may pass what 16 bits hold, where it started
-                limit = min(limit, ((bound + 1) << shift) - 1 + slack)
-    state[query, BOUND], state[query, WITHIN], state[query, LIMIT] = bound, within, limit
+                threshold = max(threshold, top - (bound + slack) * width)
+    state[query, BOUND], state[query, WITHIN] = bound, within
     state[query, SIZE], state[query, CURSOR] = size, cursor
-    return limit
+    raised = threshold > terms[query, THRESHOLD]
+    terms[query, THRESHOLD] = threshold
+    return raised
 
 
 @compiled(nogil=True)
-def _compact(stripes, k, exact, keys, state):
-    """Drop keys above the limit; if rounding ties fill the pool, keep the k exact best."""
-    size, kept = state[SIZE], 0
-    for i in range(size):
-        if keys[i] >> 32 <= state[LIMIT]:
-            keys[kept] = keys[i]
-            kept += 1
-    if 2 * kept > keys.shape[0]:
-        size, kept = kept, 0
-        ranks = np.empty(size, np.int64)
-        for i in range(size):
-            position = keys[i] & 0xFFFFFFFF
-            ranks[i] = _distance(stripes, position, exact) << 32 | position
-        last = np.sort(ranks)[k - 1]
-        for i in range(size):
-            if ranks[i] <= last:
-                keys[kept] = keys[i]
-                kept += 1
-    state[SIZE] = kept
+def _sort(scores, positions):
+    """Sort by descending score; equal scores stay in order."""
+    if scores.shape[0] > FEW:
+        best = np.argsort(-scores, kind="mergesort")
+        scores[:], positions[:] = scores[best], positions[best]
+        return
+    for i in range(1, scores.shape[0]):
+        score, position, j = scores[i], positions[i], i
+        while j > 0 and scores[j - 1] < score:
+            scores[j], positions[j] = scores[j - 1], positions[j - 1]
+            j -= 1
+        scores[j], positions[j] = score, position
 
 
 @compiled(nogil=True)
-def _answer_counted(order, counts, keys, state, rows, distances):
-    """Sort by counting: the counts say where each distance starts, keys come in tie order."""
-    start, k = 0, rows.shape[0]
+def _answer(order, query, pools, rows, values):
+    """Write the best of the pool, by bucket, then within each bucket; return how many.
+
+    Most buckets hold a score or two: three times as fast as a sort of all scores.
+    """
+    counts, state, terms = pools.counts[query], pools.state[query], pools.terms[query]
+    start, n_buckets = 0, counts.shape[0]
     for bucket in range(state[BOUND] + 1):
         count = counts[bucket]
         counts[bucket] = start
         start += count
+    scores, positions = np.empty(start, pools.scores.dtype), np.empty(start, np.int32)
     for i in range(state[SIZE]):
-        distance = keys[i] >> 32
-        if distance <= state[BOUND]:
-            slot = counts[distance]
-            counts[distance] += 1
-            if slot < k:
-                rows[slot] = order[keys[i] & 0xFFFFFFFF]
-                distances[slot] = distance
-    return min(k, start)
-
-
-@compiled(nogil=True)
-def _insertion_sort(keys, begin, end):
-    for i in range(begin + 1, end):
-        key, j = keys[i], i
-        while j > begin and keys[j - 1] > key:
-            keys[j] = keys[j - 1]
-            j -= 1
-        keys[j] = key
-
-
-@compiled(nogil=True)
-def _sort(keys, counts, shift, k):
-    """Return the keys with the k smallest first, in order: by bucket, then within each bucket.
-
-    Most buckets hold a key or two: three times as fast as a sort of all keys.
-    """
-    counts[:] = 0
-    for key in keys:
-        counts[key >> shift] += 1
-    start = 0
-    for bucket in range(counts.shape[0]):
-        count = counts[bucket]
-        counts[bucket] = start
-        start += count
-    ordered = np.empty_like(keys)
-    for key in keys:
-        bucket = key >> shift
-        ordered[counts[bucket]] = key
-        counts[bucket] += 1
-    begin = 0
-    for end in counts:  # each count has become the end of its bucket
-        if end - begin > FEW:
-            ordered[begin:end].sort()
-        else:
-            _insertion_sort(ordered, begin, end)
-        begin = end
-        if begin >= k:
-            break
-    return ordered
-
-
-@compiled(nogil=True)
-def _answer_exact(stripes, order, exact, counts, keys, state, rows, distances):
-    """Sort what the rounded scan has left by exact distance, then position."""
-    kept = 0
-    for i in range(state[SIZE]):
-        if keys[i] >> 32 < state[LIMIT]:
-            position = keys[i] & 0xFFFFFFFF
-            keys[kept] = _distance(stripes, position, exact) << 32 | position
-            kept += 1
-    found = min(rows.shape[0], kept)
-    ordered = _sort(keys[:kept], counts, 32 + ROUNDING + state[SHIFT], found)
+        score = pools.scores[query, i]
+        bucket = min(np.int64((terms[TOP] - score) * terms[SCALE]), n_buckets - 1)
+        if bucket <= state[BOUND]:
+            slot = counts[bucket]
+            counts[bucket] += 1
+            scores[slot], positions[slot] = score, pools.positions[query, i]
+    begin, found = 0, min(start, rows.shape[0])
+    if terms[SLACK] > 0:
+        for end in counts[: state[BOUND] + 1]:  # each count has become the end of its bucket
+            _sort(scores[begin:end], positions[begin:end])
+            begin = end
     for i in range(found):
-        rows[i] = order[ordered[i] & 0xFFFFFFFF]
-        distances[i] = ordered[i] >> 32
+        rows[i], values[i] = order[positions[i]], scores[i]
     return found
 
 
-@compiled(nogil=True)
+@inlined
 def _valid(group, n_items):
     """Return the mask of lanes that hold an item: all but the padding of the last group."""
     if group == n_items // GROUP:
@@ -255,65 +293,56 @@ def _valid(group, n_items):
 
 
 @compiled(nogil=True)
-def _scan_one(items, query, sums, pools, k):
-    """Scan all groups for one query."""
-    stripes, order, first, last, _, excluded, _, _ = items
-    rounded, exact, counts, keys, state = pools
-    limits, hits = state[query, LIMIT : LIMIT + 1].copy(), np.empty(1, np.uint64)
-    listed = excluded[:0]
-    for group in range(first, last):
-        if sums_one(stripes, group, rounded, query, limits, sums, hits) != 0:
-            mask = hits[0] & _valid(group, order.shape[0])
-            if state[query, SIZE] + GROUP > keys.shape[1]:
-                _compact(stripes, k, exact[query], keys[query], state[query])
-            limits[0] = _accept(
-                mask, group * GROUP, listed, sums, 0, query, k, excluded, counts, keys, state
-            )
-
-
-@compiled(nogil=True)
-def _scan_tile(items, first, last, query, limits, hits, sums, pools, k):
-    """Scan a block of groups for a tile of queries."""
-    stripes, order, _, _, _, excluded, _, _ = items
-    rounded, exact, counts, keys, state = pools
-    listed = excluded[:0]
-    for group in range(first, last):
-        if sums_tile(stripes, group, rounded, query, limits, sums, hits) != 0:
-            for i in range(sums.shape[0]):
-                mask, row = hits[i] & _valid(group, order.shape[0]), query + i
-                if mask == 0:
-                    continue
-                if state[row, SIZE] + GROUP > keys.shape[1]:
-                    _compact(stripes, k, exact[row], keys[row], state[row])
-                limits[i] = _accept(
-                    mask, group * GROUP, listed, sums, i, row, k, excluded, counts, keys, state
-                )
-
-
-@compiled(nogil=True)
-def _scan_tiles(items, count, sums, pools, k):
-    """Scan all groups for many queries; a block of items stays in cache for all tiles of them."""
-    tile, step = sums.shape[0], max(1, BLOCK_BYTES // (items.stripes.shape[1] * GROUP))
-    limits, hits = np.zeros(pools.state.shape[0] + tile, np.int64), np.empty(tile, np.uint64)
-    limits[:count] = pools.state[:count, LIMIT]
-    for first in range(items.first, items.last, step):
-        last = min(first + step, items.last)
+def _scan(items, count, sums, pools, k):
+    """Scan all groups; a block of items stays in cache for all tiles of queries."""
+    stripes, order, levels, bases, gains, part, parts, _, _, _, listed = items
+    rounded, state, terms = pools.rounded, pools.state, pools.terms
+    n_items, n_groups, tile = order.shape[0], stripes.shape[0], sums.shape[0]
+    limits, hits = np.zeros(tile, np.int64), np.empty(tile, np.uint64)
+    step = max(1, BLOCK_BYTES // (stripes.shape[1] * GROUP))
+    for first in range(part * step, n_groups, parts * step):
+        useful = 0
         for query in range(0, count, tile):
-            _scan_tile(items, first, last, query, limits[query:], hits, sums, pools, k)
+            high, low = -1, -1
+            for group in range(first, min(first + step, n_groups)):
+                base, end = group * GROUP, min(n_items, (group + 1) * GROUP)
+                if high != _level(levels, base) or low != _level(levels, end - 1):
+                    high, low = _level(levels, base), _level(levels, end - 1)
+                    some = _set_limits(bases, gains, high, low, terms, query, count, sums, limits)
+                    useful = max(useful, some)
+                    if some == 0:
+                        break
+                if tile == 1:
+                    found = sums_one(stripes, group, rounded, query, limits, sums, hits)
+                else:
+                    found = sums_tile(stripes, group, rounded, query, limits, sums, hits)
+                if found == 0:
+                    continue
+                for i in range(tile):
+                    mask, row = hits[i] & _valid(group, n_items), query + i
+                    if mask == 0:
+                        continue
+                    if state[row, SIZE] + GROUP > pools.scores.shape[1]:
+                        _compact(pools, row, k)
+                    if _accept(mask, base, listed, sums, i, items, pools, row, k):
+                        _set_limits(bases, gains, high, low, terms, query, count, sums, limits)
+        if useful == 0:
+            break
 
 
 @compiled(nogil=True)
 def _scan_listed(items, query, listed, sums, pools, k):
     """Scan only the listed positions for one query, 64 at a time."""
-    rounded, exact, counts, keys, state = pools
     for base in range(0, listed.shape[0], GROUP):
         lanes = min(GROUP, listed.shape[0] - base)
-        for lane in range(lanes):
-            sums[0, lane] = _distance(items.stripes, np.int64(listed[base + lane]), rounded[query])
-        if state[query, SIZE] + GROUP > keys.shape[1]:
-            _compact(items.stripes, k, exact[query], keys[query], state[query])
+        if pools.exact.shape[1] == 0:
+            for lane in range(lanes):
+                position = np.int64(listed[base + lane])
+                sums[0, lane] = _distance(items.stripes, position, pools.rounded, query)
+        if pools.state[query, SIZE] + GROUP > pools.scores.shape[1]:
+            _compact(pools, query, k)
         hits = ~np.uint64(0) >> np.uint64(GROUP - lanes)
-        _accept(hits, base, listed, sums, 0, query, k, items.excluded, counts, keys, state)
+        _accept(hits, base, listed, sums, 0, items, pools, query, k)
 
 
 @compiled(nogil=True)
@@ -324,117 +353,69 @@ def _sums(n_queries, like):
 
 
 @compiled(nogil=True)
-def _workspace(n_queries, tile, n_bytes, n_buckets, k, exact_rows):
+def _workspace(n_queries, tile, n_bytes, n_buckets, k, exact_rows, like):
     """Allocate tables and pools for the queries that share a pass, once per call."""
-    width = min(n_queries + tile - 1, QUERIES)
+    width, size = min(n_queries + tile - 1, QUERIES), 4 * k + 2 * GROUP
     return Pools(
         np.empty((width, 2 * n_bytes, 16), np.uint8),
         np.empty((width, exact_rows, 16), np.int32),
         np.empty((width, n_buckets), np.int32),
-        np.empty((width, 4 * k + 2 * GROUP), np.int64),
-        np.zeros((width, 8), np.int64),
+        np.empty((width, size), like.dtype),
+        np.empty((width, size), np.int32),
+        np.zeros((width, 5), np.int64),
+        np.zeros((width, 8), like.dtype),
     )
 
 
 @compiled(nogil=True)
-def _start(items, begin, count, pools, widest):
-    """Empty the pools: any distance is accepted, the bound is the last bucket."""
+def _search(items, begin, count, sums, pools, rows, values, missing):
+    """Answer `count` queries from `begin` on, whose tables and terms are ready."""
+    k, excluded, listed = rows.shape[1], items.excluded_starts, items.listed_starts
+    pools.counts[:count] = 0
     for i in range(count):
-        pools.counts[i, :] = 0
         state = pools.state[i]
-        state[BOUND] = pools.counts.shape[1] - 1
-        state[WITHIN] = 0
-        state[LIMIT] = widest
-        state[SIZE] = 0
-        if items.excluded_starts.shape[0] > 0:
-            state[CURSOR] = items.excluded_starts[begin + i]
-            state[STOP] = items.excluded_starts[begin + i + 1]
-
-
-@compiled(nogil=True)
-def _search(items, begin, count, sums, pools, rows, distances):
-    """Answer `count` queries from `begin` on, whose tables are ready."""
-    k, stripes, order = rows.shape[1], items.stripes, items.order
-    _start(items, begin, count, pools, 255 if sums.itemsize == 1 else 65535)
-    starts = items.listed_starts
-    if starts.shape[0] > 0:
-        for i in range(count):
-            listed = items.listed[starts[begin + i] : starts[begin + i + 1]]
-            _scan_listed(items, i, listed, sums, pools, k)
-    elif sums.shape[0] > 1:
-        _scan_tiles(items, count, sums, pools, k)
-    else:
-        _scan_one(items, 0, sums, pools, k)
+        state[BOUND], state[WITHIN], state[SIZE] = pools.counts.shape[1] - 1, 0, 0
+        if excluded.shape[0] > 0:
+            state[CURSOR], state[STOP] = excluded[begin + i], excluded[begin + i + 1]
+        if listed.shape[0] > 0:
+            mine = items.listed[listed[begin + i] : listed[begin + i + 1]]
+            _scan_listed(items, i, mine, sums, pools, k)
+    if listed.shape[0] == 0:
+        _scan(items, count, sums, pools, k)
     for i in range(count):
-        counts, keys, state = pools.counts[i], pools.keys[i], pools.state[i]
-        my_rows, mine = rows[begin + i], distances[begin + i]
-        if state[SLACK] == 0:
-            found = _answer_counted(order, counts, keys, state, my_rows, mine)
-        else:
-            exact = pools.exact[i]
-            found = _answer_exact(stripes, order, exact, counts, keys, state, my_rows, mine)
-        my_rows[found:], mine[found:] = -1, -1
+        found = _answer(items.order, i, pools, rows[begin + i], values[begin + i])
+        rows[begin + i, found:], values[begin + i, found:] = -1, missing
 
 
 @compiled(nogil=True)
-def hamming_kernel(
-    stripes,
-    order,
-    first,
-    last,
-    excluded_starts,
-    excluded,
-    listed_starts,
-    listed,
-    like,
-    codes,
-    rows,
-    distances,
-):
+def hamming_kernel(like, codes, rows, distances, *scanned):
     """Find the nearest codes of packed queries (uint8[n_queries, n_bytes])."""
-    items = Items(stripes, order, first, last, excluded_starts, excluded, listed_starts, listed)
+    items = Items(*scanned)
     n_queries, n_bytes = codes.shape
-    sums = _sums(n_queries, like)
-    pools = _workspace(n_queries, sums.shape[0], n_bytes, 8 * n_bytes + 1, rows.shape[1], 0)
+    sums, n_buckets = _sums(n_queries, like), 8 * n_bytes + 1 - items.bases[0]
+    pools = _workspace(n_queries, sums.shape[0], n_bytes, n_buckets, rows.shape[1], 0, items.gains)
     for begin in range(0, n_queries, QUERIES):
         count = min(QUERIES, n_queries - begin)
         for i in range(count):
             _hamming_tables(codes[begin + i], pools.rounded[i])
-        _search(items, begin, count, sums, pools, rows, distances)
+            pools.terms[i] = _HAMMING_TERMS
+        _search(items, begin, count, sums, pools, rows, distances, 1)
+    for i in range(n_queries):
+        for j in range(rows.shape[1]):
+            distances[i, j] = -distances[i, j]  # scores so far
 
 
 @compiled(nogil=True)
-def weighted_kernel(
-    stripes,
-    order,
-    first,
-    last,
-    excluded_starts,
-    excluded,
-    listed_starts,
-    listed,
-    like,
-    queries,
-    rows,
-    distances,
-    scores,
-):
+def weighted_kernel(like, queries, rows, scores, *scanned):
     """Find the best codes of real queries (float32[n_queries, n_bits]), over 20-bit weights."""
-    items = Items(stripes, order, first, last, excluded_starts, excluded, listed_starts, listed)
-    n_queries, halves = queries.shape[0], 2 * stripes.shape[1]
-    sums = _sums(n_queries, like)
-    pools = _workspace(n_queries, sums.shape[0], halves // 2, BUCKETS, rows.shape[1], halves)
-    totals, units = np.empty(n_queries, np.int64), np.empty(n_queries, np.float64)
+    items = Items(*scanned)
+    n_queries, halves = queries.shape[0], 2 * items.stripes.shape[1]
+    sums, gains = _sums(n_queries, like), items.gains
+    pools = _workspace(n_queries, sums.shape[0], halves // 2, BUCKETS, rows.shape[1], halves, gains)
     for begin in range(0, n_queries, QUERIES):
         count = min(QUERIES, n_queries - begin)
         for i in range(count):
             query, unit = queries[begin + i], _weight_unit(queries[begin + i])
-            units[begin + i] = unit
-            totals[begin + i] = _weighted_tables(
-                query, unit, pools.rounded[i], pools.exact[i], pools.state[i]
-            )
-        _search(items, begin, count, sums, pools, rows, distances)
-    for i in range(n_queries):
-        for j in range(rows.shape[1]):
-            score = (totals[i] - 2 * np.int64(distances[i, j])) * units[i]
-            scores[i, j] = score if rows[i, j] >= 0 else -np.inf
+            total = _weighted_tables(query, unit, pools.rounded[i], pools.exact[i])
+            _weighted_terms(unit, total, items.bases[-1], gains[-1], pools.terms[i])
+        _search(items, begin, count, sums, pools, rows, scores, -np.inf)
