@@ -286,6 +286,18 @@ def stranger_vectors(
     return np.where(weight > 0, total / np.maximum(weight, 1e-12), average)
 
 
+def stranger_length(users: Partitions, problem: Problem, state: FitState) -> float:
+    """Return the mean length of a coordinate of stranger vectors."""
+    W, mu, average = state.W, state.mu, state.average
+
+    def lengths(block: UserBlock, drawn: Drawn) -> float:
+        P = stranger_vectors(block, drawn, W, mu, average)
+        return float(np.abs(P).sum(dtype=np.float64))
+
+    total = users.sum(lengths, problem.blocks, problem.drawn)
+    return total / (problem.n_users * len(average))
+
+
 def features_times(block: UserBlock, name: str, H: np.ndarray) -> np.ndarray:
     """Return X'H over the users who have the group."""
     return (block.X[name].T @ _having(block, name, H)).astype(np.float64)  # type: ignore[no-any-return]

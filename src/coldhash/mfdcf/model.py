@@ -27,7 +27,7 @@ Recommendation", AAAI 2020. Equation numbers are theirs; docs/paper.md says what
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,7 @@ from coldhash.mfdcf.equations import (
     objective,
     set_items,
     start,
+    stranger_length,
     stranger_vectors,
     update_maps,
     update_vectors,
@@ -212,7 +213,7 @@ class MFDCF:
         with threadpool_limits(1, "blas"), open_partitions(data, on) as users:
             if not data.n_ratings:
                 raise DataError("there are no ratings to learn from")
-            plan = replace(data.plan, preference=None) if self.level else data.plan
+            plan = data.plan.model_copy(update={"preference": None}) if self.level else data.plan
             encoder = learn_features(users, plan, data.items, data.scale[1], seed)
             clock.mark("features")
             target = RatingTarget(self.target, data.scale[1])
@@ -224,7 +225,9 @@ class MFDCF:
                 users, problem, checkpoint, clock, rng, callback
             )
             popularity, level = sums.favourites.astype(np.float32), problem.level
-            items = CodeItems.of(signs(state.D), popularity, level.bytes, level.unit)
+            items = CodeItems.of(
+                signs(state.D), popularity, *level.tables(stranger_length(users, problem, state))
+            )
             history = fit_history(users, problem, state, sums, items)
             clock.mark("history")
             item_map = None

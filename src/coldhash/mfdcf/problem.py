@@ -21,6 +21,7 @@ RIDGE_SAMPLE = 20_000  # users that a ridge is chosen on
 STRANGER_HAS = 0.7  # the share of a stranger's groups that are known, if there are several
 HELD_OUT = 1000  # users wanted outside of the item step, to judge what histories say
 HELD_SHARES = (0.1, 0.25)  # the least and the greatest share of users held out
+MAX_STEPS = 1024  # bits that the highest level may be worth
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,6 +128,18 @@ class Level:
         gains = (levels * np.float32(unit)).astype(np.float32)
         means = (sums.targets / n_users).astype(np.float32)
         return cls(gains[:, None], means[:, None], levels, unit)
+
+    def tables(self, length: float) -> tuple[np.ndarray | None, ...]:
+        """Return levels, the gain of each, and how many bits each is worth.
+
+        By the codes of people, p + √p (h·d) has about the order of √p / s - (bits that differ),
+        with s the length of a coordinate of h.
+        """
+        if self.bytes is None:
+            return None, None, None
+        gains = (np.arange(256) * self.unit).astype(np.float32)
+        bits = np.rint(np.minimum(gains / max(length, 1e-12), MAX_STEPS * np.arange(256) / 255))
+        return self.bytes, gains, bits.astype(np.int32)
 
     @classmethod
     def none(cls, n_items: int) -> Level:

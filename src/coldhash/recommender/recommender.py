@@ -211,7 +211,9 @@ class Recommender:
         vectors[self.user_ids.rows(user_ids)] = self.encode(people, ratings).vectors
         return replace(self, user_vectors=vectors)
 
-    def score(self, people: People | Encoded, score: Score = "real") -> np.ndarray:
+    def score(
+        self, people: People | Encoded, score: Score = "real", popularity: float = 1.0
+    ) -> np.ndarray:
         """Compute the scores of the whole catalogue.
 
         Parameters
@@ -227,8 +229,7 @@ class Recommender:
             People x items; who had nothing usable gets popularity.
         """
         encoded = self.encode(people)
-        scores = self.items.scores(encoded.vectors, by_code=self._by_code(score))
-        scores[encoded.fallback] = self.popularity
+        scores = self.items.scores(encoded.vectors, popularity, self._by_code(score))
         return scores
 
     @overload
