@@ -1,25 +1,24 @@
 """Read files as bytes, as text and line by line.
 
-Going through lines is slow, but it can tell where a row is and what is wrong with it.
+Going through lines is slow, but it can tell in which line a row is.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv
 
 from coldhash.errors import SettingError, SourceError, TableError
 
@@ -31,16 +30,9 @@ READ_BYTES = 1 << 22  # bytes read at a time, and the length of the longest row
 UNPACKED_BYTES = 1 << 28  # bytes that any file may unpack to
 EXPANSION = 200  # how many times its size a larger file may unpack to; tables stay below 50
 COMPRESSION = {"gz": "gzip", "zst": "zstd"}
+_READ_ERRORS = (OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error, pa.ArrowException)
 _MAX_DEPTH = 100  # levels of lists and objects in JSON
 _QUOTED = re.compile(rb'"(?:[^"\\]|\\.)*+"')
-_JSON_TYPES = {
-    bool: "true or false",
-    int: "a number",
-    float: "a number",
-    str: "a text",
-    list: "a list",
-    dict: "an object",
-}
 
 
 def read_bytes(path: Path, member: str | None, title: str) -> bytes:
@@ -60,10 +52,8 @@ def read_bytes(path: Path, member: str | None, title: str) -> bytes:
         raise SourceError(f"{path} holds no {member}") from None
     except SourceError:
         raise
-    except OSError as error:
-        raise SourceError(f"{title}: {error.strerror or error}") from None
-    except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError, pa.ArrowException) as error:
-        raise SourceError(f"{title}: cannot be unpacked: {error}") from None
+    except _READ_ERRORS as error:
+        raise SourceError(f"{title}: {getattr(error, 'strerror', None) or error}") from None
     return content
 
 
@@ -152,22 +142,50 @@ class Dialect:
         if self.escape is not None:
             escape = self.escape.encode()
             content = content.replace(escape + escape, b"").replace(escape + mark, b"")
-        inside = 0  # 1 after an odd number of quotes
-        for start in range(0, len(content), READ_BYTES):
-            block = np.frombuffer(content[start : start + READ_BYTES], np.uint8)
-            odd = np.bitwise_xor.accumulate((block == ord(mark)).view(np.uint8)) ^ inside
-            if odd[(block == ord("\n")) | (block == ord("\r"))].any():
-                return True
-            inside = odd[-1]
-        return False
+        within_lines = rb'(?:[^"]++|"[^"\r\n]*+")*+'.replace(b'"', re.escape(mark))
+        return re.fullmatch(within_lines, content) is None
+
+    def parse(
+        self,
+        content: bytes,
+        types: dict[str, pa.DataType],
+        has_header: bool,
+        spans_lines: bool,
+        *,
+        use_threads: bool,
+    ) -> pa.Table:
+        """Read a table with the given columns by Arrow; without threads, errors name the row."""
+        double = self.separator == "::"
+        table = pyarrow.csv.read_csv(
+            pa.BufferReader(content.replace(b"::", UNIT.encode()) if double else content),
+            pyarrow.csv.ReadOptions(
+                use_threads=use_threads,
+                block_size=READ_BYTES,
+                column_names=list(types),
+                skip_rows_after_names=int(has_header),
+            ),
+            pyarrow.csv.ParseOptions(
+                delimiter=self._delimiter,
+                quote_char=self.quote or False,
+                escape_char=self.escape or False,
+                newlines_in_values=spans_lines,
+            ),
+            pyarrow.csv.ConvertOptions(
+                column_types=types, null_values=[""], strings_can_be_null=True
+            ),
+        )
+        return _restore_colons(table) if double and self.quote else table
+
+    @property
+    def _delimiter(self) -> str:
+        return UNIT if self.separator == "::" else self.separator
 
     def _reader(self, text: str, strict: bool) -> Reader:
         csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # Arrow has no limit
-        if self.separator == "::":
-            text = text.replace("::", UNIT)
+        text = text.replace("::", UNIT) if self.separator == "::" else text
         return csv.reader(
             io.StringIO(text, newline=""),
-            delimiter=UNIT if self.separator == "::" else self.separator,
+            delimiter=self._delimiter,
             quotechar=self.quote,
             quoting=csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE,
             escapechar=self.escape,
@@ -175,53 +193,13 @@ class Dialect:
         )
 
 
-def find_text_error(
-    rows: Iterator[tuple[int, list[str]]], names: list[str], numbers: Collection[str], file: str
-) -> TableError | None:
-    """Find the first row that has too many or too few fields, or a text for a number."""
-    for line, row in rows:
-        if len(row) != len(names):
-            return TableError(
-                f"{len(row)} fields where {len(names)} are expected",
-                file=file,
-                line=line,
-                hint=f"columns: {', '.join(names)}; is the separator right?",
-            )
-        for name, value in zip(names, row, strict=True):
-            if name in numbers and value and not is_number(value):
-                hint = "write 3.5, and leave out rows without a number"
-                message = f"{value!r} is not a number"
-                return TableError(message, file=file, line=line, column=name, hint=hint)
-    return None
-
-
-def is_number(text: str) -> bool:
-    """Return whether Arrow reads this text as a number."""
-    try:
-        pc.cast(pa.array([text.strip()]), pa.float32())
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
-def find_json_error(text: str, file: str) -> TableError | None:
-    """Find the first line that is not a JSON object, or in which a column changes its type."""
-    types: dict[str, str] = {}
-    for line, content in json_lines(text):
-        try:
-            row = json.loads(content, object_pairs_hook=_unique_keys)
-        except (ValueError, RecursionError) as error:
-            hint = "one object in each line"
-            return TableError(f"not JSON: {error}", file=file, line=line, hint=hint)
-        if not isinstance(row, dict):
-            return TableError("not a JSON object", file=file, line=line, hint='{"name": value}')
-        for name, value in row.items():
-            found = types.get(name) if value is None else _JSON_TYPES[type(value)]
-            if found is not None and types.setdefault(name, found) != found:
-                message = f"{found} where {types[name]} came before"
-                hint = "a column must keep one type"
-                return TableError(message, file=file, line=line, column=name, hint=hint)
-    return None
+def _restore_colons(table: pa.Table) -> pa.Table:
+    """Undo the replacement of `::` within quotes."""
+    for at, field in enumerate(table.schema):
+        if not pa.types.is_floating(field.type):
+            texts = table.column(at).cast(pa.string())
+            table = table.set_column(at, field.name, pc.replace_substring(texts, UNIT, "::"))
+    return table
 
 
 def check_depth(content: bytes, file: str) -> None:
@@ -242,10 +220,3 @@ def check_depth(content: bytes, file: str) -> None:
 def json_lines(text: str) -> Iterator[tuple[int, str]]:
     """Iterate over the lines that are not empty; only a line feed ends one."""
     return ((n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip())
-
-
-def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    row = dict(pairs)
-    if len(row) < len(pairs):
-        raise ValueError("a name is there twice in one object")
-    return row

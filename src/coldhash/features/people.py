@@ -42,7 +42,7 @@ def as_columns(people: People) -> tuple[Mapping[str, Value], int]:
         return {name: [person.get(name) for person in people] for name in names}, len(people)
     from coldhash.data.tables import as_table  # slow to import, and one person does not need it
 
-    table, _ = as_table(people, "user")
+    table = as_table(people, "user").table
     return {name: table.column(name) for name in table.column_names}, table.num_rows
 
 
