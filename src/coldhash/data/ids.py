@@ -165,8 +165,6 @@ class Ids:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Ids) and bool(self.values.equals(other.values))
 
-    __hash__ = None  # type: ignore[assignment]
-
     def rows(self, values: Iterable[IdValue]) -> np.ndarray:
         """Return the row of each id.
 
@@ -190,7 +188,7 @@ class Ids:
         [1]
         """
         texts = as_texts(values, self.kind)
-        rows = self._find_all(texts)
+        rows = self.find(texts)
         if (rows < 0).any():
             unknown = texts[int(np.argmax(rows < 0))].as_py()
             raise UnknownId(
@@ -216,7 +214,11 @@ class Ids:
         DataError
             If a value is not a valid id.
         """
-        return self._find_all(as_texts(values, self.kind))
+        texts = as_texts(values, self.kind)
+        if len(texts) <= _FEW:
+            return np.array([self.row_of(text) for text in texts.to_pylist()], dtype=np.int64)
+        found = pc.fill_null(pc.index_in(texts, value_set=self.values), -1)
+        return found.to_numpy(zero_copy_only=False).astype(np.int64)  # type: ignore[no-any-return]
 
     def row_of(self, text: str) -> int:
         """Return the row of one id, -1 if it is unknown.
@@ -273,12 +275,6 @@ class Ids:
     def _order(self) -> np.ndarray:
         """Rows in the byte order of their ids, which is also Python's order of texts."""
         return pc.array_sort_indices(self.values).to_numpy()  # type: ignore[no-any-return]
-
-    def _find_all(self, texts: pa.Array) -> np.ndarray:
-        if len(texts) <= _FEW:
-            return np.array([self.row_of(text) for text in texts.to_pylist()], dtype=np.int64)
-        found = pc.fill_null(pc.index_in(texts, value_set=self.values), -1)
-        return found.to_numpy(zero_copy_only=False).astype(np.int64)  # type: ignore[no-any-return]
 
 
 def assign_rows(
@@ -346,8 +342,7 @@ def as_texts(
 
 def is_text(kind: pa.DataType) -> bool:
     """Return whether a column of this type holds texts, whatever the layout."""
-    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-    return any(test(kind) for test in tests)
+    return kind in (pa.string(), pa.large_string(), pa.string_view())
 
 
 def _as_array(values: Iterable[IdValue], kind: str) -> pa.Array:
