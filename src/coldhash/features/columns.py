@@ -291,19 +291,17 @@ class Given(FittedColumn):
         if len(value) != self.width:
             raise DataError(f"a vector of length {len(value)} where {self.width} is expected")
         try:
-            with np.errstate(over="ignore"):  # what float32 cannot hold is refused below
-                numbers = np.asarray(value, dtype=np.float64).astype(np.float32)
+            numbers = np.asarray(value, dtype=np.float64)
         except (TypeError, ValueError, OverflowError):
-            raise DataError("a vector holds something that is not a number") from None
+            numbers = np.zeros((0, 0))
         if numbers.ndim != 1:
-            raise DataError("a vector holds lists", hint="numbers only")
-        if not np.isfinite(numbers).all():
-            raise DataError("a vector holds NaN or infinity", hint="None for an unknown vector")
-        if np.abs(numbers).max() > _MAX_VECTOR:
+            raise DataError("a vector holds something that is not a number", hint="numbers only")
+        if not (np.abs(numbers) <= _MAX_VECTOR).all():
             raise DataError(
-                f"a vector holds a number beyond {_MAX_VECTOR:g}", hint="scale vectors to about 1"
+                f"a vector holds NaN, infinity or a number beyond {_MAX_VECTOR:g}",
+                hint="None for an unknown vector; scale vectors to about 1",
             )
-        return numbers
+        return numbers.astype(np.float32)
 
     def cells(self, value: Value) -> Cells:
         """Return every number of a vector."""

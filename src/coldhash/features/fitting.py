@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
-from scipy.sparse import csr_array, hstack
+from scipy.sparse import csr_array
 
 from coldhash.data.dataset import Dataset, UserRecords
 from coldhash.data.plan import Column, FeaturePlan
@@ -90,7 +90,7 @@ def _fit_groups(users: Partitions, plan: FeaturePlan) -> dict[str, GroupEncoder]
     for group, columns in groups.items():
         merged = {n: _merge(spec, [c[group, n] for c in counted]) for n, spec in columns.items()}
         fitted[group] = GroupEncoder.of(
-            {n: fit_column(spec, merged[n], n)[0] for n, spec in columns.items()}
+            {n: fit_column(spec, merged[n], n) for n, spec in columns.items()}
         )
     return fitted
 
@@ -99,13 +99,14 @@ def fit_content(
     plan: FeaturePlan, items: pa.Table, n_items: int
 ) -> tuple[ContentEncoder, csr_array]:
     """Fit the item columns and encode them; the row of an unknown item is empty."""
-    fitted: dict[str, FittedColumn] = {}
-    blocks = [csr_array((n_items, 0), dtype=np.float32)]
-    for name, spec in (pair for group in plan.items.values() for pair in group.items()):
-        values, codes = distinct_values(items.column(name))
-        fitted[name], block = fit_column(spec, _count(values, codes), name)
-        blocks.append(block if codes is None else block[codes])
-    return ContentEncoder(fitted), csr_array(hstack(blocks, format="csr"))
+    encoder = ContentEncoder(
+        {
+            name: fit_column(spec, _count(*distinct_values(items.column(name))), name)
+            for columns in plan.items.values()
+            for name, spec in columns.items()
+        }
+    )
+    return encoder, encoder.apply(items, n_items)
 
 
 def count_values(spec: Column, column: pa.ChunkedArray, name: str, alone: bool) -> ValueCounts:
@@ -148,8 +149,8 @@ def _merge(spec: Column, parts: Sequence[ValueCounts]) -> ValueCounts:
     return ValueCounts([value for value, _ in pairs], np.array([count for _, count in pairs]))
 
 
-def fit_column(spec: Column, counted: ValueCounts, name: str) -> tuple[FittedColumn, csr_array]:
-    """Fit a column; returns also the encoded distinct values."""
+def fit_column(spec: Column, counted: ValueCounts, name: str) -> FittedColumn:
+    """Fit a column to its values."""
     kind = spec.method if spec.kind == "number" else spec.kind
     try:
         form: FittedColumn = FORM_OF[kind].fit(spec, counted)  # type: ignore[attr-defined]
@@ -159,4 +160,4 @@ def fit_column(spec: Column, counted: ValueCounts, name: str) -> tuple[FittedCol
     weights = counted.counts.astype(np.float64)
     weights[np.diff(block.indptr) == 0] = 0.0
     mean = (weights @ block) / max(weights.sum(), 1.0)
-    return replace(form, mean=mean.astype(np.float32)), block
+    return replace(form, mean=mean.astype(np.float32))
