@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,21 +17,11 @@ from coldhash.data.ratings import Duplicates, Ratings, Scale
 from coldhash.data.tables import TableLike, as_table, infer_types
 from coldhash.errors import ColumnError, DataError, SettingError
 
-
-class Role(NamedTuple):
-    """What a column of a table means."""
-
-    names: tuple[str, ...]  # the usual names of such a column
-    type: pa.DataType  # how it is read from a text file
-    optional: bool = False
-
-
-_ID_TYPE = pa.dictionary(pa.int32(), pa.string())
-ROLES = {
-    "user_id": Role(("user_id", "user", "userID", "userId"), _ID_TYPE),
-    "item_id": Role(("item_id", "item", "itemID", "itemId", "movieId"), _ID_TYPE),
-    "rating": Role(("rating", "weight"), pa.float32()),
-    "timestamp": Role(("timestamp", "datetime"), pa.string(), optional=True),
+ROLES = {  # what a column of ratings may mean, and the usual names of such a column
+    "user_id": ("user_id", "user", "userID", "userId"),
+    "item_id": ("item_id", "item", "itemID", "itemId", "movieId"),
+    "rating": ("rating", "weight"),
+    "timestamp": ("timestamp", "datetime"),
 }
 Columns = Mapping[str, str | None]  # role -> name of its column; None: there is none
 
@@ -347,7 +336,7 @@ def read_side_table(
     names, role = table.column_names, f"{kind}_id"
     name = columns.get(role)
     if name is None or name not in names:
-        alone = "id" in names and not set(ROLES[role].names) & set(names)
+        alone = "id" in names and not set(ROLES[role]) & set(names)
         name = "id" if alone else find_columns(names, [role], {}, title)[role]
     ids = Ids.of(table.column(name), kind, where)
     return ids, infer_types(table, keep=name).drop_columns([name])
@@ -362,8 +351,8 @@ def read_ratings(
     duplicates: Duplicates,
 ) -> Ratings:
     """Read a table of ratings; ids not in `users` or `items` come after those."""
-    types = {name: ROLES[role].type for role in ROLES for name in _names_of(role, columns)}
-    table, title, where = as_table(source, "ratings", types)
+    numbers = dict.fromkeys(_names_of("rating", columns), pa.float32())
+    table, title, where = as_table(source, "ratings", numbers)
     found = find_rating_columns(table.column_names, columns, title)
     if not table.num_rows:
         raise DataError(f"{title} has columns, but no ratings", hint="is it the right file?")
@@ -405,7 +394,7 @@ def find_columns(
             )
         if here:
             found[role] = here[0]
-        elif role in columns or not ROLES[role].optional:
+        elif role in columns or role != "timestamp":
             wanted = repr(columns[role]) if columns.get(role) else f"for {role}"
             none = ", or {'rating': None} if each row counts as 1" if role == "rating" else ""
             raise ColumnError(
@@ -419,7 +408,7 @@ def find_columns(
 
 def _names_of(role: str, columns: Columns) -> Sequence[str]:
     """Return the names that the column of a role may have."""
-    return [columns[role] or ""] if role in columns else ROLES[role].names
+    return [columns[role] or ""] if role in columns else ROLES[role]
 
 
 def _as_numbers(column: pa.ChunkedArray, name: str, where: NameRow) -> np.ndarray:

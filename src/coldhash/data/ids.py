@@ -79,7 +79,7 @@ class Ids:
         >>> len(Ids.of(["a", 7]))
         2
         """
-        texts = as_texts(values, kind, where)
+        texts = _combine(as_texts(values, kind, where))
         if len(pc.unique(texts)) < len(texts):
             codes = texts.dictionary_encode().indices.to_numpy()  # in order of appearance
             first = np.unique(codes, return_index=True)[1]
@@ -187,7 +187,7 @@ class Ids:
         >>> Ids.of(["a", "b"]).rows(["b"]).tolist()
         [1]
         """
-        texts = as_texts(values, self.kind)
+        texts = _combine(as_texts(values, self.kind))
         rows = self.find(texts)
         if (rows < 0).any():
             unknown = texts[int(np.argmax(rows < 0))].as_py()
@@ -214,7 +214,7 @@ class Ids:
         DataError
             If a value is not a valid id.
         """
-        texts = as_texts(values, self.kind)
+        texts = _combine(as_texts(values, self.kind))
         if len(texts) <= _FEW:
             return np.array([self.row_of(text) for text in texts.to_pylist()], dtype=np.int64)
         found = pc.fill_null(pc.index_in(texts, value_set=self.values), -1)
@@ -281,29 +281,16 @@ def assign_rows(
     values: Iterable[IdValue], known: Ids | None, kind: str, where: NameRow
 ) -> tuple[Ids, np.ndarray]:
     """Return ids, the known ones first and new ones in order of appearance, and each one's row."""
-    if isinstance(values, pa.ChunkedArray) and pa.types.is_dictionary(values.type):
-        values = values.unify_dictionaries().combine_chunks()  # one dictionary for all chunks
-    if isinstance(values, pa.DictionaryArray) and not values.null_count:
-        column = values
-    else:
-        column = as_texts(values, kind, where).dictionary_encode()
-    # a dictionary may hold texts that no row uses, in any order, even twice: encode it again
-    codes = column.indices.dictionary_encode()
-    first = codes.indices.to_numpy()
-    encoded = as_texts(
-        column.dictionary.take(codes.dictionary),
-        kind,
-        lambda code: where(int(np.argmax(first == code))),
-    ).dictionary_encode()
+    encoded = _combine(as_texts(values, kind, where).dictionary_encode())
     seen, row_of_code = encoded.dictionary, encoded.indices.to_numpy()
     if known is None:
-        return Ids(seen, kind), row_of_code[first]
+        return Ids(seen, kind), row_of_code
     rows = known.find(seen)
     new = rows < 0
     rows[new] = len(known) + np.arange(new.sum())
     if new.any():
         known = Ids(pa.concat_arrays([known.values, seen.filter(pa.array(new))]), kind)
-    return known, rows[row_of_code[first]]
+    return known, rows[row_of_code]
 
 
 def as_text(value: object, kind: str = "id") -> str:
@@ -320,7 +307,7 @@ def as_text(value: object, kind: str = "id") -> str:
 
 def as_texts(
     values: Iterable[IdValue], kind: str = "id", where: NameRow = "row {}".format
-) -> pa.Array:
+) -> pa.Array | pa.ChunkedArray:
     """Return a column of ids as text; `where` names a row in an error."""
     column = _as_array(values, kind)
     if column.null_count == len(column):
@@ -345,13 +332,14 @@ def is_text(kind: pa.DataType) -> bool:
     return kind in (pa.string(), pa.large_string(), pa.string_view())
 
 
-def _as_array(values: Iterable[IdValue], kind: str) -> pa.Array:
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
-    if isinstance(values, pa.DictionaryArray):
-        values = values.dictionary_decode()
-    if isinstance(values, pa.Array):
-        return values
+def _combine(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _as_array(values: Iterable[IdValue], kind: str) -> pa.Array | pa.ChunkedArray:
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        is_coded = pa.types.is_dictionary(values.type)
+        return values.cast(values.type.value_type) if is_coded else values
     if isinstance(values, str | int) or (isinstance(values, np.ndarray) and values.ndim != 1):
         message = f"{values!r} where a list of {kind} ids is expected"
         raise DataError(message, hint="[...] around a single id")
@@ -366,9 +354,9 @@ def _as_array(values: Iterable[IdValue], kind: str) -> pa.Array:
         ) from None
 
 
-def _as_integers(column: pa.Array, kind: str, where: NameRow) -> pa.Array:
+def _as_integers(column: pa.Array | pa.ChunkedArray, kind: str, where: NameRow) -> pa.Array:
     """Undo what data frames do to whole numbers when one of them is missing."""
-    numbers = column.to_numpy(zero_copy_only=False)  # null and NaN alike are NaN
+    numbers = _combine(column).to_numpy(zero_copy_only=False)  # null and NaN alike are NaN
     whole = np.isnan(numbers) | ((np.abs(numbers) < _EXACT) & (numbers == np.rint(numbers)))
     if not whole.all():
         row = int(np.argmin(whole))

@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import ArrayLike
 from scipy.sparse import coo_array, csr_array, issparse, sparray, spmatrix
 
@@ -192,15 +191,15 @@ class Ratings:
         users = Ids.of(np.arange(matrix.shape[0]) if users is None else users, "user")
         items = Ids.of(np.arange(matrix.shape[1]) if items is None else items, "item")
         _check_shape(matrix.shape, (len(users), len(items)))
-        return cls.from_columns(
-            pa.DictionaryArray.from_arrays(stored.row, users.values),
-            pa.DictionaryArray.from_arrays(stored.col, items.values),
-            stored.data,
-            users=users,
-            items=items,
-            scale=scale,
-            where=lambda at: f"user {users[stored.row[at]]!r}, item {items[stored.col[at]]!r}",
-        )
+        entries = _sort_entries(stored.row, stored.col, matrix.shape)
+        if entries.nnz < stored.nnz:
+            raise DataError("the matrix stores an entry twice", hint="matrix.sum_duplicates()")
+
+        def name(at: int) -> str:
+            return f"user {users[stored.row[at]]!r}, item {items[stored.col[at]]!r}"
+
+        values = as_ratings(stored.data, scale, name)
+        return cls(_replace_data(entries, values[entries.data]), users, items, None, scale)
 
     def __len__(self) -> int:
         return int(self.matrix.nnz)
@@ -407,7 +406,7 @@ def duplicate_error(
     return DataError(
         f"{where(again)}: user {users[user]!r} rated item {items[item]!r} already, in "
         f"{where(first)}; repetitions in all: {len(repeats):,}",
-        hint="choose a rule: duplicates='last', 'mean' or 'max'; for a matrix, sum_duplicates()",
+        hint="choose a rule: duplicates='last', 'mean' or 'max'",
     )
 
 
