@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 from coldhash.data.ids import Ids, NameRow
 from coldhash.data.plan import FeaturePlan, guess_plan
 from coldhash.data.ratings import Duplicates, Ratings, Scale
-from coldhash.data.tables import TableLike, as_table, infer_types
+from coldhash.data.tables import TableLike, as_table, infer_type, infer_types
 from coldhash.errors import ColumnError, DataError, SettingError
 
 ROLES = {  # what a column of ratings may mean, and the usual names of such a column
@@ -205,11 +205,7 @@ class Dataset:
         """
         matrix, ends = self.ratings.matrix, partition_ends(self.n_users, part_users)
         return [
-            UserRecords(
-                first,
-                matrix if len(ends) == 2 else _rows(matrix, first, last),
-                self.users.slice(first, last - first) if self.users.num_columns else self.users,
-            )
+            UserRecords(first, _rows(matrix, first, last), self.users.slice(first, last - first))
             for first, last in pairwise(ends)
         ]
 
@@ -388,10 +384,8 @@ def find_columns(
     for role in roles:
         here = [name for name in _names_of(role, columns) if name in names]
         if len(here) > 1:
-            raise ColumnError(
-                f"{title} has {' and '.join(map(repr, here))} for {role}",
-                hint=f"choose one: columns={{{role!r}: {here[0]!r}}}",
-            )
+            hint = f"choose one: columns={{{role!r}: {here[0]!r}}}"
+            raise ColumnError(f"{title} has {' and '.join(map(repr, here))} for {role}", hint=hint)
         if here:
             found[role] = here[0]
         elif role in columns or role != "timestamp":
@@ -441,7 +435,7 @@ def _as_times(column: pa.ChunkedArray) -> np.ndarray | None:
     """Return times as sortable whole numbers; None where some are missing or all are equal."""
     if pa.types.is_nested(column.type):
         raise DataError(f"times are of type {column.type}", hint="columns={'timestamp': None}")
-    column = infer_types(pa.table({"time": column}), keep="").column(0)
+    column = infer_type(column)
     if column.null_count or pc.count_distinct(column).as_py() < 2:
         return None
     if not pa.types.is_signed_integer(column.type):  # dates, floats; ISO dates sort as texts do

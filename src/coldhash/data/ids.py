@@ -191,10 +191,8 @@ class Ids:
         rows = self.find(texts)
         if (rows < 0).any():
             unknown = texts[int(np.argmax(rows < 0))].as_py()
-            raise UnknownId(
-                f"{self.kind} {unknown!r} is not among the {len(self):,} known ones",
-                hint="ids are compared as text, so '007' and '7' differ",
-            )
+            message = f"{self.kind} {unknown!r} is not among the {len(self):,} known ones"
+            raise UnknownId(message, hint="ids are compared as text, so '007' and '7' differ")
         return rows
 
     def find(self, values: Iterable[IdValue]) -> np.ndarray:
@@ -299,10 +297,8 @@ def as_text(value: object, kind: str = "id") -> str:
         return value
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return str(value)
-    raise DataError(
-        f"{value!r} ({type(value).__name__}) is not a valid {kind} id",
-        hint="an id is a non-empty text or a whole number",
-    )
+    hint = "an id is a non-empty text or a whole number"
+    raise DataError(f"{value!r} ({type(value).__name__}) is not a valid {kind} id", hint=hint)
 
 
 def as_texts(
@@ -315,10 +311,8 @@ def as_texts(
     elif pa.types.is_floating(column.type):
         column = _as_integers(column, kind, where)
     elif not (pa.types.is_integer(column.type) or is_text(column.type)):
-        raise DataError(
-            f"{kind} ids are of type {column.type}",
-            hint="ids are texts or whole numbers: cast the column",
-        )
+        hint = "ids are texts or whole numbers: cast the column"
+        raise DataError(f"{kind} ids are of type {column.type}", hint=hint)
     column = column.cast(pa.string())
     missing = pc.fill_null(pc.equal(pc.binary_length(column), 0), True)
     if pc.any(missing).as_py():
@@ -348,10 +342,8 @@ def _as_array(values: Iterable[IdValue], kind: str) -> pa.Array | pa.ChunkedArra
     try:
         return pa.array([as_text(value, kind) for value in values], pa.string())
     except UnicodeEncodeError as error:
-        raise DataError(
-            f"{error.object!r} is not a valid {kind} id: it is not valid Unicode",
-            hint="half of a surrogate pair: decode the text again",
-        ) from None
+        hint = "half of a surrogate pair: decode the text again"
+        raise DataError(f"{error.object!r} is not a valid {kind} id", hint=hint) from None
 
 
 def _as_integers(column: pa.Array | pa.ChunkedArray, kind: str, where: NameRow) -> pa.Array:
@@ -360,9 +352,6 @@ def _as_integers(column: pa.Array | pa.ChunkedArray, kind: str, where: NameRow) 
     whole = np.isnan(numbers) | ((np.abs(numbers) < _EXACT) & (numbers == np.rint(numbers)))
     if not whole.all():
         row = int(np.argmin(whole))
-        raise DataError(
-            f"{where(row)}: {numbers[row]!s} is not a valid {kind} id: "
-            "it has a fraction, or more digits than a float keeps",
-            hint="read the column as text or as int64",
-        )
+        hint = "read the column as text or as int64: a float keeps 15 digits"
+        raise DataError(f"{where(row)}: {numbers[row]!s} is not a valid {kind} id", hint=hint)
     return pa.array(numbers, from_pandas=True).cast(pa.int64())

@@ -64,10 +64,8 @@ def _unpack(read: Callable[[int], bytes], n_packed: int, title: str) -> bytes:
     while block := read(READ_BYTES):
         left -= len(block)
         if left < 0:
-            raise SourceError(
-                f"{title}: unpacks to more than {limit >> 20:,} MiB, {EXPANSION} times its size",
-                hint="unpack it first if this is right",
-            )
+            message = f"unpacks to more than {limit >> 20:,} MiB, {EXPANSION} times its size"
+            raise SourceError(f"{title}: {message}", hint="unpack it first if this is right")
         blocks.append(block)
     return b"".join(blocks)
 
@@ -127,12 +125,9 @@ class Dialect:
                 return
             except csv.Error:
                 if reader.line_num > line:
-                    raise TableError(
-                        "a quote opens here and does not end where a field does",
-                        file=file,
-                        line=line,
-                        hint="double a quote within quotes, or TableFile(path=..., quote=None)",
-                    ) from None
+                    message = "a quote opens here and does not end where a field does"
+                    hint = "double a quote within quotes, or TableFile(path=..., quote=None)"
+                    raise TableError(message, file=file, line=line, hint=hint) from None
 
     def spans_lines(self, content: bytes) -> bool:
         """Return whether a quoted field may hold a line break: Arrow must not split there."""
@@ -165,7 +160,7 @@ class Dialect:
                 skip_rows_after_names=int(has_header),
             ),
             pyarrow.csv.ParseOptions(
-                delimiter=self._delimiter,
+                delimiter=self.separator.replace("::", UNIT),
                 quote_char=self.quote or False,
                 escape_char=self.escape or False,
                 newlines_in_values=spans_lines,
@@ -176,16 +171,12 @@ class Dialect:
         )
         return _restore_colons(table) if double and self.quote else table
 
-    @property
-    def _delimiter(self) -> str:
-        return UNIT if self.separator == "::" else self.separator
-
     def _reader(self, text: str, strict: bool) -> Reader:
         csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # Arrow has no limit
         text = text.replace("::", UNIT) if self.separator == "::" else text
         return csv.reader(
             io.StringIO(text, newline=""),
-            delimiter=self._delimiter,
+            delimiter=self.separator.replace("::", UNIT),
             quotechar=self.quote,
             quoting=csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE,
             escapechar=self.escape,
@@ -196,9 +187,9 @@ class Dialect:
 def _restore_colons(table: pa.Table) -> pa.Table:
     """Undo the replacement of `::` within quotes."""
     for at, field in enumerate(table.schema):
-        if not pa.types.is_floating(field.type):
-            texts = table.column(at).cast(pa.string())
-            table = table.set_column(at, field.name, pc.replace_substring(texts, UNIT, "::"))
+        if pa.types.is_string(field.type):
+            texts = pc.replace_substring(table.column(at), UNIT, "::")
+            table = table.set_column(at, field.name, texts)
     return table
 
 
@@ -209,12 +200,8 @@ def check_depth(content: bytes, file: str) -> None:
             marks = _QUOTED.sub(b"", line)
             depths = accumulate((mark in b"[{") - (mark in b"]}") for mark in marks)
             if max(depths) > _MAX_DEPTH:
-                raise TableError(
-                    f"nested more than {_MAX_DEPTH} deep",
-                    file=file,
-                    line=number,
-                    hint="a value is a number, a text or a list of them",
-                )
+                message, hint = f"nested more than {_MAX_DEPTH} deep", "numbers, texts or lists"
+                raise TableError(message, file=file, line=number, hint=hint)
 
 
 def json_lines(text: str) -> Iterator[tuple[int, str]]:

@@ -65,10 +65,8 @@ class Ratings:
         matrix = self.matrix
         _check_shape(matrix.shape, (len(self.users), len(self.items)))
         if matrix.format != "csr" or matrix.dtype != np.float32 or not matrix.has_canonical_format:
-            raise DataError(
-                "the matrix is not float32 in CSR form with sorted entries",
-                hint="Ratings.from_matrix takes any sparse matrix",
-            )
+            hint = "Ratings.from_matrix takes any sparse matrix"
+            raise DataError("the matrix is not float32 in CSR form with sorted entries", hint=hint)
         if self.times is not None and len(self.times) != matrix.nnz:
             raise DataError(f"{len(self.times):,} times for {matrix.nnz:,} ratings")
 
@@ -183,10 +181,8 @@ class Ratings:
         [1, 1]
         """
         if not issparse(matrix):
-            raise DataError(
-                f"a {type(matrix).__name__} is not a sparse matrix",
-                hint="scipy.sparse.csr_array(matrix): what is not stored is unknown",
-            )
+            hint = "scipy.sparse.csr_array(matrix): what is not stored is unknown"
+            raise DataError(f"a {type(matrix).__name__} is not a sparse matrix", hint=hint)
         stored = matrix.tocoo()
         users = Ids.of(np.arange(matrix.shape[0]) if users is None else users, "user")
         items = Ids.of(np.arange(matrix.shape[1]) if items is None else items, "item")
@@ -324,10 +320,8 @@ def as_ratings(values: ArrayLike, scale: Scale | None, where: NameRow) -> np.nda
     """Return ratings as float32, checked before the conversion could change them."""
     values = np.asarray(values)
     if values.ndim != 1 or values.dtype.kind not in "buif":
-        raise DataError(
-            f"ratings of type {values.dtype} in {values.ndim} dimensions",
-            hint="one number for each rating",
-        )
+        message = f"ratings of type {values.dtype} in {values.ndim} dimensions"
+        raise DataError(message, hint="one number for each rating")
     values = values.astype(np.promote_types(values.dtype, np.float32), copy=False)
     _check_values(values, scale, where)
     return values.astype(np.float32)

@@ -65,10 +65,8 @@ def read_sample(
         if value < 10:
             raise SettingError(f"sample: {name}={value}", hint="at least 10")
     if not 1 <= ratings_per_user <= n_items / 2:
-        raise SettingError(
-            f"sample: ratings_per_user={ratings_per_user:g}",
-            hint=f"from 1 to half the items ({n_items / 2:g})",
-        )
+        hint = f"from 1 to half the items ({n_items / 2:g})"
+        raise SettingError(f"sample: ratings_per_user={ratings_per_user:g}", hint=hint)
     rng = np.random.default_rng(seed)
     genre_share = _draw_genres(rng, n_items)
     traits = np.hstack([genre_share, rng.normal(size=(n_items, _N_TRAITS))], dtype=np.float32)

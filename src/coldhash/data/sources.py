@@ -68,10 +68,8 @@ def read(name: str, path: str | Path | None = None, **options: float | bool) -> 
     (200, 100)
     """
     if name not in SOURCES:
-        raise SettingError(
-            f"no data set is called {name!r}",
-            hint=f"one of {', '.join(SOURCES)}; your own tables: Dataset.from_tables(...)",
-        )
+        hint = f"one of {', '.join(SOURCES)}; your own tables: Dataset.from_tables(...)"
+        raise SettingError(f"no data set is called {name!r}", hint=hint)
     reader = SOURCES[name]
     allowed = inspect.signature(reader).parameters.keys()
     for option in sorted(options):
@@ -81,10 +79,8 @@ def read(name: str, path: str | Path | None = None, **options: float | bool) -> 
     if "path" not in allowed:
         return reader(**options)
     if path is None:
-        raise SettingError(
-            f"{name} needs the path of its folder or archive",
-            hint=f"`coldhash fetch {name} --to DIR` downloads it",
-        )
+        hint = f"`coldhash fetch {name} --to DIR` downloads it"
+        raise SettingError(f"{name} needs the path of its folder or archive", hint=hint)
     return reader(Path(path), **options)
 
 

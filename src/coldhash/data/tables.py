@@ -118,10 +118,8 @@ class TableFile:
         marks = [m for m in (self.separator, self.quote, self.escape) if m is not None]
         single = [m for m in marks if len(m) == 1 and m.isascii() and m not in "\r\n\0"]
         if len(set(single)) + (self.separator == "::") < len(marks):
-            raise SettingError(
-                f"separator, quote and escape are {marks}",
-                hint="different ASCII characters; '::' as a separator only",
-            )
+            hint = "different ASCII characters; '::' as a separator only"
+            raise SettingError(f"separator, quote and escape are {marks}", hint=hint)
 
     @property
     def title(self) -> str:
@@ -234,9 +232,8 @@ class TableFile:
         whole = pyarrow.json.ReadOptions(block_size=min(len(content), _MAX_BLOCK))
         try:
             table = pyarrow.json.read_json(pa.BufferReader(content), whole)
-            dates = [field for field in table.schema if _without_dates(field.type) != field.type]
-            if dates:  # a text that looks like a date is still a text
-                schema = pa.schema([(field.name, _without_dates(field.type)) for field in dates])
+            schema = pa.schema([(field.name, _without_dates(field.type)) for field in table.schema])
+            if schema != table.schema:  # a text that looks like a date is still a text
                 options = pyarrow.json.ParseOptions(explicit_schema=schema)
                 table = pyarrow.json.read_json(pa.BufferReader(content), whole, options)
             table.validate(full=True)
@@ -339,10 +336,9 @@ def _from_frame(source: TableLike, title: str) -> pa.Table:
     except pa.ArrowException as error:
         raise DataError(f"the {title} table: {error}", hint="a column must keep one type") from None
     except (TypeError, ValueError, OverflowError) as error:
-        raise DataError(
-            f"a {type(source).__name__} is not a {title} table ({error})",
-            hint="a path, a pandas, polars or pyarrow table, or a dict of columns",
-        ) from None
+        hint = "a path, a pandas, polars or pyarrow table, or a dict of columns"
+        message = f"a {type(source).__name__} is not a {title} table ({error})"
+        raise DataError(message, hint=hint) from None
 
 
 def _simplify(table: pa.Table) -> pa.Table:
@@ -367,13 +363,14 @@ def infer_types(table: pa.Table, keep: str) -> pa.Table:
     A number with leading zeros is a code, not a quantity: its column stays text, as does `keep`.
     """
     columns = [
-        column if name == keep else _infer_type(column)
+        column if name == keep else infer_type(column)
         for name, column in zip(table.column_names, table.columns, strict=True)
     ]
     return pa.table(columns, names=table.column_names) if columns else table
 
 
-def _infer_type(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def infer_type(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Turn a column of texts into numbers if it holds only numbers."""
     if pa.types.is_floating(column.type):
         return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
     if not pa.types.is_string(column.type):

@@ -297,10 +297,8 @@ class Given(FittedColumn):
         if numbers.ndim != 1:
             raise DataError("a vector holds something that is not a number", hint="numbers only")
         if not (np.abs(numbers) <= _MAX_VECTOR).all():
-            raise DataError(
-                f"a vector holds NaN, infinity or a number beyond {_MAX_VECTOR:g}",
-                hint="None for an unknown vector; scale vectors to about 1",
-            )
+            message = f"a vector holds NaN, infinity or a number beyond {_MAX_VECTOR:g}"
+            raise DataError(message, hint="scale vectors to about 1; None for an unknown one")
         return numbers.astype(np.float32)
 
     def cells(self, value: Value) -> Cells:
