@@ -88,7 +88,7 @@ def decode(content: bytes, encoding: str, title: str) -> str:
 
 def guess_separator(start: str, quote: str | None) -> str:
     """Guess the separator from the first line: `::`, a tab, or else the most frequent one."""
-    first = re.split("[\r\n]", start, maxsplit=1)[0]
+    first = re.split("[\r\n]", start.lstrip("\r\n")[:READ_BYTES], maxsplit=1)[0]
     if quote is not None:
         mark = re.escape(quote)
         first = re.sub(f"{mark}[^{mark}]*{mark}", "", first)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -191,11 +191,8 @@ class TableFile:
 
     def _line(self, row: int) -> int | None:
         """Return the line in which a row starts; row 0 is the header line if there is one."""
-        text = self._text()
-        if self.format == "json":
-            rows: Iterator[tuple[int, object]] = json_lines(text)
-        else:
-            rows = self._dialect(text.lstrip("\r\n")[:READ_BYTES]).rows(text)
+        text, is_json = self._text(), self.format == "json"
+        rows = json_lines(text) if is_json else self._dialect(text).rows(text)
         return next((line for line, _ in islice(rows, row, None)), None)
 
     def _bytes(self) -> bytes:
@@ -244,12 +241,15 @@ class TableFile:
     def _read_text(self, types: Mapping[str, pa.DataType]) -> pa.Table:
         content = self._utf_8().lstrip(b"\r\n")
         content = content if content.endswith(b"\n") else content + b"\n"  # Arrow needs one
-        dialect = self._dialect(content[:READ_BYTES].decode(errors="replace"))
+        start = content[:READ_BYTES].decode(errors="replace")
+        dialect = self._dialect(start)
         if dialect.separator == "::" and UNIT.encode() in content:
             hint = "use another separator"
             raise TableError("holds the control character 0x1f", file=self.title, hint=hint)
-        names = list(self.names or self._header(content, dialect))
-        _check_unique(names, self.title)
+        names = list(self.names or next(dialect.rows(start))[1])
+        if "\ufffd" in "".join(names):
+            self._text()  # raises the error of a byte that cannot be decoded
+        _check_names(names, self.title)
         spans_lines = dialect.spans_lines(content)
         if spans_lines:
             dialect.check_quotes(self._text(), self.title)
@@ -280,15 +280,6 @@ class TableFile:
         separator = self.separator or guess_separator(start, self.quote)
         return Dialect(separator, self.quote, self.escape)
 
-    def _header(self, content: bytes, dialect: Dialect) -> list[str]:
-        _, names = next(dialect.rows(content[:READ_BYTES].decode(errors="replace")))
-        if any("\ufffd" in name for name in names):
-            self._text()  # raises the error that names the line
-        if any("\0" in name for name in names):
-            hint = "encoding='utf-16-le' or 'utf-16-be'"
-            raise TableError("the header holds zero bytes", file=self.title, hint=hint)
-        return names
-
 
 def _without_dates(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_list(kind):
@@ -315,14 +306,17 @@ def as_table(
     else:
         name = f"the {title} table"
         found = NamedTable(_from_frame(source, title), name, f"row {{}} of {name}".format)
-    _check_unique(found.table.column_names, found.title)
+    _check_names(found.table.column_names, found.title)
     return found
 
 
-def _check_unique(names: list[str], title: str) -> None:
+def _check_names(names: list[str], title: str) -> None:
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise ColumnError(f"{title}: column {repeated[0]!r} is there twice", hint="rename one")
+    if "\0" in "".join(names):
+        hint = "encoding='utf-16-le' or 'utf-16-be'"
+        raise ColumnError(f"{title}: names of columns hold zero bytes", hint=hint)
 
 
 def _from_frame(source: TableLike, title: str) -> pa.Table:
