@@ -81,14 +81,10 @@ class Ids:
         """
         texts = _combine(as_texts(values, kind, where))
         if len(pc.unique(texts)) < len(texts):
-            codes = texts.dictionary_encode().indices.to_numpy()  # in order of appearance
-            first = np.unique(codes, return_index=True)[1]
-            again = int(np.setdiff1d(np.arange(len(codes)), first)[0])
-            raise DataError(
-                f"{where(again)}: {kind} {texts[again].as_py()!r} is there already, "
-                f"in {where(int(first[codes[again]]))}",
-                hint=f"one row for each {kind}",
-            )
+            again, first, _ = find_repeat(texts.dictionary_encode().indices.to_numpy())
+            text = texts[again].as_py()
+            message = f"{where(again)}: {kind} {text!r} is there already, in {where(first)}"
+            raise DataError(message, hint=f"one row for each {kind}")
         return cls(texts, kind)
 
     @classmethod
@@ -289,6 +285,13 @@ def assign_rows(
     if new.any():
         known = Ids(pa.concat_arrays([known.values, seen.filter(pa.array(new))]), kind)
     return known, rows[row_of_code]
+
+
+def find_repeat(codes: np.ndarray) -> tuple[int, int, int]:
+    """Find the first number that came before; returns where it is and was, and all repetitions."""
+    _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+    repeats = np.setdiff1d(np.arange(len(codes)), first)
+    return int(repeats[0]), int(first[inverse[repeats[0]]]), len(repeats)
 
 
 def as_text(value: object, kind: str = "id") -> str:

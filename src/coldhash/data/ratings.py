@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import coo_array, csr_array, issparse, sparray, spmatrix
 
-from coldhash.data.ids import Ids, IdValue, NameRow, assign_rows
+from coldhash.data.ids import Ids, IdValue, NameRow, assign_rows, find_repeat
 from coldhash.errors import DataError, SettingError, check_choice
 
 MAX_RATING = 1e6  # without a declared scale; times and ids are larger
@@ -365,19 +365,14 @@ def _check_scale(scale: Scale) -> Scale:
     raise SettingError(f"scale={scale!r}", hint="the lowest and the highest possible rating")
 
 
-def _sort_pairs(user_rows: np.ndarray, item_rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sort entries by pair, then by appearance; returns the order and where each pair starts."""
-    order = np.lexsort((item_rows, user_rows))
-    user_rows, item_rows = user_rows[order], item_rows[order]
-    new = (np.diff(user_rows, prepend=-1) != 0) | (np.diff(item_rows, prepend=-1) != 0)
-    return order, np.flatnonzero(new)
-
-
 def merge_duplicates(
     user_rows: np.ndarray, item_rows: np.ndarray, values: np.ndarray, rule: Duplicates
 ) -> tuple[np.ndarray, np.ndarray]:
     """Apply a rule to repeated pairs; returns the entry to keep for each pair, and its value."""
-    order, starts = _sort_pairs(user_rows, item_rows)
+    order = np.lexsort((item_rows, user_rows))  # by pair, then by appearance
+    user_rows, item_rows = user_rows[order], item_rows[order]
+    new = (np.diff(user_rows, prepend=-1) != 0) | (np.diff(item_rows, prepend=-1) != 0)
+    starts = np.flatnonzero(new)
     ends = np.append(starts[1:], len(order))
     last = order[ends - 1]
     if rule == "last":
@@ -392,14 +387,11 @@ def duplicate_error(
     user_rows: np.ndarray, item_rows: np.ndarray, users: Ids, items: Ids, where: NameRow
 ) -> DataError:
     """Return the error that names the first repeated pair."""
-    order, starts = _sort_pairs(user_rows, item_rows)
-    repeats = np.delete(order, starts)
-    again = int(repeats.min())
-    user, item = user_rows[again], item_rows[again]
-    first = int(np.argmax((user_rows == user) & (item_rows == item)))
+    again, first, n_repeats = find_repeat(user_rows.astype(np.int64) * len(items) + item_rows)
+    user, item = users[user_rows[again]], items[item_rows[again]]
     return DataError(
-        f"{where(again)}: user {users[user]!r} rated item {items[item]!r} already, in "
-        f"{where(first)}; repetitions in all: {len(repeats):,}",
+        f"{where(again)}: user {user!r} rated item {item!r} already, in {where(first)}; "
+        f"repetitions in all: {n_repeats:,}",
         hint="choose a rule: duplicates='last', 'mean' or 'max'",
     )
 

@@ -111,9 +111,8 @@ class _Vocabulary(FittedColumn):
         """Return a value that the column knows."""
         return next(iter(self.columns), None)
 
-    def check(self, name: str) -> None:
-        """Raise an error if a column from a file is inconsistent."""
-        check_places(name, np.array([*self.columns.values()], dtype=np.int64), self.width)
+    def __post_init__(self) -> None:
+        check_places("labels", np.array([*self.columns.values()], dtype=np.int64), self.width)
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,10 +233,9 @@ class Knots(_Numeric):
         """Return a value that the column knows."""
         return float(self.knots.mean())
 
-    def check(self, name: str) -> None:
-        """Raise an error if a column from a file is inconsistent."""
+    def __post_init__(self) -> None:
         if not (np.diff(self.knots) > 0).all():
-            raise ModelFileError(f"the knots of {name!r} are not in order")
+            raise ModelFileError("the knots of a column are not in order")
 
 
 @dataclass(frozen=True, eq=False)
@@ -346,9 +344,7 @@ def restore_columns(
         form = FORMS[settings["form"]]
         known: dict[str, Any] = {key: settings[key] for key in settings if key != "form"}
         known |= take(arrays, form.ARRAYS, f"{prefix}{name}/")
-        column = restored[name] = form(**known)
-        if isinstance(column, _Vocabulary | Knots):
-            column.check(name)
+        restored[name] = form(**known)
     return restored
 
 
