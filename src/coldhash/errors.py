@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import get_args
 
 
 class ColdhashError(Exception):
@@ -68,6 +69,12 @@ class SettingError(ColdhashError, ValueError):
         ...
     coldhash.errors.SettingError: MFDCF: n_bits=0; hint: 1 to 1024
     """
+
+
+def check_choice(setting: str, value: object, choices: object) -> None:
+    """Raise an error unless the value of a setting is one of a `Literal`."""
+    if value not in get_args(choices):
+        raise SettingError(f"{setting}={value!r}", hint=f"one of {', '.join(get_args(choices))}")
 
 
 class DataError(ColdhashError, ValueError):

@@ -16,7 +16,7 @@ from coldhash.features.fitting import count_values, fit_column
 
 def fitted(spec, values, kind=None):
     counted = count_values(spec, pa.chunked_array([pa.array(values, kind)]), "c", alone=True)
-    return fit_column(spec, counted, "c")[0]
+    return fit_column(spec, counted, "c")
 
 
 def dense(column, values, name="c"):

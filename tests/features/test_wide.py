@@ -17,7 +17,7 @@ from coldhash.baselines.shared import stack_features
 from coldhash.data.plan import Category, MultiLabel, Number
 from coldhash.data.tables import infer_types
 from coldhash.errors import DataError, SettingError
-from coldhash.features.columns import Knots, Standard
+from coldhash.features.columns import Knots, Standard, ValueCounts
 from coldhash.features.folding import WIDEST, places_of
 from coldhash.features.groups import Features
 
@@ -147,8 +147,7 @@ def test_many_numbers_are_encoded_as_one_by_one(form):
         1e20,
         float("nan"),
     ]
-    counted = dict.fromkeys(values, 2)
-    column = form.fit(Number(), counted) if form is Knots else form.fit(counted)
+    column = form.fit(Number(), ValueCounts(values, np.full(len(values), 2)))
     lengths, at, shares = column.encode(values, "x")
     cells = [column.cells(value) for value in values]
     assert lengths.tolist() == [len(each) for each in cells]

@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from coldhash import MFDCF, MODELS, load, read, split_cold_items
@@ -115,7 +116,7 @@ def test_rated_new_items_are_not_recommended_back(model, parts):
 def test_an_item_with_plenty_of_ratings_gets_the_item_step(model, parts):
     item_map = replace(model.item_map, plenty=1.0)
     ratings = parts[1].ratings.matrix
-    content = model.features.content.apply({}, ratings.shape[1])
+    content = model.features.item_content(pa.table({}), ratings.shape[1])
     pulls = item_map.pulls(content, model.user_vectors, ratings)
     sums = 32 * (ratings.T.tocsr() != 0).astype(np.float32)
     sums.data[:] = 32 * item_map.target(ratings.T.tocsr().data)

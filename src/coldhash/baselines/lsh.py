@@ -21,7 +21,7 @@ from scipy.sparse import csr_array, hstack
 
 from coldhash.arrays.checks import Forms, take
 from coldhash.baselines.shared import Baseline, Training, stack_features
-from coldhash.features.groups import FeatureEncoder, Features, State
+from coldhash.features.groups import FeatureEncoder, Features, GroupEncoder, State
 from coldhash.recommender.encoders import Encoded, Encoder, group_shares
 from coldhash.recommender.items import Items
 from coldhash.recommender.recommender import Recommender
@@ -83,6 +83,16 @@ NO_BUCKET = np.uint64(0)
 AS_LARGE = 1 - 1e-6
 
 
+def _means(group: GroupEncoder) -> list[np.ndarray]:
+    """Return what replaces an unknown value, by block of numbers: a column, or all if folded."""
+    if not group.folded:
+        return [column.mean for column in group.columns.values()]
+    total = np.zeros(group.width - 1, dtype=np.float32)
+    for places, numbers in group.means.values():
+        total[places] += numbers
+    return [total]
+
+
 @dataclass(frozen=True, eq=False)
 class Tokens:
     """Where the blocks of the columns are in the features side by side."""
@@ -95,7 +105,7 @@ class Tokens:
         """Find the blocks; the constant behind each group is none."""
         blocks, start = [], 0
         for name in groups:
-            for mean in features.groups[name].means:
+            for mean in _means(features.groups[name]):
                 blocks.append((start, mean))
                 start += len(mean)
             start += 1

@@ -271,8 +271,7 @@ def _parse_person(text: str) -> dict[str, object]:
 def _read_people(path: Path) -> pa.Table:
     from coldhash.data.tables import as_table, infer_types
 
-    table, _ = as_table(path, "user")
-    return infer_types(table, keep="user_id")
+    return infer_types(as_table(path, "user").table, keep="user_id")
 
 
 def _read_lines(path: Path) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -12,21 +12,18 @@ import pyarrow.compute as pc
 from scipy.sparse import csr_array
 
 from coldhash.data.ids import Ids, NameRow
-from coldhash.data.lines import is_number
 from coldhash.data.plan import FeaturePlan, guess_plan
 from coldhash.data.ratings import Duplicates, Ratings, Scale
-from coldhash.data.tables import (
-    ALIASES,
-    ID_TYPE,
-    Columns,
-    TableLike,
-    as_table,
-    find_column,
-    infer_types,
-    need_column,
-    title_of,
-)
+from coldhash.data.tables import TableLike, as_table, infer_type, infer_types
 from coldhash.errors import ColumnError, DataError, SettingError
+
+ROLES = {  # what a column of ratings may mean, and the usual names of such a column
+    "user_id": ("user_id", "user", "userID", "userId"),
+    "item_id": ("item_id", "item", "itemID", "itemId", "movieId"),
+    "rating": ("rating", "weight"),
+    "timestamp": ("timestamp", "datetime"),
+}
+Columns = Mapping[str, str | None]  # role -> name of its column; None: there is none
 
 PART_USERS = 65_536  # users of one partition: where one ends changes how sums are rounded
 
@@ -158,8 +155,8 @@ class Dataset:
         """
         mapping = dict(columns or {})
         for role in mapping:
-            if role not in ALIASES:
-                hint = f"one of {', '.join(ALIASES)}"
+            if role not in ROLES:
+                hint = f"one of {', '.join(ROLES)}"
                 raise SettingError(f"columns: {role!r} is not a role", hint=hint)
         user_ids, user_table = read_side_table(users, "user", mapping)
         item_ids, item_table = read_side_table(items, "item", mapping)
@@ -212,8 +209,8 @@ class Dataset:
         return [
             UserRecords(
                 first,
-                matrix if len(ends) == 2 else _rows(matrix, first, last),
-                self.users.slice(first, last - first) if self.users.num_columns else self.users,
+                _rows(matrix, first, last),
+                self.users.slice(first, last - first),
                 None if times is None else times[matrix.indptr[first] : matrix.indptr[last]],
             )
             for first, last in pairwise(ends)
@@ -338,17 +335,12 @@ def read_side_table(
     """Read a table of users or items; returns its ids, and its other columns."""
     if source is None:
         return None, pa.table({})
-    role = f"{kind}_id"
-
-    def id_column(names: list[str]) -> str:
-        mapped = columns.get(role)
-        if mapped in names:
-            return mapped
-        alone = "id" in names and not any(name in names for name in ALIASES[role])
-        return "id" if alone else need_column(names, role, {}, title_of(source, kind))
-
-    table, where = as_table(source, kind, lambda names: {id_column(names): pa.string()})
-    name = id_column(table.column_names)
+    table, title, where = as_table(source, kind)
+    names, role = table.column_names, f"{kind}_id"
+    name = columns.get(role)
+    if name is None or name not in names:
+        alone = "id" in names and not set(ROLES[role]) & set(names)
+        name = "id" if alone else find_columns(names, [role], {}, title)[role]
     ids = Ids.of(table.column(name), kind, where)
     return ids, infer_types(table, keep=name).drop_columns([name])
 
@@ -362,27 +354,20 @@ def read_ratings(
     duplicates: Duplicates,
 ) -> Ratings:
     """Read a table of ratings; ids not in `users` or `items` come after those."""
-    title = title_of(source, "ratings")
-    types = {"user_id": ID_TYPE, "item_id": ID_TYPE, "rating": pa.float32()}
-
-    def column_types(names: list[str]) -> dict[str, pa.DataType]:
-        found = find_rating_columns(names, columns, title)
-        return {found[role]: types[role] for role in types if role in found}
-
-    table, where = as_table(source, "ratings", column_types)
+    numbers = dict.fromkeys(_names_of("rating", columns), pa.float32())
+    table, title, where = as_table(source, "ratings", numbers)
+    found = find_rating_columns(table.column_names, columns, title)
     if not table.num_rows:
         raise DataError(f"{title} has columns, but no ratings", hint="is it the right file?")
-    found = find_rating_columns(table.column_names, columns, title)
-    values, times = np.ones(table.num_rows, dtype=np.float32), None
+    column = {role: table.column(name) for role, name in found.items()}
+    values = np.ones(table.num_rows, dtype=np.float32)
     if "rating" in found:
-        values = _as_numbers(table.column(found["rating"]), found["rating"], where)
-    if "timestamp" in found:
-        times = _as_times(table.column(found["timestamp"]))
+        values = _as_numbers(column["rating"], found["rating"], where)
     return Ratings.from_columns(
-        table.column(found["user_id"]),
-        table.column(found["item_id"]),
+        column["user_id"],
+        column["item_id"],
         values,
-        times=times,
+        times=_as_times(column["timestamp"]) if "timestamp" in found else None,
         users=users,
         items=items,
         scale=scale,
@@ -392,17 +377,39 @@ def read_ratings(
 
 
 def find_rating_columns(names: list[str], columns: Columns, title: str) -> dict[str, str]:
-    """Find the column of each role; a time may be missing, and a rating if mapped to None."""
-    found = {role: need_column(names, role, columns, title) for role in ("user_id", "item_id")}
-    if columns.get("rating", "") is not None:
-        hint = "columns={'rating': NAME}, or {'rating': None} if each row counts as 1"
-        found["rating"] = need_column(names, "rating", columns, title, hint)
-    time = find_column(names, "timestamp", columns, title)
-    if time is not None:
-        found["timestamp"] = time
+    """Find the columns of ratings; that of a rating or a time may be mapped to None."""
+    ids = ("user_id", "item_id")
+    roles = [role for role in ROLES if role in ids or columns.get(role, role) is not None]
+    return find_columns(names, roles, columns, title)
+
+
+def find_columns(
+    names: list[str], roles: Iterable[str], columns: Columns, title: str
+) -> dict[str, str]:
+    """Find the column of each role: as mapped, or under one of its usual names."""
+    found: dict[str, str] = {}
+    for role in roles:
+        here = [name for name in _names_of(role, columns) if name in names]
+        if len(here) > 1:
+            hint = f"choose one: columns={{{role!r}: {here[0]!r}}}"
+            raise ColumnError(f"{title} has {' and '.join(map(repr, here))} for {role}", hint=hint)
+        if here:
+            found[role] = here[0]
+        elif role in columns or role != "timestamp":
+            wanted = repr(columns[role]) if columns.get(role) else f"for {role}"
+            none = ", or {'rating': None} if each row counts as 1" if role == "rating" else ""
+            raise ColumnError(
+                f"{title} has no column {wanted}: it has {', '.join(map(repr, names)) or 'none'}",
+                hint=f"columns={{{role!r}: NAME}}{none}; TableFile(..., names=[...]) if no header",
+            )
     if len(set(found.values())) < len(found):
         raise ColumnError(f"{title}: one column for two roles: {found}", hint="one column each")
     return found
+
+
+def _names_of(role: str, columns: Columns) -> Sequence[str]:
+    """Return the names that the column of a role may have."""
+    return [columns[role] or ""] if role in columns else ROLES[role]
 
 
 def _as_numbers(column: pa.ChunkedArray, name: str, where: NameRow) -> np.ndarray:
@@ -413,9 +420,9 @@ def _as_numbers(column: pa.ChunkedArray, name: str, where: NameRow) -> np.ndarra
         try:
             column = pc.utf8_trim_whitespace(column).cast(pa.float64())
         except pa.ArrowInvalid:
-            texts = column.to_pylist()
-            row = next(row for row, text in enumerate(texts) if not is_number(text))
-            message = f"{where(row)}, column {name!r}: {texts[row]!r} is not a number"
+            texts = enumerate(column.to_pylist())
+            row, text = next((row, text) for row, text in texts if not _is_number(text))
+            message = f"{where(row)}, column {name!r}: {text!r} is not a number"
             hint = "write 3.5, and leave out rows without a number"
             raise DataError(message, hint=hint) from None
     if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
@@ -423,11 +430,19 @@ def _as_numbers(column: pa.ChunkedArray, name: str, where: NameRow) -> np.ndarra
     return column.to_numpy()  # type: ignore[no-any-return]
 
 
+def _is_number(text: str) -> bool:
+    try:
+        pa.scalar(text.strip()).cast(pa.float64())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
 def _as_times(column: pa.ChunkedArray) -> np.ndarray | None:
     """Return times as sortable whole numbers; None where some are missing or all are equal."""
     if pa.types.is_nested(column.type):
         raise DataError(f"times are of type {column.type}", hint="columns={'timestamp': None}")
-    column = infer_types(pa.table({"time": column}), keep="").column(0)
+    column = infer_type(column)
     if column.null_count or pc.count_distinct(column).as_py() < 2:
         return None
     if not pa.types.is_signed_integer(column.type):  # dates, floats; ISO dates sort as texts do

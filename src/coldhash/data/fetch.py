@@ -50,27 +50,26 @@ class Archive:
 
 
 _MOVIELENS_TERMS = "MovieLens: for research use, no redistribution without permission"
-_KNOWN = (
-    Archive(
+ARCHIVES = {
+    "ml-1m": Archive(
         "ml-1m",
         "https://files.grouplens.org/datasets/movielens/ml-1m.zip",
         "sha256:a6898adb50b9ca05aa231689da44c217cb524e7ebd39d264c56e2832f2c54e20",
         _MOVIELENS_TERMS,
     ),
-    Archive(
+    "ml-100k": Archive(
         "ml-100k",
         "https://files.grouplens.org/datasets/movielens/ml-100k.zip",
         "sha256:50d2a982c66986937beb9ffb3aa76efe955bf3d5c6b761f4e3a7cd717c6a3229",
         _MOVIELENS_TERMS,
     ),
-    Archive(
+    "book-crossing": Archive(
         "book-crossing",
         "http://www2.informatik.uni-freiburg.de/~cziegler/BX/BX-CSV-Dump.zip",
         "md5:37d647ee9e18ba134ea6d78ee4fe5292",
         "Book-Crossing: free for research that cites Ziegler et al. 2005",
     ),
-)
-ARCHIVES = {archive.name: archive for archive in _KNOWN}
+}
 
 
 def fetch(
@@ -102,8 +101,8 @@ def fetch(
     target, part = folder / archive.file_name, folder / f"{archive.file_name}.part"
     if target.exists():
         with open_regular(target) as file:
-            hint = f"remove it to download it again, or {archive.import_hint}"
-            _verify(archive, file, str(target), hint)
+            again = f"remove it to download it again, or {archive.import_hint}"
+            _verify(archive, file, str(target), again)
         return target
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)

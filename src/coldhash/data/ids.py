@@ -79,16 +79,12 @@ class Ids:
         >>> len(Ids.of(["a", 7]))
         2
         """
-        texts = as_texts(values, kind, where)
+        texts = _combine(as_texts(values, kind, where))
         if len(pc.unique(texts)) < len(texts):
-            codes = texts.dictionary_encode().indices.to_numpy()  # in order of appearance
-            first = np.unique(codes, return_index=True)[1]
-            again = int(np.setdiff1d(np.arange(len(codes)), first)[0])
-            raise DataError(
-                f"{where(again)}: {kind} {texts[again].as_py()!r} is there already, "
-                f"in {where(int(first[codes[again]]))}",
-                hint=f"one row for each {kind}",
-            )
+            again, first, _ = find_repeat(texts.dictionary_encode().indices.to_numpy())
+            text = texts[again].as_py()
+            message = f"{where(again)}: {kind} {text!r} is there already, in {where(first)}"
+            raise DataError(message, hint=f"one row for each {kind}")
         return cls(texts, kind)
 
     @classmethod
@@ -165,8 +161,6 @@ class Ids:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Ids) and bool(self.values.equals(other.values))
 
-    __hash__ = None  # type: ignore[assignment]
-
     def rows(self, values: Iterable[IdValue]) -> np.ndarray:
         """Return the row of each id.
 
@@ -189,14 +183,12 @@ class Ids:
         >>> Ids.of(["a", "b"]).rows(["b"]).tolist()
         [1]
         """
-        texts = as_texts(values, self.kind)
-        rows = self._find_all(texts)
+        texts = _combine(as_texts(values, self.kind))
+        rows = self.find(texts)
         if (rows < 0).any():
             unknown = texts[int(np.argmax(rows < 0))].as_py()
-            raise UnknownId(
-                f"{self.kind} {unknown!r} is not among the {len(self):,} known ones",
-                hint="ids are compared as text, so '007' and '7' differ",
-            )
+            message = f"{self.kind} {unknown!r} is not among the {len(self):,} known ones"
+            raise UnknownId(message, hint="ids are compared as text, so '007' and '7' differ")
         return rows
 
     def find(self, values: Iterable[IdValue]) -> np.ndarray:
@@ -216,7 +208,11 @@ class Ids:
         DataError
             If a value is not a valid id.
         """
-        return self._find_all(as_texts(values, self.kind))
+        texts = _combine(as_texts(values, self.kind))
+        if len(texts) <= _FEW:
+            return np.array([self.row_of(text) for text in texts.to_pylist()], dtype=np.int64)
+        found = pc.fill_null(pc.index_in(texts, value_set=self.values), -1)
+        return found.to_numpy(zero_copy_only=False).astype(np.int64)  # type: ignore[no-any-return]
 
     def row_of(self, text: str) -> int:
         """Return the row of one id, -1 if it is unknown.
@@ -274,40 +270,28 @@ class Ids:
         """Rows in the byte order of their ids, which is also Python's order of texts."""
         return pc.array_sort_indices(self.values).to_numpy()  # type: ignore[no-any-return]
 
-    def _find_all(self, texts: pa.Array) -> np.ndarray:
-        if len(texts) <= _FEW:
-            return np.array([self.row_of(text) for text in texts.to_pylist()], dtype=np.int64)
-        found = pc.fill_null(pc.index_in(texts, value_set=self.values), -1)
-        return found.to_numpy(zero_copy_only=False).astype(np.int64)  # type: ignore[no-any-return]
-
 
 def assign_rows(
     values: Iterable[IdValue], known: Ids | None, kind: str, where: NameRow
 ) -> tuple[Ids, np.ndarray]:
     """Return ids, the known ones first and new ones in order of appearance, and each one's row."""
-    if isinstance(values, pa.ChunkedArray) and pa.types.is_dictionary(values.type):
-        values = values.unify_dictionaries().combine_chunks()  # one dictionary for all chunks
-    if isinstance(values, pa.DictionaryArray) and not values.null_count:
-        column = values
-    else:
-        column = as_texts(values, kind, where).dictionary_encode()
-    # a dictionary may hold texts that no row uses, in any order, even twice: encode it again
-    codes = column.indices.dictionary_encode()
-    first = codes.indices.to_numpy()
-    encoded = as_texts(
-        column.dictionary.take(codes.dictionary),
-        kind,
-        lambda code: where(int(np.argmax(first == code))),
-    ).dictionary_encode()
+    encoded = _combine(as_texts(values, kind, where).dictionary_encode())
     seen, row_of_code = encoded.dictionary, encoded.indices.to_numpy()
     if known is None:
-        return Ids(seen, kind), row_of_code[first]
+        return Ids(seen, kind), row_of_code
     rows = known.find(seen)
     new = rows < 0
     rows[new] = len(known) + np.arange(new.sum())
     if new.any():
         known = Ids(pa.concat_arrays([known.values, seen.filter(pa.array(new))]), kind)
-    return known, rows[row_of_code[first]]
+    return known, rows[row_of_code]
+
+
+def find_repeat(codes: np.ndarray) -> tuple[int, int, int]:
+    """Find the first number that came before; returns where it is and was, and all repetitions."""
+    _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+    repeats = np.setdiff1d(np.arange(len(codes)), first)
+    return int(repeats[0]), int(first[inverse[repeats[0]]]), len(repeats)
 
 
 def as_text(value: object, kind: str = "id") -> str:
@@ -316,15 +300,13 @@ def as_text(value: object, kind: str = "id") -> str:
         return value
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return str(value)
-    raise DataError(
-        f"{value!r} ({type(value).__name__}) is not a valid {kind} id",
-        hint="an id is a non-empty text or a whole number",
-    )
+    hint = "an id is a non-empty text or a whole number"
+    raise DataError(f"{value!r} ({type(value).__name__}) is not a valid {kind} id", hint=hint)
 
 
 def as_texts(
     values: Iterable[IdValue], kind: str = "id", where: NameRow = "row {}".format
-) -> pa.Array:
+) -> pa.Array | pa.ChunkedArray:
     """Return a column of ids as text; `where` names a row in an error."""
     column = _as_array(values, kind)
     if column.null_count == len(column):
@@ -332,10 +314,8 @@ def as_texts(
     elif pa.types.is_floating(column.type):
         column = _as_integers(column, kind, where)
     elif not (pa.types.is_integer(column.type) or is_text(column.type)):
-        raise DataError(
-            f"{kind} ids are of type {column.type}",
-            hint="ids are texts or whole numbers: cast the column",
-        )
+        hint = "ids are texts or whole numbers: cast the column"
+        raise DataError(f"{kind} ids are of type {column.type}", hint=hint)
     column = column.cast(pa.string())
     missing = pc.fill_null(pc.equal(pc.binary_length(column), 0), True)
     if pc.any(missing).as_py():
@@ -346,17 +326,17 @@ def as_texts(
 
 def is_text(kind: pa.DataType) -> bool:
     """Return whether a column of this type holds texts, whatever the layout."""
-    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-    return any(test(kind) for test in tests)
+    return kind in (pa.string(), pa.large_string(), pa.string_view())
 
 
-def _as_array(values: Iterable[IdValue], kind: str) -> pa.Array:
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
-    if isinstance(values, pa.DictionaryArray):
-        values = values.dictionary_decode()
-    if isinstance(values, pa.Array):
-        return values
+def _combine(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _as_array(values: Iterable[IdValue], kind: str) -> pa.Array | pa.ChunkedArray:
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        is_coded = pa.types.is_dictionary(values.type)
+        return values.cast(values.type.value_type) if is_coded else values
     if isinstance(values, str | int) or (isinstance(values, np.ndarray) and values.ndim != 1):
         message = f"{values!r} where a list of {kind} ids is expected"
         raise DataError(message, hint="[...] around a single id")
@@ -365,21 +345,16 @@ def _as_array(values: Iterable[IdValue], kind: str) -> pa.Array:
     try:
         return pa.array([as_text(value, kind) for value in values], pa.string())
     except UnicodeEncodeError as error:
-        raise DataError(
-            f"{error.object!r} is not a valid {kind} id: it is not valid Unicode",
-            hint="half of a surrogate pair: decode the text again",
-        ) from None
+        hint = "half of a surrogate pair: decode the text again"
+        raise DataError(f"{error.object!r} is not a valid {kind} id", hint=hint) from None
 
 
-def _as_integers(column: pa.Array, kind: str, where: NameRow) -> pa.Array:
+def _as_integers(column: pa.Array | pa.ChunkedArray, kind: str, where: NameRow) -> pa.Array:
     """Undo what data frames do to whole numbers when one of them is missing."""
-    numbers = column.to_numpy(zero_copy_only=False)  # null and NaN alike are NaN
+    numbers = _combine(column).to_numpy(zero_copy_only=False)  # null and NaN alike are NaN
     whole = np.isnan(numbers) | ((np.abs(numbers) < _EXACT) & (numbers == np.rint(numbers)))
     if not whole.all():
         row = int(np.argmin(whole))
-        raise DataError(
-            f"{where(row)}: {numbers[row]!s} is not a valid {kind} id: "
-            "it has a fraction, or more digits than a float keeps",
-            hint="read the column as text or as int64",
-        )
+        hint = "read the column as text or as int64: a float keeps 15 digits"
+        raise DataError(f"{where(row)}: {numbers[row]!s} is not a valid {kind} id", hint=hint)
     return pa.array(numbers, from_pandas=True).cast(pa.int64())

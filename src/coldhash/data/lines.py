@@ -1,25 +1,24 @@
 """Read files as bytes, as text and line by line.
 
-Going through lines is slow, but it can tell where a row is and what is wrong with it.
+Going through lines is slow, but it can tell in which line a row is.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv
 
 from coldhash.errors import SettingError, SourceError, TableError
 
@@ -31,16 +30,9 @@ READ_BYTES = 1 << 22  # bytes read at a time, and the length of the longest row
 UNPACKED_BYTES = 1 << 28  # bytes that any file may unpack to
 EXPANSION = 200  # how many times its size a larger file may unpack to; tables stay below 50
 COMPRESSION = {"gz": "gzip", "zst": "zstd"}
+_READ_ERRORS = (OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error, pa.ArrowException)
 _MAX_DEPTH = 100  # levels of lists and objects in JSON
 _QUOTED = re.compile(rb'"(?:[^"\\]|\\.)*+"')
-_JSON_TYPES = {
-    bool: "true or false",
-    int: "a number",
-    float: "a number",
-    str: "a text",
-    list: "a list",
-    dict: "an object",
-}
 
 
 def read_bytes(path: Path, member: str | None, title: str) -> bytes:
@@ -60,10 +52,8 @@ def read_bytes(path: Path, member: str | None, title: str) -> bytes:
         raise SourceError(f"{path} holds no {member}") from None
     except SourceError:
         raise
-    except OSError as error:
-        raise SourceError(f"{title}: {error.strerror or error}") from None
-    except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError, pa.ArrowException) as error:
-        raise SourceError(f"{title}: cannot be unpacked: {error}") from None
+    except _READ_ERRORS as error:
+        raise SourceError(f"{title}: {getattr(error, 'strerror', None) or error}") from None
     return content
 
 
@@ -74,10 +64,8 @@ def _unpack(read: Callable[[int], bytes], n_packed: int, title: str) -> bytes:
     while block := read(READ_BYTES):
         left -= len(block)
         if left < 0:
-            raise SourceError(
-                f"{title}: unpacks to more than {limit >> 20:,} MiB, {EXPANSION} times its size",
-                hint="unpack it first if this is right",
-            )
+            message = f"unpacks to more than {limit >> 20:,} MiB, {EXPANSION} times its size"
+            raise SourceError(f"{title}: {message}", hint="unpack it first if this is right")
         blocks.append(block)
     return b"".join(blocks)
 
@@ -100,7 +88,7 @@ def decode(content: bytes, encoding: str, title: str) -> str:
 
 def guess_separator(start: str, quote: str | None) -> str:
     """Guess the separator from the first line: `::`, a tab, or else the most frequent one."""
-    first = re.split("[\r\n]", start, maxsplit=1)[0]
+    first = re.split("[\r\n]", start.lstrip("\r\n")[:READ_BYTES], maxsplit=1)[0]
     if quote is not None:
         mark = re.escape(quote)
         first = re.sub(f"{mark}[^{mark}]*{mark}", "", first)
@@ -137,12 +125,9 @@ class Dialect:
                 return
             except csv.Error:
                 if reader.line_num > line:
-                    raise TableError(
-                        "a quote opens here and does not end where a field does",
-                        file=file,
-                        line=line,
-                        hint="double a quote within quotes, or TableFile(path=..., quote=None)",
-                    ) from None
+                    message = "a quote opens here and does not end where a field does"
+                    hint = "double a quote within quotes, or TableFile(path=..., quote=None)"
+                    raise TableError(message, file=file, line=line, hint=hint) from None
 
     def spans_lines(self, content: bytes) -> bool:
         """Return whether a quoted field may hold a line break: Arrow must not split there."""
@@ -152,22 +137,46 @@ class Dialect:
         if self.escape is not None:
             escape = self.escape.encode()
             content = content.replace(escape + escape, b"").replace(escape + mark, b"")
-        inside = 0  # 1 after an odd number of quotes
-        for start in range(0, len(content), READ_BYTES):
-            block = np.frombuffer(content[start : start + READ_BYTES], np.uint8)
-            odd = np.bitwise_xor.accumulate((block == ord(mark)).view(np.uint8)) ^ inside
-            if odd[(block == ord("\n")) | (block == ord("\r"))].any():
-                return True
-            inside = odd[-1]
-        return False
+        within_lines = rb'(?:[^"]++|"[^"\r\n]*+")*+'.replace(b'"', re.escape(mark))
+        return re.fullmatch(within_lines, content) is None
+
+    def parse(
+        self,
+        content: bytes,
+        types: dict[str, pa.DataType],
+        has_header: bool,
+        spans_lines: bool,
+        *,
+        use_threads: bool,
+    ) -> pa.Table:
+        """Read a table with the given columns by Arrow; without threads, errors name the row."""
+        double = self.separator == "::"
+        table = pyarrow.csv.read_csv(
+            pa.BufferReader(content.replace(b"::", UNIT.encode()) if double else content),
+            pyarrow.csv.ReadOptions(
+                use_threads=use_threads,
+                block_size=READ_BYTES,
+                column_names=list(types),
+                skip_rows_after_names=int(has_header),
+            ),
+            pyarrow.csv.ParseOptions(
+                delimiter=self.separator.replace("::", UNIT),
+                quote_char=self.quote or False,
+                escape_char=self.escape or False,
+                newlines_in_values=spans_lines,
+            ),
+            pyarrow.csv.ConvertOptions(
+                column_types=types, null_values=[""], strings_can_be_null=True
+            ),
+        )
+        return _restore_colons(table) if double and self.quote else table
 
     def _reader(self, text: str, strict: bool) -> Reader:
         csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # Arrow has no limit
-        if self.separator == "::":
-            text = text.replace("::", UNIT)
+        text = text.replace("::", UNIT) if self.separator == "::" else text
         return csv.reader(
             io.StringIO(text, newline=""),
-            delimiter=UNIT if self.separator == "::" else self.separator,
+            delimiter=self.separator.replace("::", UNIT),
             quotechar=self.quote,
             quoting=csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE,
             escapechar=self.escape,
@@ -175,53 +184,13 @@ class Dialect:
         )
 
 
-def find_text_error(
-    rows: Iterator[tuple[int, list[str]]], names: list[str], numbers: Collection[str], file: str
-) -> TableError | None:
-    """Find the first row that has too many or too few fields, or a text for a number."""
-    for line, row in rows:
-        if len(row) != len(names):
-            return TableError(
-                f"{len(row)} fields where {len(names)} are expected",
-                file=file,
-                line=line,
-                hint=f"columns: {', '.join(names)}; is the separator right?",
-            )
-        for name, value in zip(names, row, strict=True):
-            if name in numbers and value and not is_number(value):
-                hint = "write 3.5, and leave out rows without a number"
-                message = f"{value!r} is not a number"
-                return TableError(message, file=file, line=line, column=name, hint=hint)
-    return None
-
-
-def is_number(text: str) -> bool:
-    """Return whether Arrow reads this text as a number."""
-    try:
-        pc.cast(pa.array([text.strip()]), pa.float32())
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
-def find_json_error(text: str, file: str) -> TableError | None:
-    """Find the first line that is not a JSON object, or in which a column changes its type."""
-    types: dict[str, str] = {}
-    for line, content in json_lines(text):
-        try:
-            row = json.loads(content, object_pairs_hook=_unique_keys)
-        except (ValueError, RecursionError) as error:
-            hint = "one object in each line"
-            return TableError(f"not JSON: {error}", file=file, line=line, hint=hint)
-        if not isinstance(row, dict):
-            return TableError("not a JSON object", file=file, line=line, hint='{"name": value}')
-        for name, value in row.items():
-            found = types.get(name) if value is None else _JSON_TYPES[type(value)]
-            if found is not None and types.setdefault(name, found) != found:
-                message = f"{found} where {types[name]} came before"
-                hint = "a column must keep one type"
-                return TableError(message, file=file, line=line, column=name, hint=hint)
-    return None
+def _restore_colons(table: pa.Table) -> pa.Table:
+    """Undo the replacement of `::` within quotes."""
+    for at, field in enumerate(table.schema):
+        if pa.types.is_string(field.type):
+            texts = pc.replace_substring(table.column(at), UNIT, "::")
+            table = table.set_column(at, field.name, texts)
+    return table
 
 
 def check_depth(content: bytes, file: str) -> None:
@@ -231,21 +200,10 @@ def check_depth(content: bytes, file: str) -> None:
             marks = _QUOTED.sub(b"", line)
             depths = accumulate((mark in b"[{") - (mark in b"]}") for mark in marks)
             if max(depths) > _MAX_DEPTH:
-                raise TableError(
-                    f"nested more than {_MAX_DEPTH} deep",
-                    file=file,
-                    line=number,
-                    hint="a value is a number, a text or a list of them",
-                )
+                message, hint = f"nested more than {_MAX_DEPTH} deep", "numbers, texts or lists"
+                raise TableError(message, file=file, line=number, hint=hint)
 
 
 def json_lines(text: str) -> Iterator[tuple[int, str]]:
     """Iterate over the lines that are not empty; only a line feed ends one."""
     return ((n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip())
-
-
-def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    row = dict(pairs)
-    if len(row) < len(pairs):
-        raise ValueError("a name is there twice in one object")
-    return row

@@ -20,6 +20,8 @@ into one more group of that user, named "preference".
 
 from __future__ import annotations
 
+import json
+import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
@@ -290,17 +292,12 @@ class FeaturePlan(_Part):
 
 def guess_plan(users: pa.Table, items: pa.Table) -> FeaturePlan:
     """Guess a plan from the columns: one group of users, one of items, and preference."""
-    user_columns, item_columns = _guess_columns(users), _guess_columns(items)
-    return FeaturePlan(
-        users={"profile": user_columns} if user_columns else {},
-        items={"content": item_columns} if item_columns else {},
-        preference=Preference() if item_columns else None,
-    )
-
-
-def _guess_columns(table: pa.Table) -> dict[str, _Part]:
-    guesses = {name: _guess(table.column(name)) for name in table.column_names}
-    return {name: guess for name, guess in guesses.items() if guess is not None}
+    parts: dict[str, object] = {}
+    for side, group, table in (("users", "profile", users), ("items", "content", items)):
+        guesses = {name: _guess(table.column(name)) for name in table.column_names}
+        columns = {name: guess for name, guess in guesses.items() if guess is not None}
+        parts[side] = {group: columns} if columns else {}
+    return FeaturePlan(**parts, preference=Preference() if parts["items"] else None)
 
 
 def _guess(column: pa.ChunkedArray) -> _Part | None:
@@ -344,12 +341,8 @@ def _toml_column(column: Column) -> str:
 
 
 def _toml_key(key: str) -> str:
-    bare = key.isascii() and key.replace("_", "").replace("-", "").isalnum()
-    return key if bare else _toml_value(key)
+    return key if re.fullmatch("[A-Za-z0-9_-]+", key) else _toml_value(key)
 
 
 def _toml_value(value: str | int) -> str:
-    if isinstance(value, int):
-        return str(value)
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in escaped) + '"'
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import coo_array, csr_array, issparse, sparray, spmatrix
 
-from coldhash.data.ids import Ids, IdValue, NameRow, assign_rows
-from coldhash.errors import DataError, SettingError
+from coldhash.data.ids import Ids, IdValue, NameRow, assign_rows, find_repeat
+from coldhash.errors import DataError, SettingError, check_choice
 
 MAX_RATING = 1e6  # without a declared scale; times and ids are larger
 _FAVOURITE_SHARE = 0.6  # of the highest rating: 4 and 5 of 5, 7 to 10 of 10
@@ -65,10 +65,8 @@ class Ratings:
         matrix = self.matrix
         _check_shape(matrix.shape, (len(self.users), len(self.items)))
         if matrix.format != "csr" or matrix.dtype != np.float32 or not matrix.has_canonical_format:
-            raise DataError(
-                "the matrix is not float32 in CSR form with sorted entries",
-                hint="Ratings.from_matrix takes any sparse matrix",
-            )
+            hint = "Ratings.from_matrix takes any sparse matrix"
+            raise DataError("the matrix is not float32 in CSR form with sorted entries", hint=hint)
         if self.times is not None and len(self.times) != matrix.nnz:
             raise DataError(f"{len(self.times):,} times for {matrix.nnz:,} ratings")
 
@@ -128,11 +126,7 @@ class Ratings:
         >>> Ratings.from_columns([1, 1], ["x", "x"], [2, 4], duplicates="mean").matrix.data
         array([3.], dtype=float32)
         """
-        if duplicates not in get_args(Duplicates):
-            raise SettingError(
-                f"duplicates={duplicates!r} is not a rule",
-                hint=f"one of {', '.join(get_args(Duplicates))}",
-            )
+        check_choice("duplicates", duplicates, Duplicates)
         users, user_rows = assign_rows(user_ids, users, "user", where)
         items, item_rows = assign_rows(item_ids, items, "item", where)
         values = as_ratings(values, scale, where)
@@ -140,15 +134,15 @@ class Ratings:
         if len(set(lengths)) > 1:
             raise DataError(f"columns of different lengths: {', '.join(map(str, lengths))}")
         shape = (len(users), len(items))
-        positions = _sort_entries(user_rows, item_rows, shape)
-        if positions.nnz < len(values):
+        entries = _sort_entries(user_rows, item_rows, shape)
+        if entries.nnz < len(values):
             if duplicates == "error":
                 raise duplicate_error(user_rows, item_rows, users, items, where)
             keep, values = merge_duplicates(user_rows, item_rows, values, duplicates)
             times = None if times is None else times[keep]
-            positions = _sort_entries(user_rows[keep], item_rows[keep], shape)
-        times = None if times is None else times[positions.data]
-        return cls(_fill(positions, values), users, items, times, scale)
+            entries = _sort_entries(user_rows[keep], item_rows[keep], shape)
+        times = None if times is None else times[entries.data]
+        return cls(_replace_data(entries, values[entries.data]), users, items, times, scale)
 
     @classmethod
     def from_matrix(
@@ -187,23 +181,21 @@ class Ratings:
         [1, 1]
         """
         if not issparse(matrix):
-            raise DataError(
-                f"a {type(matrix).__name__} is not a sparse matrix",
-                hint="scipy.sparse.csr_array(matrix): what is not stored is unknown",
-            )
-        entries = matrix.tocoo()
+            hint = "scipy.sparse.csr_array(matrix): what is not stored is unknown"
+            raise DataError(f"a {type(matrix).__name__} is not a sparse matrix", hint=hint)
+        stored = matrix.tocoo()
         users = Ids.of(np.arange(matrix.shape[0]) if users is None else users, "user")
         items = Ids.of(np.arange(matrix.shape[1]) if items is None else items, "item")
         _check_shape(matrix.shape, (len(users), len(items)))
-        positions = _sort_entries(entries.row, entries.col, matrix.shape)
-        if positions.nnz < entries.nnz:
+        entries = _sort_entries(stored.row, stored.col, matrix.shape)
+        if entries.nnz < stored.nnz:
             raise DataError("the matrix stores an entry twice", hint="matrix.sum_duplicates()")
 
         def name(at: int) -> str:
-            return f"user {users[entries.row[at]]!r}, item {items[entries.col[at]]!r}"
+            return f"user {users[stored.row[at]]!r}, item {items[stored.col[at]]!r}"
 
-        values = as_ratings(entries.data, scale, name)
-        return cls(_fill(positions, values), users, items, None, scale)
+        values = as_ratings(stored.data, scale, name)
+        return cls(_replace_data(entries, values[entries.data]), users, items, None, scale)
 
     def __len__(self) -> int:
         return int(self.matrix.nnz)
@@ -250,10 +242,7 @@ class Ratings:
         DataError
             If a row is repeated.
         """
-        entries = entries_of_rows(self.matrix.indptr, rows)
-        indptr = np.concatenate([[0], np.cumsum(self.per_user[rows])])
-        indices = self.matrix.indices[entries]
-        return self._take(entries, indices, indptr, self.users.take(rows), self.items)
+        return self._take(self._entries[rows], self.users.take(rows), self.items)
 
     def of_items(self, rows: np.ndarray) -> Ratings:
         """Return the ratings of some items, with all users.
@@ -272,15 +261,9 @@ class Ratings:
         DataError
             If a row is repeated.
         """
-        new_row = np.full(len(self.items), -1, dtype=self.matrix.indices.dtype)
-        new_row[rows] = np.arange(len(rows))
-        entries = np.flatnonzero(new_row[self.matrix.indices] >= 0)
-        user_rows = np.repeat(np.arange(len(self.users)), self.per_user)[entries]
-        item_rows = new_row[self.matrix.indices[entries]]
-        order = np.lexsort((item_rows, user_rows))
-        indptr = np.concatenate([[0], np.cumsum(np.bincount(user_rows, minlength=len(self.users)))])
-        items = self.items.take(rows)
-        return self._take(entries[order], item_rows[order], indptr, self.users, items)
+        items, entries = self.items.take(rows), self._entries[:, rows]
+        entries.sort_indices()
+        return self._take(entries, self.users, items)
 
     def where(self, keep: np.ndarray) -> Ratings:
         """Return some of the ratings, with all users and items.
@@ -294,16 +277,20 @@ class Ratings:
         -------
         Ratings
         """
-        entries = np.flatnonzero(keep)
+        kept = np.flatnonzero(keep)
         indptr = np.concatenate([[0], np.cumsum(keep)])[self.matrix.indptr]
-        return self._take(entries, self.matrix.indices[entries], indptr, self.users, self.items)
+        body = (kept, self.matrix.indices[kept], indptr)
+        return self._take(csr_array(body, shape=self.matrix.shape), self.users, self.items)
 
-    def _take(
-        self, entries: np.ndarray, indices: np.ndarray, indptr: np.ndarray, users: Ids, items: Ids
-    ) -> Ratings:
-        body = (self.matrix.data[entries], indices, indptr)
-        times = None if self.times is None else self.times[entries]
-        matrix = csr_array(body, shape=(len(users), len(items)))
+    @property
+    def _entries(self) -> csr_array:
+        """The matrix with the position of each rating in place of its value."""
+        return _replace_data(self.matrix, np.arange(len(self)))
+
+    def _take(self, entries: csr_array, users: Ids, items: Ids) -> Ratings:
+        """Return the ratings at the positions that a matrix holds."""
+        matrix = _replace_data(entries, self.matrix.data[entries.data])
+        times = None if self.times is None else self.times[entries.data]
         return Ratings(matrix, users, items, times, self.declared_scale)
 
 
@@ -325,19 +312,16 @@ def _sort_entries(
     return matrix
 
 
-def _fill(positions: csr_array, values: np.ndarray) -> csr_array:
-    body = (values[positions.data], positions.indices, positions.indptr)
-    return csr_array(body, shape=positions.shape)
+def _replace_data(matrix: csr_array, data: np.ndarray) -> csr_array:
+    return csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
 def as_ratings(values: ArrayLike, scale: Scale | None, where: NameRow) -> np.ndarray:
     """Return ratings as float32, checked before the conversion could change them."""
     values = np.asarray(values)
     if values.ndim != 1 or values.dtype.kind not in "buif":
-        raise DataError(
-            f"ratings of type {values.dtype} in {values.ndim} dimensions",
-            hint="one number for each rating",
-        )
+        message = f"ratings of type {values.dtype} in {values.ndim} dimensions"
+        raise DataError(message, hint="one number for each rating")
     values = values.astype(np.promote_types(values.dtype, np.float32), copy=False)
     _check_values(values, scale, where)
     return values.astype(np.float32)
@@ -381,19 +365,14 @@ def _check_scale(scale: Scale) -> Scale:
     raise SettingError(f"scale={scale!r}", hint="the lowest and the highest possible rating")
 
 
-def _sort_pairs(user_rows: np.ndarray, item_rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sort entries by pair, then by appearance; returns the order and where each pair starts."""
-    order = np.lexsort((item_rows, user_rows))
-    user_rows, item_rows = user_rows[order], item_rows[order]
-    new = (np.diff(user_rows, prepend=-1) != 0) | (np.diff(item_rows, prepend=-1) != 0)
-    return order, np.flatnonzero(new)
-
-
 def merge_duplicates(
     user_rows: np.ndarray, item_rows: np.ndarray, values: np.ndarray, rule: Duplicates
 ) -> tuple[np.ndarray, np.ndarray]:
     """Apply a rule to repeated pairs; returns the entry to keep for each pair, and its value."""
-    order, starts = _sort_pairs(user_rows, item_rows)
+    order = np.lexsort((item_rows, user_rows))  # by pair, then by appearance
+    user_rows, item_rows = user_rows[order], item_rows[order]
+    new = (np.diff(user_rows, prepend=-1) != 0) | (np.diff(item_rows, prepend=-1) != 0)
+    starts = np.flatnonzero(new)
     ends = np.append(starts[1:], len(order))
     last = order[ends - 1]
     if rule == "last":
@@ -408,14 +387,11 @@ def duplicate_error(
     user_rows: np.ndarray, item_rows: np.ndarray, users: Ids, items: Ids, where: NameRow
 ) -> DataError:
     """Return the error that names the first repeated pair."""
-    order, starts = _sort_pairs(user_rows, item_rows)
-    repeats = np.delete(order, starts)
-    again = int(repeats.min())
-    user, item = user_rows[again], item_rows[again]
-    first = int(np.argmax((user_rows == user) & (item_rows == item)))
+    again, first, n_repeats = find_repeat(user_rows.astype(np.int64) * len(items) + item_rows)
+    user, item = users[user_rows[again]], items[item_rows[again]]
     return DataError(
-        f"{where(again)}: user {users[user]!r} rated item {items[item]!r} already, in "
-        f"{where(first)}; repetitions in all: {len(repeats):,}",
+        f"{where(again)}: user {user!r} rated item {item!r} already, in {where(first)}; "
+        f"repetitions in all: {n_repeats:,}",
         hint="choose a rule: duplicates='last', 'mean' or 'max'",
     )
 
@@ -440,10 +416,7 @@ class RatingTarget:
     other: float = 0.3
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(TargetKind):
-            raise SettingError(
-                f"target={self.kind!r}", hint=f"one of {', '.join(get_args(TargetKind))}"
-            )
+        check_choice("target", self.kind, TargetKind)
 
     def __call__(self, ratings: np.ndarray) -> np.ndarray:
         """Return the targets as float32."""

@@ -65,10 +65,8 @@ def read_sample(
         if value < 10:
             raise SettingError(f"sample: {name}={value}", hint="at least 10")
     if not 1 <= ratings_per_user <= n_items / 2:
-        raise SettingError(
-            f"sample: ratings_per_user={ratings_per_user:g}",
-            hint=f"from 1 to half the items ({n_items / 2:g})",
-        )
+        hint = f"from 1 to half the items ({n_items / 2:g})"
+        raise SettingError(f"sample: ratings_per_user={ratings_per_user:g}", hint=hint)
     rng = np.random.default_rng(seed)
     genre_share = _draw_genres(rng, n_items)
     traits = np.hstack([genre_share, rng.normal(size=(n_items, _N_TRAITS))], dtype=np.float32)
@@ -77,32 +75,21 @@ def read_sample(
     items = _make_item_table(rng, genre_share)
     facts = _draw_attributes(rng, n_users)
     users = _make_user_table(rng, facts)
-    tables = _draw_effects(rng)
-    ladder = np.cumsum(popularity / popularity.sum())
-
-    picked, rated, owners = [], [], []
+    effects = _draw_effects(rng)
     counts = np.clip(rng.lognormal(np.log(ratings_per_user) - 0.32, 0.8, n_users), 2, n_items / 2)
+    blocks = []
     for start in range(0, n_users, _BLOCK_USERS):
-        rows = np.arange(start, min(start + _BLOCK_USERS, n_users))
-        liking = _draw_tastes(rng, facts, tables, rows)
-        user_rows, item_rows = _draw_items(rng, ladder, counts[rows].astype(int), liking, traits)
-        taste = _compute_liking(liking, traits, user_rows, item_rows)
+        some = slice(start, start + _BLOCK_USERS)
+        tastes = _draw_tastes(rng, {name: codes[some] for name, codes in facts.items()}, effects)
+        user_rows, item_rows = _draw_items(
+            rng, popularity, counts[some].astype(int), tastes, traits
+        )
+        taste = np.einsum("nt,nt->n", tastes[user_rows], traits[item_rows])
         score = 3.4 + quality[item_rows] + 0.6 * taste + rng.normal(scale=0.8, size=len(taste))
-        picked.append(item_rows)
-        rated.append(np.clip(np.rint(score), 1, 5))
-        owners.append(rows[user_rows])
-    return Dataset.from_tables(
-        {
-            "user_id": np.concatenate(owners) + 1,
-            "item_id": np.concatenate(picked) + 1,
-            "rating": np.concatenate(rated),
-        },
-        users,
-        items,
-        plan=_PLAN,
-        scale=(1.0, 5.0),
-        name="sample",
-    )
+        blocks.append((start + user_rows + 1, item_rows + 1, np.clip(np.rint(score), 1, 5)))
+    columns = map(np.concatenate, zip(*blocks, strict=True))
+    ratings = dict(zip(("user_id", "item_id", "rating"), columns, strict=True))
+    return Dataset.from_tables(ratings, users, items, plan=_PLAN, scale=(1.0, 5.0), name="sample")
 
 
 def _draw_genres(rng: np.random.Generator, n_items: int) -> np.ndarray:
@@ -164,49 +151,35 @@ def _draw_effects(rng: np.random.Generator) -> dict[str, np.ndarray]:
 
 
 def _draw_tastes(
-    rng: np.random.Generator,
-    facts: dict[str, np.ndarray],
-    tables: dict[str, np.ndarray],
-    rows: np.ndarray,
+    rng: np.random.Generator, facts: dict[str, np.ndarray], effects: dict[str, np.ndarray]
 ) -> np.ndarray:
     """Draw the taste of users for genres and hidden traits."""
-    years_off = np.abs(facts["age"][rows, None] - tables["peak_age"])
-    liking = (
-        tables["gender"][facts["gender"][rows]] + tables["occupation"][facts["occupation"][rows]]
-    )
+    years_off = np.abs(facts["age"][:, None] - effects["peak_age"])
+    liking = effects["gender"][facts["gender"]] + effects["occupation"][facts["occupation"]]
     liking += 1.2 * np.exp(-((years_off / 15) ** 2)) - 0.4
     liking += rng.normal(scale=0.7, size=liking.shape)
-    leaning = rng.normal(scale=0.45, size=(len(rows), _N_TRAITS))
+    leaning = rng.normal(scale=0.45, size=(len(liking), _N_TRAITS))
     return np.hstack([liking, leaning], dtype=np.float32)
-
-
-def _compute_liking(
-    liking: np.ndarray, traits: np.ndarray, user_rows: np.ndarray, item_rows: np.ndarray
-) -> np.ndarray:
-    """Compute how much each user likes each item drawn for them."""
-    taste: np.ndarray = np.einsum("nt,nt->n", liking[user_rows], traits[item_rows])
-    return taste
 
 
 def _draw_items(
     rng: np.random.Generator,
-    ladder: np.ndarray,
+    popularity: np.ndarray,
     counts: np.ndarray,
-    liking: np.ndarray,
+    tastes: np.ndarray,
     traits: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw items by popularity and keep those that taste accepts, each once, up to the count."""
-    n_items = len(ladder)
+    n_items, ladder = len(popularity), np.cumsum(popularity / popularity.sum())
     user_rows = np.repeat(np.arange(len(counts)), counts * 6)
     item_rows = np.searchsorted(ladder, rng.random(len(user_rows)) * ladder[-1], side="right")
     item_rows = np.minimum(item_rows, n_items - 1)
-    taste = _compute_liking(liking, traits, user_rows, item_rows)
+    taste = np.einsum("nt,nt->n", tastes[user_rows], traits[item_rows])
     accepted = rng.random(len(taste)) < 1 / (1 + np.exp(1.0 - 1.6 * taste))
     user_rows, item_rows = user_rows[accepted], item_rows[accepted]
     _, first = np.unique(user_rows * n_items + item_rows, return_index=True)
     first.sort()  # back to the order drawn, so that the count cuts fairly
     user_rows, item_rows = user_rows[first], item_rows[first]
     starts = np.searchsorted(user_rows, np.arange(len(counts)))
-    place = np.arange(len(user_rows)) - starts[user_rows]
-    keep = place < counts[user_rows]
+    keep = np.arange(len(user_rows)) - starts[user_rows] < counts[user_rows]
     return user_rows[keep], item_rows[keep]

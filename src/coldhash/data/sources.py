@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import inspect
 import zipfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from coldhash.data.dataset import Dataset
-from coldhash.data.ids import Ids
 from coldhash.data.plan import Category, FeaturePlan
-from coldhash.data.ratings import Ratings
 from coldhash.data.sample import read_sample
-from coldhash.data.tables import TableFile, infer_types
+from coldhash.data.tables import TableFile
 from coldhash.errors import SettingError, SourceError
+
+Style = dict[str, Any]  # options of a `TableFile`
 
 _RATING_COLUMNS = ("user_id", "item_id", "rating", "timestamp")
 _GENRES = tuple(
@@ -68,10 +68,8 @@ def read(name: str, path: str | Path | None = None, **options: float | bool) -> 
     (200, 100)
     """
     if name not in SOURCES:
-        raise SettingError(
-            f"no data set is called {name!r}",
-            hint=f"one of {', '.join(SOURCES)}; your own tables: Dataset.from_tables(...)",
-        )
+        hint = f"one of {', '.join(SOURCES)}; your own tables: Dataset.from_tables(...)"
+        raise SettingError(f"no data set is called {name!r}", hint=hint)
     reader = SOURCES[name]
     allowed = inspect.signature(reader).parameters.keys()
     for option in sorted(options):
@@ -81,62 +79,55 @@ def read(name: str, path: str | Path | None = None, **options: float | bool) -> 
     if "path" not in allowed:
         return reader(**options)
     if path is None:
-        raise SettingError(
-            f"{name} needs the path of its folder or archive",
-            hint=f"`coldhash fetch {name} --to DIR` downloads it",
-        )
+        hint = f"`coldhash fetch {name} --to DIR` downloads it"
+        raise SettingError(f"{name} needs the path of its folder or archive", hint=hint)
     return reader(Path(path), **options)
 
 
 def _read_ml_1m(path: Path) -> Dataset:
     """Read MovieLens-1M: 6,040 users and the movie ids 1 to 3,952, of which 3,883 are listed."""
-
-    def file(name: str, names: tuple[str, ...], encoding: str = "utf-8") -> TableFile:
-        return _find_file(path, name, names=names, separator="::", quote=None, encoding=encoding)
-
-    path = _find_set(path, "movies.dat", "ratings.dat", "users.dat")
-    listed = file("movies.dat", ("item_id", "title", "genres"), "latin-1").read()
+    style: Style = {"separator": "::", "quote": None}
+    user_columns = ("user_id", "gender", "age", "occupation", "zip")
+    files = {
+        "ratings.dat": {"names": _RATING_COLUMNS, **style},
+        "users.dat": {"names": user_columns, **style},
+        "movies.dat": {"names": ("item_id", "title", "genres"), "encoding": "latin-1", **style},
+    }
+    ratings, users, movies = _find_files(path, files)
+    table = movies.read()
     every_id = pa.array(range(1, 3953)).cast(pa.string())
-    rows = pc.index_in(every_id, listed.column("item_id").combine_chunks())
-    movies = _split_year(listed.take(rows).set_column(0, "item_id", every_id))
-    ratings = file("ratings.dat", _RATING_COLUMNS)
-    users = file("users.dat", ("user_id", "gender", "age", "occupation", "zip"))
-    return _movie_data(ratings, users, movies, "ml-1m")
+    rows = pc.index_in(every_id, table.column("item_id").combine_chunks())
+    table = table.take(rows).set_column(0, "item_id", every_id)
+    return _movie_data(ratings, users, table, "ml-1m")
 
 
 def _read_ml_100k(path: Path) -> Dataset:
     """Read MovieLens-100K: 943 users, 1,682 movies, genres as 19 columns of 0 and 1."""
-
-    def file(name: str, names: tuple[str, ...], separator: str = "|") -> TableFile:
-        style = {"separator": separator, "encoding": "latin-1"}
-        return _find_file(path, name, names=names, quote=None, **style)
-
-    columns = ("item_id", "title", "released", "video", "address", *_GENRES)
-    listed = file("u.item", columns).read()
-    flags = np.column_stack([listed.column(genre).to_numpy() == "1" for genre in _GENRES])
+    style: Style = {"separator": "|", "quote": None, "encoding": "latin-1"}
+    user_columns = ("user_id", "age", "gender", "occupation", "zip")
+    item_columns = ("item_id", "title", "released", "video", "address", *_GENRES)
+    files = {
+        "u.data": {"names": _RATING_COLUMNS, "separator": "\t"},
+        "u.user": {"names": user_columns, **style},
+        "u.item": {"names": item_columns, **style},
+    }
+    ratings, users, movies = _find_files(path, files)
+    table = movies.read()
+    flags = np.column_stack([table.column(genre).to_numpy() == "1" for genre in _GENRES])
     genres = ["|".join(np.array(_GENRES)[row]) or None for row in flags]
-    movies = listed.select(["item_id", "title"]).append_column("genres", pa.array(genres))
-    ratings = file("u.data", _RATING_COLUMNS, "\t")
-    users = file("u.user", ("user_id", "age", "gender", "occupation", "zip"))
-    return _movie_data(ratings, users, _split_year(movies), "ml-100k")
+    return _movie_data(ratings, users, table.append_column("genres", pa.array(genres)), "ml-100k")
 
 
 def _movie_data(ratings: TableFile, users: TableFile, movies: pa.Table, name: str) -> Dataset:
-    return Dataset.from_tables(
-        ratings, users, movies, plan=_MOVIE_PLAN, scale=(1.0, 5.0), name=name
-    )
-
-
-def _split_year(movies: pa.Table) -> pa.Table:
-    """Take the year out of titles such as "Heat (1995)"."""
+    """Build the data; the year is taken out of titles such as "Heat (1995)"."""
     parts = pc.extract_regex(movies.column("title"), r"^(?P<title>.*?)\s*\((?P<year>\d{4})\)\s*$")
-    title = pc.coalesce(pc.struct_field(parts, "title"), movies.column("title"))
-    at = movies.column_names.index("title")
-    year = pc.struct_field(parts, "year").cast(pa.int64())
-    return movies.set_column(at, "title", title).append_column("year", year)
-
-
-_BOOK_FILES = ("BX-Users.csv", "BX-Books.csv", "BX-Book-Ratings.csv")
+    table = {
+        "item_id": movies.column("item_id"),
+        "title": pc.coalesce(pc.struct_field(parts, "title"), movies.column("title")),
+        "genres": movies.column("genres"),
+        "year": pc.struct_field(parts, "year").cast(pa.int64()),
+    }
+    return Dataset.from_tables(ratings, users, table, plan=_MOVIE_PLAN, scale=(1.0, 5.0), name=name)
 
 
 def _read_book_crossing(path: Path, raw: bool = False) -> Dataset:
@@ -147,54 +138,44 @@ def _read_book_crossing(path: Path, raw: bool = False) -> Dataset:
     remaining ratings. It leaves 2,151 users, 6,830 books and 180,595 ratings. A rating of 0 means
     that a book was read and not rated: it is kept as a rating of 0.
     """
-    path = _find_set(path, *_BOOK_FILES)
-    users, books, ratings = (
-        _find_file(path, name, separator=";", encoding="latin-1", escape="\\").read()
-        for name in _BOOK_FILES
-    )
-    users = infer_types(users, keep="User-ID")
+    style: Style = {"separator": ";", "encoding": "latin-1", "escape": "\\"}
+    names = ("BX-Users.csv", "BX-Books.csv", "BX-Book-Ratings.csv")
+    users, books, ratings = (file.read() for file in _find_files(path, dict.fromkeys(names, style)))
     country, state = _split_places(users.column("Location"))
-    users = users.select(["User-ID", "Age"]).rename_columns(["user_id", "age"])
-    users = users.append_column("country", country).append_column("state", state)
-    years = _read_years(books.column("Year-Of-Publication"))
-    books = books.select(["ISBN", "Book-Title", "Book-Author", "Publisher"])
-    books = books.rename_columns(["item_id", "title", "author", "publisher"])
-    books = books.append_column("year", years)
-    rated = Ratings.from_columns(
-        ratings.column("User-ID"),
-        ratings.column("ISBN"),
-        ratings.column("Book-Rating").cast(pa.float32()),
-        scale=(0.0, 10.0),
-        duplicates="last",
-    )
-    if not raw:
-        rated = _filter_books(rated, users, books)
-        users = users.take(pa.array(Ids.of(users.column("user_id")).rows(rated.users.values)))
-        books = books.take(pa.array(Ids.of(books.column("item_id")).rows(rated.items.values)))
-    user_rows = np.repeat(np.arange(len(rated.users)), rated.per_user)
-    return Dataset.from_tables(
+    data = Dataset.from_tables(
+        ratings,
         {
-            "user_id": rated.users.values.take(pa.array(user_rows)),
-            "item_id": rated.items.values.take(pa.array(rated.matrix.indices)),
-            "rating": rated.matrix.data,
+            "user_id": users.column("User-ID"),
+            "age": users.column("Age"),
+            "country": country,
+            "state": state,
         },
-        users,
-        books,
+        {
+            "item_id": books.column("ISBN"),
+            "title": books.column("Book-Title"),
+            "author": books.column("Book-Author"),
+            "publisher": books.column("Publisher"),
+            "year": _read_years(books.column("Year-Of-Publication")),
+        },
+        columns={"user_id": "User-ID", "item_id": "ISBN", "rating": "Book-Rating"},
         plan=_BOOK_PLAN,
         scale=(0.0, 10.0),
+        duplicates="last",
         name="book-crossing",
     )
+    return data if raw else _filter_books(data, ratings, books.column("ISBN"))
 
 
-def _filter_books(rated: Ratings, users: pa.Table, books: pa.Table) -> Ratings:
-    listed = rated.items.find(books.column("item_id"))
-    rated = rated.of_items(np.sort(listed[listed >= 0]))
-    rated = rated.of_items(np.flatnonzero(rated.per_item > 20))
-    known = pc.and_(pc.is_valid(users.column("age")), pc.is_valid(users.column("country")))
-    known_rows = rated.users.find(users.column("user_id").filter(known))
-    rated = rated.of_users(np.sort(known_rows[known_rows >= 0]))
-    rated = rated.of_users(np.flatnonzero(rated.per_user > 20))
-    return rated.of_items(np.flatnonzero(rated.per_item > 0))
+def _filter_books(data: Dataset, ratings: pa.Table, books: pa.ChunkedArray) -> Dataset:
+    """Apply the filter; users and books come in the order in which they occur in the ratings."""
+    raters, rated = (pc.unique(ratings.column(name)) for name in ("User-ID", "ISBN"))
+    listed = rated.filter(pc.is_in(rated, books.combine_chunks()))
+    data = data.of_users(data.user_ids.rows(raters)).of_items(data.item_ids.rows(listed))
+    data = data.of_items(np.flatnonzero(data.ratings.per_item > 20))
+    known = pc.and_(*(pc.is_valid(data.users.column(name)) for name in ("age", "country")))
+    data = data.of_users(np.flatnonzero(known))
+    data = data.of_users(np.flatnonzero(data.ratings.per_user > 20))
+    return data.of_items(np.flatnonzero(data.ratings.per_item > 0))
 
 
 def _split_places(location: pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
@@ -214,43 +195,28 @@ def _read_years(column: pa.ChunkedArray) -> pa.Array:
     return pa.array([year or None for year in years], pa.int64())
 
 
-def _find_set(path: Path, *names: str) -> Path:
-    """Return the folder or archive in a folder that holds all files of a data set."""
-    for place in sorted(path.iterdir()) if path.is_dir() else []:
-        if place.is_dir() or place.suffix == ".zip":
-            with suppress(SourceError):
-                for name in names:
-                    _find_file(place, name)
-                return place
-    return path
+def _find_files(path: Path, files: Mapping[str, Style]) -> list[TableFile]:
+    """Find the files of a data set in a folder, in a folder or archive within it, or in an archive.
+
+    `files` are the options of `TableFile` by file name.
+    """
+    for found in map(_list_files, [path, *sorted(path.glob("*"))]):
+        if files.keys() <= found.keys():
+            return [TableFile(**found[name], **style) for name, style in files.items()]
+    reason = f"holds no {' or no '.join(files)}" if path.exists() else "does not exist"
+    raise SourceError(f"{path} {reason}", hint="`coldhash fetch` downloads data sets")
 
 
-def _find_file(
-    path: Path,
-    name: str,
-    names: tuple[str, ...] | None = None,
-    quote: str | None = '"',
-    **style: str,
-) -> TableFile:
-    """Find a data set's file in a folder or a zip archive, at the top or one folder down."""
-    hint = "`coldhash fetch` downloads data sets"
-    if not path.exists():
-        raise SourceError(f"{path} does not exist", hint=hint)
-    archives = sorted(path.glob("*.zip")) if path.is_dir() else [path]
-    files = [path / name, *sorted(path.glob(f"*/{name}"))] if path.is_dir() else []
-    for file in files:
-        if file.is_file():
-            return TableFile(path=file, names=names, quote=quote, **style)
-    for archive in archives:
-        try:
-            with zipfile.ZipFile(archive) as opened:
-                members = opened.namelist()
-        except (zipfile.BadZipFile, OSError) as error:
-            raise SourceError(f"{archive}: not a zip archive: {error}", hint=hint) from None
-        for member in members:
-            if member.rsplit("/", 1)[-1] == name:
-                return TableFile(path=archive, member=member, names=names, quote=quote, **style)
-    raise SourceError(f"{path} holds no {name}", hint=hint)
+def _list_files(place: Path) -> dict[str, dict[str, Any]]:
+    """Return where the files of a folder or zip archive are, by name."""
+    if place.is_dir():
+        return {file.name: {"path": file} for file in place.iterdir()}
+    try:
+        with zipfile.ZipFile(place) as archive:
+            members = archive.namelist()
+    except (zipfile.BadZipFile, OSError):
+        return {}
+    return {name.rsplit("/", 1)[-1]: {"path": place, "member": name} for name in members}
 
 
 SOURCES: dict[str, Callable[..., Dataset]] = {

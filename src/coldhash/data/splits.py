@@ -164,9 +164,7 @@ def _draw(n: int, share: float, seed: int, what: str) -> tuple[np.ndarray, np.nd
     """Draw which rows are cold; returns cold and warm rows, each in row order."""
     n_cold = round(share * n) if 0 < share < 1 else 0
     if not 0 < n_cold < n:
-        raise SettingError(
-            f"share={share:g} of {n:,} {what} leaves a part empty",
-            hint="between 0 and 1, with at least one on each side",
-        )
+        hint = "between 0 and 1, with at least one on each side"
+        raise SettingError(f"share={share:g} of {n:,} {what} leaves a part empty", hint=hint)
     order = np.random.default_rng(seed).permutation(n)
     return np.sort(order[:n_cold]), np.sort(order[n_cold:])

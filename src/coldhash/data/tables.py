@@ -1,28 +1,29 @@
 """Files and data frames -> Arrow tables.
 
 Arrow does the reading. This module adds `::` as a separator, members of zip files, text that stays
-text (`007`), and errors that name the file, the line and the column: a file that Arrow cannot read
-is read again line by line to find out where it is wrong.
+text (`007`), and errors that name the file, the line and the column: of a file that Arrow cannot
+read, the lines are counted up to the row that Arrow names.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 import narwhals as nw
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet
 
-from coldhash.data.ids import is_text
+from coldhash.data.ids import NameRow, is_text
 from coldhash.data.lines import (
     COMPRESSION,
     READ_BYTES,
@@ -30,8 +31,6 @@ from coldhash.data.lines import (
     Dialect,
     check_depth,
     decode,
-    find_json_error,
-    find_text_error,
     guess_separator,
     json_lines,
     read_bytes,
@@ -46,26 +45,23 @@ if TYPE_CHECKING:
 else:  # pdoc evaluates it, and narwhals is slow to import
     TableLike: TypeAlias = object
 
-ID_TYPE = pa.dictionary(pa.int32(), pa.string())
-ALIASES = {
-    "user_id": ("user_id", "user", "userID", "userId"),
-    "item_id": ("item_id", "item", "itemID", "itemId", "movieId"),
-    "rating": ("rating", "weight"),
-    "timestamp": ("timestamp", "datetime"),
-}
 _NULLS = ("", "NULL", "null", "NaN", "nan", "None", "N/A", "n/a", "\\N")
 _FORMATS = {
     **dict.fromkeys(("csv", "tsv", "txt", "dat", "data", "item", "user"), "text"),
     **dict.fromkeys(("jsonl", "ndjson"), "json"),
     **dict.fromkeys(("parquet", "pq"), "parquet"),
 }
+_MAX_BLOCK = 2**31 - 1  # bytes that Arrow takes at once
+_TEXT_ERROR = re.compile(
+    r"(?:In CSV column #(?P<column>\d+): |CSV parse error: )Row #(?P<row>\d+): (?P<reason>.*)", re.S
+)
+_JSON_ERROR = re.compile(
+    r"JSON parse error: (?:Column\(/?(?P<column>.*)\) )?(?P<reason>.*) in row (?P<row>\d+)$", re.S
+)
 _TOO_LONG = f"a row may be {READ_BYTES >> 20} MiB long"
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__$")  # what pandas adds to a Parquet file
 _INTEGER = r"^\s*-?(0|[1-9][0-9]*)\s*$"
 _DECIMAL = r"^\s*-?(0|[1-9][0-9]*)?(\.[0-9]*)?([eE][-+]?[0-9]+)?\s*$"
-
-ColumnTypes = Callable[[list[str]], dict[str, pa.DataType]]
-Columns = Mapping[str, str | None]  # role -> name of its column; None: there is none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,10 +118,8 @@ class TableFile:
         marks = [m for m in (self.separator, self.quote, self.escape) if m is not None]
         single = [m for m in marks if len(m) == 1 and m.isascii() and m not in "\r\n\0"]
         if len(set(single)) + (self.separator == "::") < len(marks):
-            raise SettingError(
-                f"separator, quote and escape are {marks}",
-                hint="different ASCII characters; '::' as a separator only",
-            )
+            hint = "different ASCII characters; '::' as a separator only"
+            raise SettingError(f"separator, quote and escape are {marks}", hint=hint)
 
     @property
     def title(self) -> str:
@@ -146,14 +140,14 @@ class TableFile:
             raise SourceError(f"{self.title}: unknown suffix {suffix!r}", hint=hint)
         return _FORMATS[suffix]
 
-    def read(self, column_types: ColumnTypes = lambda names: {}) -> pa.Table:
+    def read(self, types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
         """Read the table.
 
         Parameters
         ----------
-        column_types : callable, optional
-            Takes the column names of a text file and returns the Arrow types of those that are not
-            text. Other formats have their own types.
+        types : dict of str to pyarrow.DataType, optional
+            The types of columns of a text file that are not to be read as text; columns that are
+            not there are ignored. Other formats have their own types.
 
         Returns
         -------
@@ -172,7 +166,7 @@ class TableFile:
         """
         if self.format == "parquet":
             return self._read_parquet()
-        return self._read_json_lines() if self.format == "json" else self._read_text(column_types)
+        return self._read_json_lines() if self.format == "json" else self._read_text(types or {})
 
     def where(self, row: int) -> str:
         """Return the name of a row for errors: the file and, unless it is Parquet, the line.
@@ -191,16 +185,15 @@ class TableFile:
         SourceError
             If the file can no longer be read.
         """
-        if self.format == "parquet":
-            return f"{self.title}, row {row}"
-        text = self._text()
-        if self.format == "json":
-            lines = (line for line, _ in json_lines(text))
-        else:
-            rows = self._dialect(text.lstrip("\r\n")[:READ_BYTES]).rows(text)
-            lines = (line for line, _ in islice(rows, 0 if self.names else 1, None))
-        line = next(islice(lines, row, None), None)
+        has_header = self.format == "text" and self.names is None
+        line = None if self.format == "parquet" else self._line(row + has_header)
         return f"{self.title}, row {row}" if line is None else f"{self.title}, line {line}"
+
+    def _line(self, row: int) -> int | None:
+        """Return the line in which a row starts; row 0 is the header line if there is one."""
+        text, is_json = self._text(), self.format == "json"
+        rows = json_lines(text) if is_json else self._dialect(text).rows(text)
+        return next((line for line, _ in islice(rows, row, None)), None)
 
     def _bytes(self) -> bytes:
         return read_bytes(self.path, self.member, self.title)
@@ -232,92 +225,60 @@ class TableFile:
     def _read_json_lines(self) -> pa.Table:
         content = self._utf_8()
         check_depth(content, self.title)
+        # one block: of several, Arrow would infer the type of a column in each
+        whole = pyarrow.json.ReadOptions(block_size=min(len(content), _MAX_BLOCK))
         try:
-            blocks = pyarrow.json.ReadOptions(block_size=READ_BYTES)
-            table = pyarrow.json.read_json(pa.BufferReader(content), blocks)
-            dates = [field for field in table.schema if _without_dates(field.type) != field.type]
-            if dates:  # a text that looks like a date is still a text
-                schema = pa.schema([(field.name, _without_dates(field.type)) for field in dates])
+            table = pyarrow.json.read_json(pa.BufferReader(content), whole)
+            schema = pa.schema([(field.name, _without_dates(field.type)) for field in table.schema])
+            if schema != table.schema:  # a text that looks like a date is still a text
                 options = pyarrow.json.ParseOptions(explicit_schema=schema)
-                table = pyarrow.json.read_json(pa.BufferReader(content), blocks, options)
+                table = pyarrow.json.read_json(pa.BufferReader(content), whole, options)
             table.validate(full=True)
         except (pa.ArrowException, UnicodeDecodeError) as error:
-            found = find_json_error(self._text(), self.title)
-            raise found or TableError(str(error), file=self.title, hint=_TOO_LONG) from None
+            raise self._error(error) from None
         return table
 
-    def _read_text(self, column_types: ColumnTypes) -> pa.Table:
+    def _read_text(self, types: Mapping[str, pa.DataType]) -> pa.Table:
         content = self._utf_8().lstrip(b"\r\n")
         content = content if content.endswith(b"\n") else content + b"\n"  # Arrow needs one
-        dialect = self._dialect(content[:READ_BYTES].decode(errors="replace"))
-        names = list(self.names or self._header(content, dialect))
-        _check_unique(names, self.title)
-        wanted = column_types(names)
-        spans = dialect.spans_lines(content)
-        if spans:
-            dialect.check_quotes(self._text(), self.title)
-        try:
-            return self._parse(content, dialect, names, wanted, spans)
-        except pa.ArrowException as error:
-            numbers = [name for name, kind in wanted.items() if pa.types.is_floating(kind)]
-            rows = islice(dialect.rows(self._text()), 0 if self.names else 1, None)
-            found = find_text_error(rows, names, numbers, self.title)
-            raise found or TableError(str(error), file=self.title, hint=_TOO_LONG) from None
-
-    def _parse(
-        self,
-        content: bytes,
-        dialect: Dialect,
-        names: list[str],
-        wanted: dict[str, pa.DataType],
-        spans: bool,
-    ) -> pa.Table:
-        double = dialect.separator == "::"
-        if double and UNIT.encode() in content:
+        start = content[:READ_BYTES].decode(errors="replace")
+        dialect = self._dialect(start)
+        if dialect.separator == "::" and UNIT.encode() in content:
             hint = "use another separator"
             raise TableError("holds the control character 0x1f", file=self.title, hint=hint)
-        table = pyarrow.csv.read_csv(
-            pa.BufferReader(content.replace(b"::", UNIT.encode()) if double else content),
-            pyarrow.csv.ReadOptions(
-                column_names=names,
-                block_size=READ_BYTES,
-                skip_rows_after_names=0 if self.names else 1,
-            ),
-            pyarrow.csv.ParseOptions(
-                delimiter=UNIT if double else dialect.separator,
-                quote_char=self.quote or False,
-                escape_char=self.escape or False,
-                newlines_in_values=spans,
-            ),
-            pyarrow.csv.ConvertOptions(
-                column_types={name: wanted.get(name, pa.string()) for name in names},
-                null_values=[""],
-                strings_can_be_null=True,
-            ),
-        )
-        return _restore_colons(table) if double and self.quote else table
+        names = list(self.names or next(dialect.rows(start))[1])
+        if "\ufffd" in "".join(names):
+            self._text()  # raises the error of a byte that cannot be decoded
+        _check_names(names, self.title)
+        spans_lines = dialect.spans_lines(content)
+        if spans_lines:
+            dialect.check_quotes(self._text(), self.title)
+        kinds = {name: types.get(name, pa.string()) for name in names}
+        parse = partial(dialect.parse, content, kinds, self.names is None, spans_lines)
+        with suppress(pa.ArrowException):
+            return parse(use_threads=True)
+        try:
+            return parse(use_threads=False)
+        except pa.ArrowException as error:
+            raise self._error(error, names) from None
+
+    def _error(self, error: Exception, names: Sequence[str] = ()) -> TableError:
+        """Return what Arrow says about a file, with the line and the column of the row it names."""
+        self._text()  # raises the error of a byte that cannot be decoded
+        found = (_TEXT_ERROR if names else _JSON_ERROR).match(str(error))
+        if found is None:
+            return TableError(str(error), file=self.title, hint=_TOO_LONG)
+        column, line = found["column"], self._line(int(found["row"]) - bool(names))
+        hint = "one object in each line; a column must keep one type"
+        if names:
+            column = names[int(column)] if column else None
+            hint = f"columns: {', '.join(names)}; is the separator right? write 3.5, not 3,5"
+        reason, column = found["reason"], column or None
+        return TableError(reason, file=self.title, line=line, column=column, hint=hint)
 
     def _dialect(self, start: str) -> Dialect:
         separator = self.separator or guess_separator(start, self.quote)
         return Dialect(separator, self.quote, self.escape)
-
-    def _header(self, content: bytes, dialect: Dialect) -> list[str]:
-        _, names = next(dialect.rows(content[:READ_BYTES].decode(errors="replace")))
-        if any("\ufffd" in name for name in names):
-            self._text()  # raises the error that names the line
-        if any("\0" in name for name in names):
-            hint = "encoding='utf-16-le' or 'utf-16-be'"
-            raise TableError("the header holds zero bytes", file=self.title, hint=hint)
-        return names
-
-
-def _restore_colons(table: pa.Table) -> pa.Table:
-    """Undo the replacement of `::` within quotes."""
-    for at, field in enumerate(table.schema):
-        if field.type in (pa.string(), ID_TYPE):
-            texts = table.column(at).cast(pa.string())
-            table = table.set_column(at, field.name, pc.replace_substring(texts, UNIT, "::"))
-    return table
 
 
 def _without_dates(kind: pa.DataType) -> pa.DataType:
@@ -326,62 +287,36 @@ def _without_dates(kind: pa.DataType) -> pa.DataType:
     return pa.string() if pa.types.is_timestamp(kind) else kind
 
 
+class NamedTable(NamedTuple):
+    """A table that was read, its name in errors, and a function that names one of its rows."""
+
+    table: pa.Table
+    title: str
+    where: NameRow
+
+
 def as_table(
-    source: TableLike, title: str, column_types: ColumnTypes = lambda names: {}
-) -> tuple[pa.Table, Callable[[int], str]]:
-    """Return a table, and a function that names one of its rows in an error."""
+    source: TableLike, title: str, types: Mapping[str, pa.DataType] | None = None
+) -> NamedTable:
+    """Read a table from any source; `types` are those of columns in a text file."""
     if isinstance(source, str | Path):
         source = TableFile(path=Path(source))
     if isinstance(source, TableFile):
-        table, where = source.read(column_types), source.where
+        found = NamedTable(source.read(types), source.title, source.where)
     else:
-        table, where = _from_frame(source, title), f"row {{}} of the {title} table".format
-    _check_unique(table.column_names, title_of(source, title))
-    return table, where
+        name = f"the {title} table"
+        found = NamedTable(_from_frame(source, title), name, f"row {{}} of {name}".format)
+    _check_names(found.table.column_names, found.title)
+    return found
 
 
-def title_of(source: TableLike, title: str) -> str:
-    """Return the name of a table in errors: its file, if it has one."""
-    if isinstance(source, TableFile):
-        return source.title
-    return str(source) if isinstance(source, str | Path) else f"the {title} table"
-
-
-def _check_unique(names: list[str], title: str) -> None:
+def _check_names(names: list[str], title: str) -> None:
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise ColumnError(f"{title}: column {repeated[0]!r} is there twice", hint="rename one")
-
-
-def find_column(names: list[str], role: str, columns: Columns, title: str) -> str | None:
-    """Find the column of a role: as mapped, or under one of its usual names."""
-    if role in columns:
-        mapped = columns[role]
-        if mapped is not None and mapped not in names:
-            hint = f"it has: {', '.join(map(repr, names))}"
-            raise ColumnError(f"{title} has no column {mapped!r}", hint=hint)
-        return mapped
-    found = [name for name in ALIASES[role] if name in names]
-    if len(found) > 1:
-        raise ColumnError(
-            f"{title} has {' and '.join(map(repr, found))} for {role}",
-            hint=f"choose one: columns={{{role!r}: {found[0]!r}}}",
-        )
-    return found[0] if found else None
-
-
-def need_column(
-    names: list[str], role: str, columns: Columns, title: str, hint: str | None = None
-) -> str:
-    """Find the column of a role, or raise an error."""
-    found = find_column(names, role, columns, title)
-    if found is None:
-        usual = f"columns={{{role!r}: NAME}}; TableFile(path=..., names=[...]) without a header"
-        raise ColumnError(
-            f"{title} has no column for {role}: it has {', '.join(map(repr, names)) or 'none'}",
-            hint=hint or usual,
-        )
-    return found
+    if "\0" in "".join(names):
+        hint = "encoding='utf-16-le' or 'utf-16-be'"
+        raise ColumnError(f"{title}: names of columns hold zero bytes", hint=hint)
 
 
 def _from_frame(source: TableLike, title: str) -> pa.Table:
@@ -395,10 +330,9 @@ def _from_frame(source: TableLike, title: str) -> pa.Table:
     except pa.ArrowException as error:
         raise DataError(f"the {title} table: {error}", hint="a column must keep one type") from None
     except (TypeError, ValueError, OverflowError) as error:
-        raise DataError(
-            f"a {type(source).__name__} is not a {title} table ({error})",
-            hint="a path, a pandas, polars or pyarrow table, or a dict of columns",
-        ) from None
+        hint = "a path, a pandas, polars or pyarrow table, or a dict of columns"
+        message = f"a {type(source).__name__} is not a {title} table ({error})"
+        raise DataError(message, hint=hint) from None
 
 
 def _simplify(table: pa.Table) -> pa.Table:
@@ -423,13 +357,14 @@ def infer_types(table: pa.Table, keep: str) -> pa.Table:
     A number with leading zeros is a code, not a quantity: its column stays text, as does `keep`.
     """
     columns = [
-        column if name == keep else _infer_type(column)
+        column if name == keep else infer_type(column)
         for name, column in zip(table.column_names, table.columns, strict=True)
     ]
     return pa.table(columns, names=table.column_names) if columns else table
 
 
-def _infer_type(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def infer_type(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Turn a column of texts into numbers if it holds only numbers."""
     if pa.types.is_floating(column.type):
         return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
     if not pa.types.is_string(column.type):

@@ -12,7 +12,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from coldhash.data import plan  # not needed to serve a model
 
 Value: TypeAlias = Any  # of a column: whatever Arrow or JSON can hold
-Counts = Mapping[Value, int]  # how often each distinct value occurs
 Cells = list[tuple[int, float]]  # (column, number) of one value
 State = tuple[dict[str, Any], dict[str, np.ndarray]]  # JSON and arrays
 T = TypeVar("T")
@@ -37,6 +36,17 @@ _TAIL = 0.01  # share of values at each end that lie beyond the last knot: typin
 _MAX_VECTOR = 1e9  # the sum of squares of larger numbers overflows single precision
 _MAX_NUMBER = 1e100  # the difference of larger numbers may be infinite
 _OTHER = 0  # the column that rare labels share
+
+
+class ValueCounts(NamedTuple):
+    """Values of a column, and how often each occurs."""
+
+    values: Sequence[Value]
+    counts: np.ndarray
+
+    def pairs(self) -> Iterator[tuple[Value, int]]:
+        """Iterate over the values with their counts."""
+        return zip(self.values, self.counts.tolist(), strict=True)
 
 
 class Entries(NamedTuple):
@@ -101,9 +111,8 @@ class _Vocabulary(FittedColumn):
         """Return a value that the column knows."""
         return next(iter(self.columns), None)
 
-    def check(self, name: str) -> None:
-        """Raise an error if a column from a file is inconsistent."""
-        check_places(name, np.array([*self.columns.values()], dtype=np.int64), self.width)
+    def __post_init__(self) -> None:
+        check_places("labels", np.array([*self.columns.values()], dtype=np.int64), self.width)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,11 +122,11 @@ class Labels(_Vocabulary):
     separator: str | None  # None: the whole value is one label
 
     @classmethod
-    def fit(cls, spec: plan.Category | plan.MultiLabel, values: Counts) -> Labels:
+    def fit(cls, spec: plan.Category | plan.MultiLabel, counted: ValueCounts) -> Labels:
         """Learn which labels there are."""
         separator = spec.separator if spec.kind == "multi-label" else None
         counts: Counter[str] = Counter()
-        for value, count in values.items():
+        for value, count in counted.pairs():
             for label in _split_labels(value, separator):
                 counts[label] += count
         ordered = sorted(counts, key=lambda label: (-counts[label], label))
@@ -143,11 +152,11 @@ class Words(_Vocabulary):
     rarity: np.ndarray
 
     @classmethod
-    def fit(cls, spec: plan.Text, values: Counts) -> Words:
+    def fit(cls, spec: plan.Text, counted: ValueCounts) -> Words:
         """Learn the words that occur often enough, and how rare each is."""
         counts: Counter[str] = Counter()
         n_texts = 0
-        for value, count in values.items():
+        for value, count in counted.pairs():
             words = set(_split_words(value))
             n_texts += count if words else 0
             for word in words:
@@ -186,9 +195,9 @@ class Knots(_Numeric):
     knots: np.ndarray
 
     @classmethod
-    def fit(cls, spec: plan.Number, values: Counts) -> Knots:
+    def fit(cls, spec: plan.Number, counted: ValueCounts) -> Knots:
         """Place the knots at quantiles, each distinct value once."""
-        known = _expand(values)
+        known = _expand(counted)
         steps = np.linspace(_TAIL, 1 - _TAIL, spec.n_knots)
         knots = np.unique(np.quantile(known, steps)) if len(known) else np.zeros(1)
         return cls(np.zeros(len(knots), np.float32), knots)
@@ -224,10 +233,9 @@ class Knots(_Numeric):
         """Return a value that the column knows."""
         return float(self.knots.mean())
 
-    def check(self, name: str) -> None:
-        """Raise an error if a column from a file is inconsistent."""
+    def __post_init__(self) -> None:
         if not (np.diff(self.knots) > 0).all():
-            raise ModelFileError(f"the knots of {name!r} are not in order")
+            raise ModelFileError("the knots of a column are not in order")
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,9 +247,9 @@ class Standard(_Numeric):
     spread: float
 
     @classmethod
-    def fit(cls, values: Counts) -> Standard:
+    def fit(cls, spec: plan.Number, counted: ValueCounts) -> Standard:
         """Learn mean and deviation."""
-        known = _expand(values)
+        known = _expand(counted)
         centre, spread = (float(known.mean()), float(known.std())) if len(known) else (0.0, 1.0)
         return cls(np.zeros(1, np.float32), centre, spread or 1.0)
 
@@ -269,9 +277,9 @@ class Given(FittedColumn):
     """Vector: numbers as they came."""
 
     @classmethod
-    def fit(cls, values: Sequence[Value]) -> Given:
+    def fit(cls, spec: plan.Vector, counted: ValueCounts) -> Given:
         """Learn the length."""
-        width = next((len(value) for value in values if value is not None), 0)
+        width = next((len(value) for value in counted.values if value is not None), 0)
         return cls(np.zeros(width, dtype=np.float32))
 
     def vector(self, value: Value) -> np.ndarray:
@@ -281,19 +289,15 @@ class Given(FittedColumn):
         if len(value) != self.width:
             raise DataError(f"a vector of length {len(value)} where {self.width} is expected")
         try:
-            with np.errstate(over="ignore"):  # what float32 cannot hold is refused below
-                numbers = np.asarray(value, dtype=np.float64).astype(np.float32)
+            numbers = np.asarray(value, dtype=np.float64)
         except (TypeError, ValueError, OverflowError):
-            raise DataError("a vector holds something that is not a number") from None
+            numbers = np.zeros((0, 0))
         if numbers.ndim != 1:
-            raise DataError("a vector holds lists", hint="numbers only")
-        if not np.isfinite(numbers).all():
-            raise DataError("a vector holds NaN or infinity", hint="None for an unknown vector")
-        if np.abs(numbers).max() > _MAX_VECTOR:
-            raise DataError(
-                f"a vector holds a number beyond {_MAX_VECTOR:g}", hint="scale vectors to about 1"
-            )
-        return numbers
+            raise DataError("a vector holds something that is not a number", hint="numbers only")
+        if not (np.abs(numbers) <= _MAX_VECTOR).all():
+            message = f"a vector holds NaN, infinity or a number beyond {_MAX_VECTOR:g}"
+            raise DataError(message, hint="scale vectors to about 1; None for an unknown one")
+        return numbers.astype(np.float32)
 
     def cells(self, value: Value) -> Cells:
         """Return every number of a vector."""
@@ -312,6 +316,14 @@ class Given(FittedColumn):
 
 
 FORMS = {form.__name__: form for form in (Labels, Knots, Standard, Words, Given)}
+FORM_OF = {  # by the kind of a column in the plan, or the method of a number
+    "category": Labels,
+    "multi-label": Labels,
+    "text": Words,
+    "vector": Given,
+    "buckets": Knots,
+    "standard": Standard,
+}
 
 
 def columns_state(columns: Mapping[str, FittedColumn], prefix: str) -> State:
@@ -332,9 +344,7 @@ def restore_columns(
         form = FORMS[settings["form"]]
         known: dict[str, Any] = {key: settings[key] for key in settings if key != "form"}
         known |= take(arrays, form.ARRAYS, f"{prefix}{name}/")
-        column = restored[name] = form(**known)
-        if isinstance(column, _Vocabulary | Knots):
-            column.check(name)
+        restored[name] = form(**known)
     return restored
 
 
@@ -435,11 +445,10 @@ def _as_floats(values: Sequence[Value]) -> np.ndarray | None:
     return None if (np.abs(numbers) > _MAX_NUMBER).any() else numbers
 
 
-def _expand(values: Counts) -> np.ndarray:
+def _expand(counted: ValueCounts) -> np.ndarray:
     """Repeat each known number as often as it was counted."""
-    numbers = _as_floats(list(values))
+    numbers = _as_floats(counted.values)
     if numbers is None:
-        known = map(_as_float, values)
-        numbers = np.array([math.nan if number is None else number for number in known])
-    counts = np.fromiter(values.values(), np.int64, len(values))
-    return np.repeat(numbers[~np.isnan(numbers)], counts[~np.isnan(numbers)])
+        numbers = np.array([_as_float(value) for value in counted.values], np.float64)  # None: NaN
+    known = ~np.isnan(numbers)
+    return np.repeat(numbers[known], counted.counts[known])

@@ -8,23 +8,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
-from scipy.sparse import csr_array, hstack
+from scipy.sparse import csr_array
 
 from coldhash.data.dataset import Dataset, UserRecords
 from coldhash.data.plan import Column, FeaturePlan
 from coldhash.errors import DataError
 from coldhash.features.columns import (
+    FORM_OF,
     FittedColumn,
     Given,
-    Knots,
-    Labels,
-    Standard,
     Value,
-    Words,
+    ValueCounts,
     distinct_values,
 )
 from coldhash.features.folding import GroupEncoder
@@ -92,7 +90,7 @@ def _fit_groups(users: Partitions, plan: FeaturePlan) -> dict[str, GroupEncoder]
     for group, columns in groups.items():
         merged = {n: _merge(spec, [c[group, n] for c in counted]) for n, spec in columns.items()}
         fitted[group] = GroupEncoder.of(
-            {n: fit_column(spec, merged[n], n)[0] for n, spec in columns.items()}
+            {n: fit_column(spec, merged[n], n) for n, spec in columns.items()}
         )
     return fitted
 
@@ -101,26 +99,14 @@ def fit_content(
     plan: FeaturePlan, items: pa.Table, n_items: int
 ) -> tuple[ContentEncoder, csr_array]:
     """Fit the item columns and encode them; the row of an unknown item is empty."""
-    fitted: dict[str, FittedColumn] = {}
-    blocks = [csr_array((n_items, 0), dtype=np.float32)]
-    for name, spec in (pair for group in plan.items.values() for pair in group.items()):
-        values, codes = distinct_values(items.column(name))
-        fitted[name], block = fit_column(spec, ValueCounts.of(values, codes), name)
-        blocks.append(block if codes is None else block[codes])
-    return ContentEncoder(fitted), csr_array(hstack(blocks, format="csr"))
-
-
-@dataclass(frozen=True, eq=False)
-class ValueCounts:
-    """The distinct values of a column, and how often each occurs (None: one row each)."""
-
-    values: Sequence[Value]
-    counts: np.ndarray | None
-
-    @classmethod
-    def of(cls, values: Sequence[Value], codes: np.ndarray | None) -> ValueCounts:
-        """Count what `distinct_values` returned."""
-        return cls(values, None if codes is None else np.bincount(codes, minlength=len(values)))
+    encoder = ContentEncoder(
+        {
+            name: fit_column(spec, _count(*distinct_values(items.column(name))), name)
+            for columns in plan.items.values()
+            for name, spec in columns.items()
+        }
+    )
+    return encoder, encoder.apply(items, n_items)
 
 
 def count_values(spec: Column, column: pa.ChunkedArray, name: str, alone: bool) -> ValueCounts:
@@ -131,59 +117,47 @@ def count_values(spec: Column, column: pa.ChunkedArray, name: str, alone: bool) 
     """
     values, codes = distinct_values(column)
     if codes is not None or alone:
-        return ValueCounts.of(values, codes)
+        return _count(values, codes)
     if spec.kind == "vector":
-        form = Given.fit(values)
+        form = Given.fit(spec, _count(values, None))
         lengths, _, numbers = form.encode(values, name)
         n_known = np.count_nonzero(lengths)
         known = numbers.reshape(n_known, form.width)
         mean = known.mean(axis=0, dtype=np.float64) if n_known else None
         return ValueCounts([mean], np.array([n_known]))
-    counted = _count_hashable(values)
+    counted = Counter(tuple(v) if isinstance(v, list | np.ndarray) else v for v in values)
     return ValueCounts(list(counted), np.array(list(counted.values())))
+
+
+def _count(values: Sequence[Value], codes: np.ndarray | None) -> ValueCounts:
+    """Count what `distinct_values` returned."""
+    if codes is None:
+        return ValueCounts(values, np.ones(len(values), np.int64))
+    return ValueCounts(values, np.bincount(codes, minlength=len(values)))
 
 
 def _merge(spec: Column, parts: Sequence[ValueCounts]) -> ValueCounts:
     """Add up the counts of all partitions."""
     if len(parts) == 1:
         return parts[0]
-    counts = np.concatenate([part.counts for part in parts if part.counts is not None])
-    values = [value for part in parts for value in part.values]
-    if spec.kind == "vector":
-        return ValueCounts(values, counts)
-    total: dict[Value, int] = {}
-    for value, count in zip(values, counts.tolist(), strict=True):
-        total[value] = total.get(value, 0) + count
-    return ValueCounts(list(total), np.array(list(total.values()), dtype=np.int64))
+    pairs = [pair for part in parts for pair in part.pairs()]
+    if spec.kind != "vector":
+        total: Counter[Value] = Counter()
+        for value, count in pairs:
+            total[value] += count
+        pairs = list(total.items())
+    return ValueCounts([value for value, _ in pairs], np.array([count for _, count in pairs]))
 
 
-def fit_column(spec: Column, counted: ValueCounts, name: str) -> tuple[FittedColumn, csr_array]:
-    """Fit a column; returns also the encoded distinct values."""
+def fit_column(spec: Column, counted: ValueCounts, name: str) -> FittedColumn:
+    """Fit a column to its values."""
+    kind = spec.method if spec.kind == "number" else spec.kind
     try:
-        form = _fit_form(spec, counted)
+        form: FittedColumn = FORM_OF[kind].fit(spec, counted)  # type: ignore[attr-defined]
     except DataError as error:
         raise DataError(f"column {name!r}: {error.message}", hint=error.hint) from None
     block = form.encode_sparse(counted.values, name)
-    counts = np.ones(len(counted.values)) if counted.counts is None else counted.counts
-    weights = counts.astype(np.float64)
+    weights = counted.counts.astype(np.float64)
     weights[np.diff(block.indptr) == 0] = 0.0
     mean = (weights @ block) / max(weights.sum(), 1.0)
-    return replace(form, mean=mean.astype(np.float32)), block
-
-
-def _fit_form(spec: Column, counted: ValueCounts) -> FittedColumn:
-    if spec.kind == "vector":
-        return Given.fit(counted.values)
-    if counted.counts is None:
-        counts = _count_hashable(counted.values)
-    else:
-        counts = Counter(dict(zip(counted.values, counted.counts.tolist(), strict=True)))
-    if spec.kind == "category" or spec.kind == "multi-label":
-        return Labels.fit(spec, counts)
-    if spec.kind == "text":
-        return Words.fit(spec, counts)
-    return Knots.fit(spec, counts) if spec.method == "buckets" else Standard.fit(counts)
-
-
-def _count_hashable(values: Sequence[Value]) -> Counter[Value]:
-    return Counter(tuple(v) if isinstance(v, list | np.ndarray) else v for v in values)
+    return replace(form, mean=mean.astype(np.float32))

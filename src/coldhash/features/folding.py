@@ -60,16 +60,6 @@ class GroupEncoder:
             return WIDEST
         return sum(column.width for column in self.columns.values()) + 1
 
-    @property
-    def means(self) -> list[np.ndarray]:
-        """What replaces an unknown value, by block of numbers: a column, or all if folded."""
-        if not self.folded:
-            return [column.mean for column in self.columns.values()]
-        total = np.zeros(WIDEST - 1, dtype=np.float32)
-        for places, numbers in self._means.values():
-            total[places] += numbers
-        return [total]
-
     def apply(self, values: Mapping[str, Value], n_rows: int) -> tuple[Matrix, np.ndarray]:
         """Encode columns of values; returns the matrix and who has the group.
 
@@ -111,7 +101,7 @@ class GroupEncoder:
         return dict(zip(self.columns, own, strict=True))
 
     @cached_property
-    def _means(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    def means(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """The places and the numbers of each column's mean."""
         means = {}
         for name, (places, signs) in self._places.items():
@@ -154,7 +144,7 @@ class GroupEncoder:
         for name in self.columns:
             missing = has if name not in encoded else unknown.get(name)
             if missing is not None:
-                places, numbers = self._means[name]
+                places, numbers = self.means[name]
                 block[np.flatnonzero(missing & has)[:, None], places] += numbers
         block[:, -1] = has
 

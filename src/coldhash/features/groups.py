@@ -70,11 +70,12 @@ class ContentEncoder:
         """The number of numbers that an item becomes."""
         return sum(column.width for column in self.columns.values())
 
-    def apply(self, values: Mapping[str, Value], n_rows: int) -> csr_array:
-        """Encode columns of values, absent ones as missing; an empty row is an unknown item."""
-        blocks = [csr_array((n_rows, 0))]
+    def apply(self, table: pa.Table, n_rows: int) -> csr_array:
+        """Encode a table of items, absent columns as missing; an empty row is an unknown item."""
+        blocks, known = [csr_array((n_rows, 0))], set(table.column_names)
         for name, column in self.columns.items():
-            distinct, codes = distinct_values(values.get(name, [None] * n_rows))
+            values = table.column(name) if name in known else [None] * n_rows
+            distinct, codes = distinct_values(values)
             block = column.encode_sparse(distinct, name)
             blocks.append(block if codes is None else block[codes])
         return csr_array(hstack(blocks, format="csr", dtype="float32"))
@@ -200,7 +201,7 @@ class FeatureEncoder:
         """
         if self.content is None:
             return csr_array((n_rows, 0), dtype=np.float32)
-        return self.content.apply({n: table.column(n) for n in table.column_names}, n_rows)
+        return self.content.apply(table, n_rows)
 
     def state(self) -> State:
         """Return everything learned, for a model file.

@@ -42,7 +42,7 @@ def as_columns(people: People) -> tuple[Mapping[str, Value], int]:
         return {name: [person.get(name) for person in people] for name in names}, len(people)
     from coldhash.data.tables import as_table  # slow to import, and one person does not need it
 
-    table, _ = as_table(people, "user")
+    table = as_table(people, "user").table
     return {name: table.column(name) for name in table.column_names}, table.num_rows
 
 
@@ -70,10 +70,8 @@ def read_histories(
     ends, rated, values, ignored = [0], [], [], []
     for row, history in enumerate(column):
         if history and not isinstance(history, Mapping):
-            raise DataError(
-                f"a history of type {type(history).__name__}",
-                hint='a dict of item id -> rating, such as {"1193": 5}',
-            )
+            hint = 'a dict of item id -> rating, such as {"1193": 5}'
+            raise DataError(f"a history of type {type(history).__name__}", hint=hint)
         for item_id, value in (history or {}).items():
             text = as_text(item_id, "item")
             rating, item = _check_rating(text, value, scale), items.row_of(text)
@@ -91,7 +89,5 @@ def _check_rating(item: str, value: Value, scale: tuple[float, float]) -> float:
     low, high = scale
     if isinstance(value, int | float | np.number) and low <= value <= high:
         return float(value)
-    raise DataError(
-        f"the rating {value!r} of item {item!r} is outside the scale",
-        hint=f"a number from {low:g} to {high:g}",
-    )
+    hint = f"a number from {low:g} to {high:g}"
+    raise DataError(f"the rating {value!r} of item {item!r} is outside the scale", hint=hint)

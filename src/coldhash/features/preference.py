@@ -100,18 +100,21 @@ def fit_preference(
     rng: np.random.Generator,
 ) -> PreferenceMap:
     """Fit the projection to the training users."""
-    has_content = np.diff(content.indptr) > 0
-    width, keep = content.shape[1], len(users) == 1 and content.shape[1] > max_width
+    has_content, width = np.diff(content.indptr) > 0, content.shape[1]
 
-    def average_content(records: UserRecords) -> tuple[csr_array | None, tuple[np.ndarray, int]]:
-        """Average the content of what each user rated; kept if there is one partition."""
+    def average_content(records: UserRecords, some: np.ndarray | slice) -> csr_array:
+        """Average the content of what some of the users with a described item rated."""
         weights = _weights(records.ratings, has_content, highest)
-        averages = (weights @ content)[np.diff(weights.indptr) > 0]
-        total = np.asarray(averages.sum(axis=0)).ravel()
-        return averages if keep else None, (total, averages.shape[0])
+        return weights[np.flatnonzero(np.diff(weights.indptr))[some]] @ content
 
-    (kept,), results = users.run(average_content, users.records, n_kept=1)
-    totals, counts = zip(*results, strict=True)
+    def sum_averages(records: UserRecords) -> tuple[np.ndarray, int]:
+        averages = average_content(records, slice(None))
+        return np.asarray(averages.sum(axis=0)).ravel(), averages.shape[0]
+
+    def take_averages(records: UserRecords, some: np.ndarray) -> np.ndarray:
+        return average_content(records, some).toarray().astype(np.float32)  # type: ignore[no-any-return]
+
+    totals, counts = zip(*users.map(sum_averages, users.records), strict=True)
     n_users = sum(counts)
     centre = add_up(totals) / max(n_users, 1)
     if width <= max_width:
@@ -121,18 +124,9 @@ def fit_preference(
         centred = (content.toarray() - centre).astype(np.float32)
         return PreferenceMap(centred, has_content, highest, reduced=False, centre=centre)
 
-    def averages_of(
-        records: UserRecords, averages: csr_array | None, some: np.ndarray
-    ) -> np.ndarray:
-        if averages is None:
-            weights = _weights(records.ratings, has_content, highest)
-            rows = np.flatnonzero(np.diff(weights.indptr) > 0)[some]
-            return (weights[rows] @ content).toarray().astype(np.float32)  # type: ignore[no-any-return]
-        return averages[some].toarray().astype(np.float32)  # type: ignore[no-any-return]
-
     chosen = choose_rows(n_users, max(_SAMPLE // width, max_width), rng)
     some = users.scatter(split_rows(chosen, list(counts)))
-    rows = np.concatenate(list(users.map(averages_of, users.records, kept, some)))
+    rows = np.concatenate(list(users.map(take_averages, users.records, some)))
     directions = main_directions(rows - rows.mean(axis=0), max_width, rng)
     centre = centre @ directions
     vectors = (content @ directions - centre).astype(np.float32)

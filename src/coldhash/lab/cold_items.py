@@ -231,8 +231,7 @@ def _favourites(data: Dataset) -> csr_array:
 def content_similarity(train: Dataset, cold: Dataset) -> np.ndarray:
     """Compute the cosines of the content of cold items (rows) and training items (columns)."""
     encoder, known = fit_content(train.plan, train.items, len(train.ratings.items))
-    columns = {name: cold.items.column(name) for name in encoder.columns}
-    new = encoder.apply(columns, len(cold.ratings.items))
+    new = encoder.apply(cold.items, len(cold.ratings.items))
     lengths = [np.sqrt(np.asarray((part * part).sum(axis=1))) for part in (new, known)]
     cosines = (new @ known.T).toarray() / np.maximum(np.outer(*lengths), 1e-9)
     return np.maximum(cosines, 0).astype(np.float32)  # type: ignore[no-any-return]
