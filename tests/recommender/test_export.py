@@ -385,7 +385,7 @@ def test_models_without_codes_are_refused(fitted, to, tmp_path):
 
 @pytest.mark.parametrize(
     ("to", "what", "message"),
-    [("excel", "items", "no export to 'excel'"), ("numpy", "all", "what=")],
+    [("excel", "items", "to='excel'"), ("numpy", "all", "what=")],
 )
 def test_unknown_names_are_refused(fitted, to, what, message, tmp_path):
     with pytest.raises(SettingError, match=message):
@@ -395,7 +395,7 @@ def test_unknown_names_are_refused(fitted, to, what, message, tmp_path):
 @pytest.mark.parametrize("engine", ["faiss", "duckdb", "lancedb"])
 def test_a_missing_engine_is_named(fitted, engine, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, engine, None)
-    with pytest.raises(SettingError, match=rf"{engine} is not .* pip install coldhash\[export\]"):
+    with pytest.raises(SettingError, match=rf"{engine} is not .* pip install 'coldhash\[export\]'"):
         export(fitted[48], engine, tmp_path / "out")
     assert not any(tmp_path.iterdir())
 

@@ -32,11 +32,9 @@ which both exclude their upper bound) and sort those.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Literal, get_args
 
 import numpy as np
@@ -44,7 +42,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from coldhash.arrays.codes import pack, signs
-from coldhash.errors import DataError, SettingError, SourceError
+from coldhash.errors import DataError, SettingError, SourceError, check_choice, import_extra
 from coldhash.files import draft_folder, move_into_place
 from coldhash.recommender.items import code_items
 from coldhash.recommender.recommender import Recommender
@@ -52,7 +50,6 @@ from coldhash.recommender.recommender import Recommender
 What = Literal["items", "users"]
 
 _BLOCK_ROWS = 1 << 16  # written at a time
-_SECOND_FILE = {"faiss": ".ids.parquet", "duckdb": ".wal"}  # suffix of a file beside the path
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +74,8 @@ class CodeTable:
     >>> from coldhash import MFDCF, read
     >>> model = MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100))
     >>> table = CodeTable.of(model, "items")
-    >>> len(table), table.codes.shape, table.order
-    (100, (100, 4), 'distance, popularity DESC, row')
+    >>> table.codes.shape, table.order
+    ((100, 4), 'distance, popularity DESC, row')
     """
 
     name: What
@@ -108,8 +105,7 @@ class CodeTable:
         SettingError
             The model has real-valued items, or `what` is neither "items" nor "users".
         """
-        if what not in get_args(What):
-            raise SettingError(f"what={what!r}", hint=f"one of {', '.join(get_args(What))}")
+        check_choice("what", what, get_args(What))
         items = code_items(model.items)
         if items is None:
             raise SettingError(
@@ -122,52 +118,29 @@ class CodeTable:
         codes = _as_bytes(items.packed, n_bits)
         return cls(what, model.item_ids.values, codes, n_bits, model.popularity)
 
-    def __len__(self) -> int:
-        return len(self.codes)
-
     @property
     def order(self) -> str:
         """The order of answers, in SQL."""
         return "distance, row" if self.popularity is None else "distance, popularity DESC, row"
 
-    def to_arrow(self, **columns: pa.Array) -> pa.Table:
-        """Return a table of id, the columns given, and popularity if there is one.
-
-        Parameters
-        ----------
-        **columns
-            Arrays to add by name, one value for each row.
+    def to_arrow(self) -> pa.Table:
+        """Return a table of row, id, code (fixed-size binary), and popularity if there is one.
 
         Returns
         -------
         pyarrow.Table
             The metadata of the schema hold n_bits.
         """
-        columns = {"id": self.ids, **columns}
+        n_rows, n_bytes = self.codes.shape
+        buffers = [None, pa.py_buffer(self.codes)]
+        columns = {
+            "row": np.arange(n_rows, dtype=np.int32),
+            "id": self.ids,
+            "code": pa.FixedSizeBinaryArray.from_buffers(pa.binary(n_bytes), n_rows, buffers),
+        }
         if self.popularity is not None:
-            columns["popularity"] = pa.array(self.popularity)
-        return pa.table(columns).replace_schema_metadata({"n_bits": str(self.n_bits)})
-
-    def rows(self) -> pa.Array:
-        """Return the number of each row.
-
-        Returns
-        -------
-        pyarrow.Array
-            0, 1, 2, ..., int32.
-        """
-        return pa.array(np.arange(len(self), dtype=np.int32))
-
-    def binary(self) -> pa.Array:
-        """Return the codes as fixed-size binary.
-
-        Returns
-        -------
-        pyarrow.FixedSizeBinaryArray
-            A code of n_bits / 8 bytes, rounded up, for each row.
-        """
-        kind, buffer = pa.binary(self.codes.shape[1]), pa.py_buffer(self.codes)
-        return pa.FixedSizeBinaryArray.from_buffers(kind, len(self), [None, buffer])
+            columns["popularity"] = self.popularity
+        return pa.table(columns, metadata={"n_bits": str(self.n_bits)})
 
 
 def export(
@@ -219,19 +192,34 @@ def export(
     ...     parquet.read_table(file).column_names
     ['id', 'code', 'popularity']
     """
-    if to not in EXPORTERS:
-        raise SettingError(f"no export to {to!r}", hint=f"one of {', '.join(EXPORTERS)}")
+    check_choice("to", to, EXPORTERS)
     table = CodeTable.of(model, what)
     target = Path(os.path.abspath(path))
-    _check_free(target, to, overwrite)
+    _check_free(target, overwrite)
     with draft_folder(target) as draft:
         (draft / "new").mkdir()
         try:
             EXPORTERS[to](table, draft / "new" / target.name)
         except RuntimeError as error:  # an engine cannot write
             raise OSError(str(error)) from error
-        _check_free(target, to, overwrite)
-        _move_into_place(draft, target)
+        moves = [(new, target.with_name(new.name)) for new in (draft / "new").iterdir()]
+        for new, place in moves:
+            _check_free(place, overwrite)
+            if os.path.lexists(place):
+                _check_replaceable(new, place)
+        log = target.with_name(f"{target.name}.wal")
+        if to == "duckdb" and os.path.lexists(log):
+            raise SourceError(
+                f"{log} exists already: the database is open, or was not closed properly",
+                hint="close it, or remove both files",
+            )
+        for new, place in moves:
+            if not new.is_dir():
+                move_into_place(new, place)
+                continue
+            if place.is_dir():
+                os.rename(place, draft / "old")
+            os.rename(new, place)
     return Path(path)
 
 
@@ -286,7 +274,7 @@ def _as_bytes(packed: np.ndarray, n_bits: int) -> np.ndarray:
 
 
 def _parquet(table: CodeTable, path: Path) -> None:
-    parquet.write_table(table.to_arrow(code=table.binary()), path)
+    parquet.write_table(table.to_arrow().drop_columns("row"), path)
 
 
 def _numpy(table: CodeTable, path: Path) -> None:
@@ -302,16 +290,17 @@ def _numpy(table: CodeTable, path: Path) -> None:
 
 
 def _faiss(table: CodeTable, path: Path) -> None:
-    faiss = _import_engine("faiss")
+    faiss = import_extra("faiss", "export")
     index = faiss.IndexBinaryFlat(8 * table.codes.shape[1])
     index.add(table.codes)
     faiss.write_index_binary(index, str(path))
-    parquet.write_table(table.to_arrow(), path.with_name(path.name + _SECOND_FILE["faiss"]))
+    names = table.to_arrow().drop_columns(["row", "code"])
+    parquet.write_table(names, path.with_name(f"{path.name}.ids.parquet"))
 
 
 def _duckdb(table: CodeTable, path: Path) -> None:
     """Write a table and its search; whole words are counted much faster than BIT or BLOB."""
-    duckdb = _import_engine("duckdb")
+    duckdb = import_extra("duckdb", "export")
     n_bytes = table.codes.shape[1]
     word = "array_slice({}, {}, {})::BIT::UBIGINT".format  # bytes from 1 on, the last included
     ends = [(start + 1, min(start + 8, n_bytes)) for start in range(0, n_bytes, 8)]
@@ -323,7 +312,7 @@ def _duckdb(table: CodeTable, path: Path) -> None:
     answer = "id, distance, row" if table.popularity is None else "id, distance, popularity, row"
     try:
         with duckdb.connect(str(path)) as connection:
-            connection.register("given", table.to_arrow(row=table.rows(), code=table.binary()))
+            connection.register("given", table.to_arrow())
             connection.execute(f"CREATE TABLE {table.name} AS SELECT *, {words} FROM given")
             connection.execute(
                 f"CREATE MACRO nearest(query, k) AS TABLE SELECT {answer} FROM (SELECT *, "
@@ -335,11 +324,11 @@ def _duckdb(table: CodeTable, path: Path) -> None:
 
 
 def _lancedb(table: CodeTable, path: Path) -> None:
-    lancedb = _import_engine("lancedb")
+    lancedb = import_extra("lancedb", "export")
+    rows = table.to_arrow()
     codes = pa.FixedSizeListArray.from_arrays(pa.array(table.codes.ravel()), table.codes.shape[1])
-    lancedb.connect(str(path)).create_table(
-        table.name, table.to_arrow(row=table.rows(), code=codes)
-    )
+    rows = rows.set_column(rows.column_names.index("code"), "code", codes)
+    lancedb.connect(str(path)).create_table(table.name, rows)
 
 
 def _postgres(table: CodeTable, path: Path) -> None:
@@ -351,16 +340,13 @@ def _postgres(table: CodeTable, path: Path) -> None:
     (path / "schema.sql").write_text(schema, encoding="utf-8")
     (path / "topk.sql").write_text(top_k, encoding="utf-8")
     with (path / f"{table.name}.copy").open("x", encoding="utf-8", newline="\n") as file:
-        for start in range(0, len(table), _BLOCK_ROWS):
-            block = slice(start, start + _BLOCK_ROWS)
-            columns: list[Iterable[object]] = [
-                map(_escape_copy, table.ids[block].to_pylist()),
-                bit_strings(table.codes[block], table.n_bits),
-            ]
-            if table.popularity is not None:
-                columns.append(table.popularity[block].tolist())
-            for row, values in enumerate(zip(*columns, strict=True), start):
-                print(row, *values, sep="\t", file=file)
+        rows = table.to_arrow()
+        for start in range(0, len(rows), _BLOCK_ROWS):
+            columns = rows.slice(start, _BLOCK_ROWS).to_pydict()
+            columns["id"] = map(_escape_copy, columns["id"])
+            columns["code"] = bit_strings(table.codes[start : start + _BLOCK_ROWS], table.n_bits)
+            for values in zip(*columns.values(), strict=True):
+                print(*values, sep="\t", file=file)
 
 
 def _escape_copy(text: str) -> str:
@@ -410,43 +396,9 @@ _TOP_K_OF_USERS = """
 """
 
 
-def _import_engine(name: str) -> ModuleType:
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise SettingError(
-            f"{name} is not installed", hint="pip install coldhash[export]"
-        ) from error
-
-
-def _check_free(path: Path, to: str, overwrite: bool) -> None:
-    second = path.with_name(path.name + _SECOND_FILE.get(to, ""))
-    for target in (path, second):
-        if os.path.lexists(target) and not overwrite:
-            raise SourceError(f"{target} exists already", hint="another path, or overwrite=True")
-    if to == "duckdb" and second.exists():
-        raise SourceError(
-            f"{second}: the database is open, or was not closed properly",
-            hint="close it, or remove both files",
-        )
-
-
-def _move_into_place(draft: Path, path: Path) -> None:
-    """Move the new files to their places in one step; a folder replaces the old one."""
-    moves = [(new, path.with_name(new.name)) for new in (draft / "new").iterdir()]
-    for new, target in moves:
-        if os.path.lexists(target):
-            _check_replaceable(new, target)
-    for new, target in moves:
-        if not target.is_dir():
-            move_into_place(new, target)
-            continue
-        os.rename(target, draft / "old")
-        try:
-            os.rename(new, target)
-        except OSError:
-            os.rename(draft / "old", target)
-            raise
+def _check_free(path: Path, overwrite: bool) -> None:
+    if os.path.lexists(path) and not overwrite:
+        raise SourceError(f"{path} exists already", hint="another path, or overwrite=True")
 
 
 def _check_replaceable(new: Path, old: Path) -> None:
