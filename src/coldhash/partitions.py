@@ -17,7 +17,6 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import DTypeLike
 from scipy.sparse import csr_array
 
 from coldhash.data.dataset import UserRecords
@@ -25,7 +24,7 @@ from coldhash.data.ids import Ids
 from coldhash.data.plan import FeaturePlan
 
 T = TypeVar("T")
-Allocate = Callable[[str, tuple[int, ...], DTypeLike], np.ndarray]
+Allocate = Callable[[str, tuple[int, ...], type[np.generic]], np.ndarray]
 
 
 @runtime_checkable
@@ -151,7 +150,7 @@ class Partitions(ABC):
             gathered[begin:end] = part
         return gathered
 
-    def allocate(self, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
+    def allocate(self, name: str, shape: tuple[int, ...], dtype: type[np.generic]) -> np.ndarray:
         """Return an uninitialised array for something about all users."""
         del name
         return np.empty(shape, dtype=dtype)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import DTypeLike
 from scipy.sparse import csr_array
 
 from coldhash.arrays.checks import n_bytes_of
@@ -100,7 +99,7 @@ class DiskPartitions(MemoryPartitions):
         self._numbers = count()
         self.records = self.scatter(records)
 
-    def allocate(self, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
+    def allocate(self, name: str, shape: tuple[int, ...], dtype: type[np.generic]) -> np.ndarray:
         """Return an array in a file; it can be used after the file is removed."""
         if 0 in shape:
             return np.empty(shape, dtype=dtype)

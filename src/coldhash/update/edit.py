@@ -18,8 +18,10 @@ from coldhash.data.ratings import Ratings, RatingTarget, is_favourite
 from coldhash.data.tables import TableLike
 from coldhash.errors import DataError, SettingError, UnknownId
 from coldhash.mfdcf.items import descend
+from coldhash.mfdcf.model import MFDCF
 from coldhash.recommender.items import CodeItems, code_items
 from coldhash.recommender.recommender import Recommender
+from coldhash.recommender.settings import settings_from
 from coldhash.registry import MODELS
 
 Source = Literal["ratings", "content", "average"]  # what the code of a new item was made from
@@ -381,7 +383,7 @@ def _codes_of_ratings(model: Recommender, vectors: np.ndarray, rated: Ratings) -
             "was fitted without new_items",
             hint=NEEDS_MAP,
         )
-    target = RatingTarget(model.settings["target"], model.scale[1])
+    target = RatingTarget(settings_from(MFDCF, model.settings).target, model.scale[1])
     matrix = rated.matrix
     shown = csr_array((target(matrix.data), matrix.indices, matrix.indptr), shape=matrix.shape)
     pulls = np.float32(vectors.shape[1]) * times(shown.T.tocsr(), vectors)
