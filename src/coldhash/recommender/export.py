@@ -6,7 +6,8 @@
     duckdb      file    table items: row, id, code (BLOB), popularity, word0, word1, ...;
                         the macro nearest(query, k) is the search
     lancedb     folder  table items: row, id, code (uint8 vector), popularity
-    postgres    folder  schema.sql, items.copy, topk.sql for plain PostgreSQL 14 and later
+    postgres    folder  schema.sql, items.copy for plain PostgreSQL 14 and later; the function
+                        nearest_items(query, k) is the search
 
 A row is a place in the catalogue; with what="users" it is a training user, the table is `users`,
 and there is no popularity.
@@ -24,6 +25,8 @@ which both exclude their upper bound) and sort those.
     FROM nearest(?::BLOB, 10)                                     -- DuckDB, one query
     ATTACH 'users.duckdb' AS other;                               -- ... and all users at once
     SELECT u.id, best.* FROM other.users u, nearest(u.code, 10) best;
+    SELECT * FROM nearest_items('0110...', 10);                   -- PostgreSQL, one query
+    SELECT u.id, best.* FROM users u, nearest_items(u.code, 10) best;
     index = faiss.read_index_binary(path)
     table = lancedb.connect(path).open_table("items")
     table.search(query).distance_type("hamming").limit(k)
@@ -332,13 +335,12 @@ def _lancedb(table: CodeTable, path: Path) -> None:
 
 
 def _postgres(table: CodeTable, path: Path) -> None:
-    has_popularity = table.popularity is not None
-    facts = {"name": table.name, "n_bits": table.n_bits, "order": table.order}
-    schema = _SCHEMA.format(**facts, popularity=_POPULARITY if has_popularity else "")
-    top_k = (_TOP_K + (_TOP_K_OF_USERS if has_popularity else "")).format(**facts)
+    popularity = "" if table.popularity is None else _POPULARITY
+    schema = _SCHEMA.format(
+        name=table.name, n_bits=table.n_bits, order=table.order, popularity=popularity
+    )
     path.mkdir()
     (path / "schema.sql").write_text(schema, encoding="utf-8")
-    (path / "topk.sql").write_text(top_k, encoding="utf-8")
     with (path / f"{table.name}.copy").open("x", encoding="utf-8", newline="\n") as file:
         rows = table.to_arrow()
         for start in range(0, len(rows), _BLOCK_ROWS):
@@ -360,39 +362,18 @@ _COPY_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r
 _POPULARITY = ",\n    popularity double precision NOT NULL"
 _SCHEMA = """\
 -- Codes of {n_bits} bits; character b of a code, from the left and from 0, is bit b.
--- In this folder:
+-- In this folder, and then the 10 nearest {name} to a code:
 --   psql -f schema.sql -c "\\copy {name} FROM '{name}.copy' WITH (ENCODING 'UTF8')"
+--   psql -c "SELECT * FROM nearest_{name}('0110...', 10)"
 CREATE TABLE {name} (
     row integer NOT NULL UNIQUE,
     id text PRIMARY KEY,
     code bit({n_bits}) NOT NULL{popularity}
 );
-"""
-_TOP_K = """\
--- The k nearest {name} to a code, for PostgreSQL 14 and later:
---   psql -v query=0110... -v k=10 -f topk.sql
--- The query has {n_bits} characters. It is cast to varbit, because a cast to bit(n) would cut or
--- pad one of another length silently.
-SELECT id, bit_count(code # :'query'::varbit) AS distance
-FROM {name}
-ORDER BY {order}
-LIMIT :k;
-
--- With pgvector 0.7 or later, <~> is the same distance, and an index can serve it:
---   CREATE INDEX ON {name} USING hnsw (code bit_hamming_ops);
--- Such an index is approximate and returns ties in any order, so ask it for more and sort:
---   SELECT * FROM (
---       SELECT *, code <~> :'query'::varbit::bit({n_bits}) AS distance
---       FROM {name} ORDER BY distance LIMIT 10 * :k
---   ) AS near
---   ORDER BY {order} LIMIT :k;
-"""
-_TOP_K_OF_USERS = """
--- For all training users at once, with the export of users in the same database:
---   SELECT users.id AS user_id, best.* FROM users CROSS JOIN LATERAL (
---       SELECT id AS item_id, bit_count({name}.code # users.code) AS distance
---       FROM {name} ORDER BY {order} LIMIT :k
---   ) AS best;
+CREATE FUNCTION nearest_{name}(query varbit, k integer)
+RETURNS TABLE (id text, distance bigint) LANGUAGE sql STABLE AS $$
+    SELECT id, bit_count(code # query) AS distance FROM {name} ORDER BY {order} LIMIT k
+$$;
 """
 
 
