@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +23,9 @@ from coldhash.recommender.persistence import load
 from coldhash.recommender.recommender import Recommender
 
 if TYPE_CHECKING:
-    from distributed import Client, Future
+    from distributed import Client
 
 USERS_PER_FILE = 16_384
-TASKS_AHEAD = 4  # that a worker thread has waiting
 
 
 @dataclass(frozen=True)
@@ -121,19 +119,13 @@ def recommend_all_on(
     missing = [number for number, file in enumerate(files) if not file.exists()]
     n_present = len(files) - len(missing)
 
-    def submit(numbers: Iterable[int]) -> list[Future[None]]:
-        task = partial(write_part, path, checksum, folder, users_per_file, k, options)
-        return client.map(task, list(numbers), pure=False)
-
     report = progress or (lambda *_: None)
     report(n_present, len(files))
-    waiting = iter(missing)  # not sent all at once: there may be very many
+    task = partial(write_part, path, checksum, folder, users_per_file, k, options)
     with translate_dask_errors():
-        n_threads = max(sum(client.nthreads().values()), 1)
-        running = as_completed(submit(islice(waiting, TASKS_AHEAD * n_threads)))
-        for n_done, future in enumerate(running, n_present + 1):
+        futures = client.map(task, missing, pure=False)
+        for n_done, future in enumerate(as_completed(futures), n_present + 1):
             future.result()
-            running.update(submit(islice(waiting, 1)))
             report(n_done, len(files))
     return Batch(files, n_present)
 

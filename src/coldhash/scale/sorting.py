@@ -24,7 +24,7 @@ from coldhash.data.ratings import (
     merge_duplicates,
 )
 from coldhash.data.tables import TableFile
-from coldhash.errors import DataError, SettingError, SourceError, TableError
+from coldhash.errors import DataError, SettingError, SourceError, TableError, import_extra
 from coldhash.files import DISK_HINT
 
 if TYPE_CHECKING:
@@ -44,12 +44,7 @@ class RatingSorter:
     @contextmanager
     def open(cls, folder: Path, source: Path, memory: int) -> Iterator[RatingSorter]:
         """Open the file of a folder, or create it."""
-        try:
-            import duckdb
-        except ImportError:
-            raise SettingError(
-                "DuckDB is not installed", hint="pip install 'coldhash[scale]'"
-            ) from None
+        duckdb = import_extra("duckdb", "scale")
         if not source.exists():
             raise SourceError(f"{source}: no such file")
         try:
