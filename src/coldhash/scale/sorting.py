@@ -47,10 +47,10 @@ class RatingSorter:
         duckdb = import_extra("duckdb", "scale")
         if not source.exists():
             raise SourceError(f"{source}: no such file")
+        limits = {"memory_limit": f"{int(memory * SORT_SHARE)}B"}
+        limits["temp_directory"] = str(folder / "sort.tmp")
         try:
-            with duckdb.connect(str(folder / "sort.duckdb")) as base:
-                base.execute(f"SET memory_limit = '{int(memory * SORT_SHARE)}B'")
-                base.execute(f"SET temp_directory = '{_quote(folder / 'sort.tmp')}'")
+            with duckdb.connect(str(folder / "sort.duckdb"), config=limits) as base:
                 yield cls(source, base)
         except duckdb.Error as error:
             reason = str(error).strip().splitlines()[0]
