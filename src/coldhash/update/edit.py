@@ -161,7 +161,8 @@ def add_items(
         )
     table = _match_columns(model, given, len(ids))
     content = model.features.item_content(table, len(ids))
-    rated = _read_ratings(model, ids, ratings)
+    hint = "add a row for it to the item table; refresh learns from ratings of the other items"
+    rated = _read_ratings(ratings, model.user_ids, ids, model, hint)
     liked = is_favourite(rated.matrix.data, rated.scale[1]).astype(np.float64)
     popularity = np.bincount(rated.matrix.indices, liked, minlength=len(ids))
     popularity = np.concatenate([model.popularity, popularity.astype(model.popularity.dtype)])
@@ -283,12 +284,7 @@ def update_users(
     ids, table = read_side_table(users, "user", {})
     given = None
     if ratings is not None:
-        rated = read_ratings(ratings, {}, ids, model.item_ids, model.scale, "error")
-        if len(rated.items) > len(model.item_ids):
-            raise UnknownId(
-                f"item {rated.items[len(model.item_ids)]!r} is rated, but not in the model",
-                hint="add_items first",
-            )
+        rated = _read_ratings(ratings, ids, model.item_ids, model, "add_items first")
         ids, given = rated.users, rated.matrix
     assert ids is not None
     people = pad_table(table, len(ids)) if table.num_columns else [{}] * len(ids)
@@ -349,19 +345,16 @@ def _codes_of_items(
     return new_codes(model.user_vectors.T @ model.user_vectors, pulls)
 
 
-def _read_ratings(model: Recommender, items: Ids, ratings: TableLike | None) -> Ratings:
+def _read_ratings(
+    ratings: TableLike | None, users: Ids | None, items: Ids, model: Recommender, hint: str
+) -> Ratings:
+    """Read ratings of these items alone; users that are not listed come after the others."""
     if ratings is None:
-        nothing = csr_array((len(model.user_ids), len(items)), dtype=np.float32)
-        return Ratings(nothing, model.user_ids, items)
-    rated = read_ratings(ratings, {}, model.user_ids, items, model.scale, "error")
+        users = users or model.user_ids
+        return Ratings(csr_array((len(users), len(items)), dtype=np.float32), users, items)
+    rated = read_ratings(ratings, {}, users, items, model.scale, "error")
     if len(rated.items) > len(items):
-        other = rated.items[len(items)]
-        raise UnknownId(
-            f"item {other!r} is rated, but not among the new items",
-            hint="refresh learns from ratings of items that are there already"
-            if other in model.item_ids
-            else "add a row for it to the item table",
-        )
+        raise UnknownId(f"item {rated.items[len(items)]!r} is rated, but not known", hint=hint)
     return rated
 
 
