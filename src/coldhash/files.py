@@ -27,7 +27,6 @@ Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | Non
 
 ABANDONED = 3600  # seconds without a change after which an unlocked draft is removed
 DISK_HINT = "make room, or name another folder"
-UNTOUCHED = "what was there is untouched"
 
 
 @contextmanager
@@ -49,7 +48,7 @@ def replace_text(path: str | Path, text: str) -> None:
 @contextmanager
 def draft_folder(path: Path) -> Iterator[Path]:
     """Create a folder beside `path` for files that are moved to their places later."""
-    with writing(path, UNTOUCHED):
+    with writing(path, "what was there is untouched"):
         draft, handle = _begin_draft(path)
         try:
             yield draft
