@@ -112,16 +112,15 @@ def recommend_all_on(
     check_workers(client)
     path, folder = Path(model_path).resolve(), Path(out_folder).resolve()
     checksum, n_users = _checksum(path), len(load(path).user_ids)
-    _check_folder(
-        folder, {"model": checksum, "k": k, "users_per_file": users_per_file, "options": options}
-    )
+    options["k"] = k
+    _check_folder(folder, {"model": checksum, "users_per_file": users_per_file} | options)
     files = [_part_file(folder, at) for at in range(-(-n_users // users_per_file))]
     missing = [number for number, file in enumerate(files) if not file.exists()]
     n_present = len(files) - len(missing)
 
     report = progress or (lambda *_: None)
     report(n_present, len(files))
-    task = partial(write_part, path, checksum, folder, users_per_file, k, options)
+    task = partial(write_part, path, checksum, folder, users_per_file, options)
     with translate_dask_errors():
         futures = client.map(task, missing, pure=False)
         for n_done, future in enumerate(as_completed(futures), n_present + 1):
@@ -131,20 +130,14 @@ def recommend_all_on(
 
 
 def write_part(
-    path: Path,
-    checksum: str,
-    folder: Path,
-    users_per_file: int,
-    k: int,
-    options: dict[str, Any],
-    at: int,
+    path: Path, checksum: str, folder: Path, users_per_file: int, options: dict[str, Any], at: int
 ) -> None:
     """Write file `at`, in a worker."""
     model = _load_model(path, checksum)
     first = at * users_per_file
     rows = range(first, min(first + users_per_file, len(model.user_ids)))
     user_ids = [model.user_ids[row] for row in rows]
-    table = model.recommend(user_ids=user_ids, k=k, threads=1, **options).to_arrow()
+    table = model.recommend(user_ids=user_ids, threads=1, **options).to_arrow()
     with replace_file(_part_file(folder, at)) as file:
         pq.write_table(table, file)
 
