@@ -55,21 +55,21 @@ def partition_file(folder: Path, kind: str, at: int) -> Path:
 
 @dataclass(frozen=True)
 class StoredRecords:
-    """The files of one partition."""
+    """One partition in the files of a folder."""
 
+    folder: Path
+    at: int
     first: int
     shape: tuple[int, int]
-    ratings: Path
-    users: Path
 
     def load(self) -> UserRecords:
         """Read the partition."""
-        table = _without(pq.read_table(self.users), USER_ID)
-        return UserRecords(self.first, self.load_ratings(), table)
+        table = pq.read_table(partition_file(self.folder, "users", self.at))
+        return UserRecords(self.first, self.load_ratings(), _without(table, USER_ID))
 
     def load_ratings(self) -> csr_array:
         """Read the ratings as users x items."""
-        table = pq.read_table(self.ratings)
+        table = pq.read_table(partition_file(self.folder, "ratings", self.at))
         users, items, values = (table.column(at).to_numpy() for at in range(3))
         indptr = np.zeros(self.shape[0] + 1, dtype=np.int32)
         np.cumsum(np.bincount(users, minlength=self.shape[0]), out=indptr[1:])
@@ -164,8 +164,9 @@ class Prepared:
     @property
     def user_ids(self) -> Ids:
         """The ids of all users, in row order."""
-        tables = [pq.read_table(part.users, columns=[USER_ID]) for part in self.records()]
-        return Ids(_texts(pa.concat_tables(tables), USER_ID), "user")
+        files = [partition_file(self.folder, "users", at) for at in range(len(self.ends) - 1)]
+        table = pa.concat_tables(pq.read_table(file, columns=[USER_ID]) for file in files)
+        return Ids(_texts(table, USER_ID), "user")
 
     def records(self) -> list[StoredRecords]:
         """Return the files of every partition; a fit reads them one by one.
@@ -177,12 +178,7 @@ class Prepared:
         """
         n_items = self._items.num_rows
         return [
-            StoredRecords(
-                first,
-                (last - first, n_items),
-                partition_file(self.folder, "ratings", at),
-                partition_file(self.folder, "users", at),
-            )
+            StoredRecords(self.folder, at, first, (last - first, n_items))
             for at, (first, last) in enumerate(pairwise(self.ends))
         ]
 
