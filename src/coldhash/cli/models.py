@@ -92,7 +92,7 @@ def fit(
         )
         fitted.save(out)
     if fitted.report.get("warning"):
-        print(f"warning: {printable(fitted.report['warning'])}", file=sys.stderr)
+        print(f"warning: {printable(str(fitted.report['warning']))}", file=sys.stderr)
     print_result(_model_facts(fitted, out), out, as_json)
 
 

@@ -20,7 +20,7 @@ from coldhash.arrays.compiled import compiled
 from coldhash.data.dataset import Dataset
 from coldhash.data.ratings import is_favourite
 from coldhash.data.splits import split_first_ratings
-from coldhash.errors import DataError, SettingError
+from coldhash.errors import DataError, SettingError, check_choice
 from coldhash.evaluate.metrics import Ties
 from coldhash.recommender.recommender import Recommender, Score
 
@@ -78,9 +78,7 @@ class Protocol:
             raise SettingError(f"n_candidates={self.n_candidates}", hint="at least 1, or None")
         kinds = {"negatives": Negatives, "lists": ListKind, "average": Average, "ties": Ties}
         for name, kind in kinds.items():
-            value = getattr(self, name)
-            if value not in get_args(kind):
-                raise SettingError(f"{name}={value!r}", hint=f"one of {', '.join(get_args(kind))}")
+            check_choice(name, getattr(self, name), get_args(kind))
 
 
 PROTOCOLS = {
@@ -231,7 +229,9 @@ def make_trial(
     >>> trial.n_users, trial.history is None  # the model is given no rating
     (40, True)
     """
-    protocol = protocol if isinstance(protocol, Protocol) else get_protocol(protocol)
+    if isinstance(protocol, str):
+        check_choice("protocol", protocol, PROTOCOLS)
+        protocol = PROTOCOLS[protocol]
     if train.ratings.items != cold.ratings.items:
         raise DataError("the parts have different items", hint="take both from one split")
     known, rest = split_first_ratings(cold, n_given, seed)
@@ -253,13 +253,6 @@ def make_trial(
         popularity=train.ratings.per_item,
         n_train_users=len(train.ratings.users),
     )
-
-
-def get_protocol(name: str) -> Protocol:
-    """Return the protocol of a name."""
-    if name not in PROTOCOLS:
-        raise SettingError(f"no protocol is called {name!r}", hint=f"one of {', '.join(PROTOCOLS)}")
-    return PROTOCOLS[name]
 
 
 def _mark(ratings: csr_array) -> csr_array:

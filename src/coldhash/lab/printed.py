@@ -19,6 +19,7 @@ from scipy.sparse.linalg import svds
 
 from coldhash.arrays.codes import signs
 from coldhash.baselines.shared import polar, random_rotation
+from coldhash.data.dataset import Dataset
 from coldhash.data.ratings import RatingTarget
 from coldhash.errors import SettingError
 from coldhash.features.groups import FeatureEncoder
@@ -37,9 +38,10 @@ from coldhash.mfdcf.items import descend
 from coldhash.mfdcf.model import MFDCF
 from coldhash.mfdcf.problem import ItemSums, Problem, UserBlock, choose_ridges
 from coldhash.mfdcf.report import Clock
-from coldhash.partitions import Partitions, PerPartition, TrainingData
+from coldhash.partitions import Partitions, PerPartition
 from coldhash.recommender.settings import Callback, check_settings
 from coldhash.registry import MODELS, Model
+from coldhash.scale import Prepared
 
 RotationKind = Literal["alm", "mm", "identity"]
 ItemStepKind = Literal["pinv-sign", "guarded", "descent"]
@@ -88,7 +90,7 @@ class PrintedMFDCF(MFDCF):
     def _prepare(
         self,
         users: Partitions,
-        data: TrainingData,
+        data: Dataset | Prepared,
         encoder: FeatureEncoder,
         target: RatingTarget,
         rng: np.random.Generator,

@@ -68,7 +68,7 @@ from coldhash.mfdcf.problem import (
     make_blocks,
 )
 from coldhash.mfdcf.report import REPORTED, Clock, code_report, warn_of_collapse
-from coldhash.partitions import Partitions, TrainingData
+from coldhash.partitions import Partitions
 from coldhash.recommender.encoders import ConsensusEncoder
 from coldhash.recommender.items import CodeItems
 from coldhash.recommender.recommender import Recommender
@@ -335,7 +335,7 @@ class MFDCF:
     def _prepare(
         self,
         users: Partitions,
-        data: TrainingData,
+        data: Dataset | Prepared,
         encoder: FeatureEncoder,
         target: RatingTarget,
         rng: np.random.Generator,

@@ -21,6 +21,7 @@ from coldhash.data.ratings import entries_of_rows
 from coldhash.errors import DataError, SettingError, blame
 from coldhash.features.groups import FeatureEncoder, Features
 from coldhash.features.people import HISTORY, People, Person, as_columns, read_histories
+from coldhash.files import Json
 from coldhash.recommender.encoders import Encoded, Encoder
 from coldhash.recommender.item_map import ItemMap
 from coldhash.recommender.items import CodeItems, Items, RealItems
@@ -86,7 +87,7 @@ class Recommender:
     """
 
     name: str
-    settings: dict[str, Any]
+    settings: dict[str, Json]
     features: FeatureEncoder
     encoder: Encoder
     item_ids: Ids
@@ -95,7 +96,7 @@ class Recommender:
     scale: tuple[float, float]
     user_ids: Ids
     user_vectors: np.ndarray
-    report: dict[str, Any] = field(default_factory=dict)
+    report: dict[str, Json] = field(default_factory=dict)
     seen: csr_array | None = None
     item_table: pa.Table | None = None
     item_map: ItemMap | None = None

@@ -85,7 +85,7 @@ def similar(served: ServedModel, item_id: str, k: int) -> Row:
     with as_request_errors("item_id"):
         found = served.model.similar_items(item_id, k)
     items = [
-        {"title": served.catalogue.title_of(row["item_id"]), "distance": None, **row}
+        {"title": served.catalogue.title_of(str(row["item_id"])), "distance": None, **row}
         for row in found
     ]
     return {"items": items, "model": served.version}
