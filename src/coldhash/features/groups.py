@@ -14,7 +14,6 @@ from coldhash.errors import ModelFileError
 from coldhash.features.columns import (
     FittedColumn,
     State,
-    Value,
     columns_state,
     distinct_values,
     restore_columns,
