@@ -13,35 +13,24 @@ from coldhash.recommender.recommender import USER_ID
 from coldhash.recommender.results import Row
 from coldhash.serve.limits import as_request_errors
 from coldhash.serve.registry import ServedModel
-from coldhash.serve.schemas import Person, RecommendOptions
+from coldhash.serve.schemas import PeopleRequest, Person
 
-TRAINING_USERS = ("user_id", "user_ids")  # fields of requests; other people are strangers
 RATED = "rated "  # how the library names the contribution of a rating
 MAX_REASONS = 3  # that a sentence names
 
 
-def recommend(
-    served: ServedModel, options: RecommendOptions, field: str, people: Sequence[Any]
-) -> list[Row]:
-    """Recommend to the people in a field of a request: strangers, or ids of training users."""
-    known = field in TRAINING_USERS
-    with as_request_errors(field):
-        if known:
+def recommend(served: ServedModel, request: PeopleRequest, people: Sequence[Any]) -> list[Row]:
+    """Recommend to people of a request: strangers, or ids of training users."""
+    with as_request_errors(request.field):
+        if request.is_known:
             encoded = served.model.encode(user_ids=people)
         elif len(people) == 1 and not people[0].get(HISTORY):
             encoded = served.encode(people[0])
         else:
             encoded = served.model.encode(people)
-        found = served.model.recommend(
-            encoded,
-            options.k,
-            exclude=options.exclude,
-            candidates=options.candidates,
-            exclude_seen=options.exclude_seen,
-            score=options.score,
-            threads=1,  # requests share the cores, no request takes all of them
-        )
-    names = people if known else [person.get(USER_ID) for person in people]
+        # requests share the cores, no request takes all of them
+        found = served.model.recommend(encoded, **request.arguments, threads=1)
+    names = people if request.is_known else [person.get(USER_ID) for person in people]
     lists = found.lists(served.catalogue.describe)
     codes = describe_codes(served, encoded)
     return [
@@ -78,6 +67,11 @@ def encode(served: ServedModel, user: Person) -> Row:
     with as_request_errors("user"):
         encoded = served.model.encode(user)
     return {"vector": encoded.vectors[0].tolist(), **describe_codes(served, encoded)[0]}
+
+
+def search(served: ServedModel, text: str, limit: int) -> Row:
+    """Return the items that a search finds."""
+    return {"items": served.catalogue.search(text, limit), "model": served.version}
 
 
 def similar(served: ServedModel, item_id: str, k: int) -> Row:

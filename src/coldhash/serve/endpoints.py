@@ -11,14 +11,14 @@ from typing import Any, get_type_hints
 
 import orjson
 from pydantic import BaseModel, ValidationError
-from starlette.datastructures import QueryParams
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from coldhash.features.people import HISTORY
 from coldhash.recommender.results import Row
 from coldhash.serve import answers, schemas
-from coldhash.serve.limits import HINT, Limits, RequestError
+from coldhash.serve.limits import Limits, RequestError
 from coldhash.serve.monitoring import Metrics
 from coldhash.serve.pool import Pool
 from coldhash.serve.registry import ServedModel
@@ -26,9 +26,8 @@ from coldhash.serve.registry import ServedModel
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
 END_LINE = orjson.OPT_APPEND_NEWLINE
-JSON_ENDINGS = (b"/json", b"+json")
+JSON_ENDINGS = ("/json", "+json")
 BATCH = "/v1/recommend/batch"
-SIMILAR = "/v1/items/{item_id:path}/similar"
 SERVED = "coldhash.served"  # the key of a scope: the model that answers the request
 MAX_BLOCK = 64  # people of a batch that are answered at a time, and
 MAX_BLOCK_ITEMS = 2000  # items: what a client does not read is kept in memory
@@ -47,6 +46,7 @@ class Operation:
     Bodies are read by orjson: no NaN, no lone surrogates, no endless nesting.
     """
 
+    limits: Limits
     method: str
     path: str
     handler: Callable[[Scope, Any], Awaitable[Response]]
@@ -66,35 +66,28 @@ class Operation:
         await response(scope, receive, send)
 
     async def _read(self, kind: type[BaseModel], scope: Scope, receive: Receive) -> BaseModel:
+        request = Request(scope, receive)
+        values = {**request.query_params, **request.path_params}
         try:
-            if self.method == "GET":
-                query = QueryParams(scope["query_string"])
-                return kind.model_validate({**query, **scope["path_params"]})
-            return kind.model_validate(await _read_json(scope, receive))
+            found = kind.model_validate(
+                values if self.method == "GET" else await _read_json(request)
+            )
         except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(map(str, first["loc"])) or "body"
-            message = first["msg"].removeprefix("Value error, ")
-            raise RequestError(422, message, field=field, hint=HINT) from None
+            raise schemas.first_error(error) from None
+        schemas.check_limits(found, self.limits)
+        return found
 
 
-async def _read_json(scope: Scope, receive: Receive) -> object:
-    body, more = b"", True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise RequestError(400, "the body is incomplete")
-        body += message.get("body", b"")
-        more = message.get("more_body", False)
-    content_type = dict(scope["headers"]).get(b"content-type", b"")
-    media_type = content_type.partition(b";")[0].strip().lower()
-    if not (media_type.startswith(b"application/") and media_type.endswith(JSON_ENDINGS)):
-        raise RequestError(422, "the Content-Type is not JSON", field="body", hint=JSON)
+async def _read_json(request: Request) -> object:
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if not (media_type.startswith("application/") and media_type.endswith(JSON_ENDINGS)):
+        raise schemas.field_error("body", "the Content-Type is not JSON", JSON)
     try:
-        return orjson.loads(body)
+        return orjson.loads(await request.body())
     except orjson.JSONDecodeError as error:
-        reason = f"not JSON: {error.msg}"
-        raise RequestError(422, reason, field="body", hint="RFC 8259, in UTF-8") from None
+        raise schemas.field_error("body", f"not JSON: {error.msg}", "RFC 8259, in UTF-8") from None
+    except ClientDisconnect:
+        raise RequestError(400, "the body is incomplete") from None
 
 
 class Endpoints:
@@ -107,48 +100,45 @@ class Endpoints:
 
     def operations(self) -> list[Operation]:
         """Return the operations of the API."""
+        get, post = (partial(Operation, self._limits, method) for method in ("GET", "POST"))
         return [
-            Operation("POST", "/v1/recommend", self.recommend, schemas.RecommendAnswer),
-            Operation("POST", BATCH, self.recommend_batch, schemas.BatchAnswer, (NDJSON,)),
-            Operation("POST", "/v1/encode", self.encode, schemas.EncodeAnswer),
-            Operation("POST", "/v1/explain", self.explain, schemas.ExplainAnswer),
-            Operation("GET", "/v1/items", self.search_items, schemas.ItemsAnswer),
-            Operation("GET", SIMILAR, self.similar_items, schemas.SimilarAnswer),
-            Operation("GET", "/v1/model", self.model, schemas.ModelCard),
-            Operation("GET", "/healthz", self.alive, schemas.Status),
-            Operation("GET", "/readyz", self.ready, schemas.Status),
-            Operation("GET", "/metrics", self.metrics, None, ("text/plain",)),
+            post("/v1/recommend", self.recommend, schemas.RecommendAnswer),
+            post(BATCH, self.recommend_batch, schemas.BatchAnswer, (NDJSON,)),
+            post("/v1/encode", self.encode, schemas.EncodeAnswer),
+            post("/v1/explain", self.explain, schemas.ExplainAnswer),
+            get("/v1/items", self.search_items, schemas.ItemsAnswer),
+            get("/v1/items/{item_id:path}/similar", self.similar_items, schemas.SimilarAnswer),
+            get("/v1/model", self.model, schemas.ModelCard),
+            get("/healthz", self.alive, schemas.Status),
+            get("/readyz", self.ready, schemas.Status),
+            get("/metrics", self.metrics, None, ("text/plain",)),
         ]
 
     async def recommend(self, scope: Scope, request: schemas.RecommendRequest) -> Response:
         """Recommend to one person: a stranger, or a user of the training data."""
         served: ServedModel = scope[SERVED]
-        field, person = _choose(user=request.user, user_id=request.user_id)
-        self._check_k(request.k)
+        person = getattr(request, request.field)
         if request.user is not None:
             served.check_person(request.user, self._limits.max_history)
         start = time.perf_counter()
-        compute = partial(self._recommend, served, request, field)
+        compute = partial(self._recommend, served, request, [person])
         quick = is_quick(served, request, request.user or {})
-        (answer,) = compute([person]) if quick else await self._pool.run(partial(compute, [person]))
+        (answer,) = compute() if quick else await self._pool.run(compute)
         return _as_json(answer, start)
 
     async def recommend_batch(self, scope: Scope, request: schemas.BatchRequest) -> Response:
         """Recommend to many people, in one JSON document or as lines (Accept: x-ndjson)."""
         served: ServedModel = scope[SERVED]
-        field, people = _choose(users=request.users, user_ids=request.user_ids)
-        self._check_k(request.k)
-        n_people, limits = len(people), self._limits
-        if n_people > limits.max_batch:
-            raise _too_many(field, n_people, limits.max_batch)
-        if n_people * request.k > limits.max_batch_items:
-            message = f"{n_people:,} people x k={request.k:,} is more than this server allows"
-            hint = f"at most {limits.max_batch_items:,}: fewer people at a time, or a lower k"
-            raise RequestError(413, message, field=field, hint=hint)
+        people = getattr(request, request.field)
+        n_items, most = len(people) * request.k, self._limits.max_batch_items
+        if n_items > most:
+            message = f"{len(people):,} people x k={request.k:,} is more than this server allows"
+            hint = f"at most {most:,}: fewer people at a time, or a lower k"
+            raise RequestError(413, message, field=request.field, hint=hint)
         for place, person in enumerate(request.users or ()):
-            served.check_person(person, limits.max_history, f"users.{place}")
-        as_lines = NDJSON.encode() in dict(scope["headers"]).get(b"accept", b"")
-        compute = partial(self._recommend, served, request, field)
+            served.check_person(person, self._limits.max_history, f"users.{place}")
+        as_lines = NDJSON in Request(scope).headers.get("accept", "")
+        compute = partial(self._recommend, served, request)
         chunks = self._stream(compute, people, request.k, None if as_lines else served.version)
         first = await anext(chunks)  # errors of the request are raised here
 
@@ -171,17 +161,10 @@ class Endpoints:
 
     async def search_items(self, scope: Scope, query: schemas.ItemsQuery) -> Response:
         """Find items by a part of their title or id; without one, the most popular items."""
-        served: ServedModel = scope[SERVED]
-
-        def search() -> Row:
-            items = served.catalogue.search(query.search, query.limit)
-            return {"items": items, "model": served.version}
-
-        return await self._compute(search)
+        return await self._compute(answers.search, scope[SERVED], query.search, query.limit)
 
     async def similar_items(self, scope: Scope, query: schemas.SimilarQuery) -> Response:
         """Return the items most similar to one."""
-        self._check_k(query.k)
         return await self._compute(answers.similar, scope[SERVED], query.item_id, query.k)
 
     async def model(self, scope: Scope, _: None) -> Response:
@@ -200,24 +183,16 @@ class Endpoints:
         """Return the metrics for Prometheus."""
         return Response(self._metrics.text(), media_type="text/plain; version=0.0.4")
 
-    def _check_k(self, k: int) -> None:
-        if k > self._limits.max_k:
-            raise _too_many("k", k, self._limits.max_k)
-
     async def _compute(self, work: Callable[..., Row], *args: object) -> Response:
         """Run a computation in a thread."""
         start = time.perf_counter()
         return _as_json(await self._pool.run(partial(work, *args)), start)
 
     def _recommend(
-        self,
-        served: ServedModel,
-        options: schemas.RecommendOptions,
-        field: str,
-        people: list[Any],
+        self, served: ServedModel, request: schemas.PeopleRequest, people: list[Any]
     ) -> list[Row]:
-        found = answers.recommend(served, options, field, people)
-        if field not in answers.TRAINING_USERS:
+        found = answers.recommend(served, request, people)
+        if not request.is_known:
             self._metrics.count_strangers(found)
         return found
 
@@ -258,21 +233,6 @@ def is_quick(
         and options.k <= QUICK_K
         and max(len(each or ()) for each in lists) <= QUICK_LIST
     )
-
-
-def _choose(**given: Any) -> tuple[str, Any]:
-    """Return the only argument that is not None, and its name."""
-    chosen = [(name, value) for name, value in given.items() if value is not None]
-    if len(chosen) != 1:
-        names = " or ".join(given)
-        message = f"{len(chosen)} of {' and '.join(given)}"
-        raise RequestError(422, message, field=next(iter(given)), hint=f"either {names}")
-    return chosen[0]
-
-
-def _too_many(field: str, given: int, limit: int) -> RequestError:
-    message = f"{given:,} is more than this server allows"
-    return RequestError(422, message, field=field, hint=f"at most {limit:,}")
 
 
 def _as_json(answer: Row, start: float) -> Response:
