@@ -18,12 +18,11 @@ from starlette.types import Receive, Scope, Send
 from coldhash.features.people import HISTORY
 from coldhash.recommender.results import Row
 from coldhash.serve import answers, schemas
-from coldhash.serve.limits import Limits, RequestError
+from coldhash.serve.limits import JSON, Limits, RequestError
 from coldhash.serve.monitoring import Metrics
 from coldhash.serve.pool import Pool
 from coldhash.serve.registry import ServedModel
 
-JSON = "application/json"
 NDJSON = "application/x-ndjson"
 END_LINE = orjson.OPT_APPEND_NEWLINE
 JSON_ENDINGS = ("/json", "+json")

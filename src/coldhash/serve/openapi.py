@@ -11,8 +11,8 @@ from pydantic.json_schema import models_json_schema
 from coldhash import __version__
 from coldhash.features.people import HISTORY
 from coldhash.recommender.recommender import USER_ID
-from coldhash.serve.endpoints import JSON, Operation
-from coldhash.serve.limits import Limits
+from coldhash.serve.endpoints import Operation
+from coldhash.serve.limits import JSON, Limits
 from coldhash.serve.middleware import PUBLIC_PATHS
 from coldhash.serve.registry import ServedModel
 from coldhash.serve.schemas import ID, LIMITED, NULL, REF, ErrorAnswer, history_values

@@ -123,6 +123,11 @@ def serve(serving: Serving) -> None:
         ...
     coldhash.errors.SourceError: cannot read missing.coldhash: No such file or directory
     """
+    if serving.token is None and serving.host not in LOOPBACK:
+        print(
+            f"warning: anybody can send requests to {serving.host}; see --token-file",
+            file=sys.stderr,
+        )
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a model to replace
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection is an open file
