@@ -12,15 +12,8 @@ from itertools import islice
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    TypeAdapter,
-    ValidationError,
-    WithJsonSchema,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.json_schema import WithJsonSchema
 
 from coldhash.features.columns import FittedColumn, Given, Knots, Labels, Standard
 from coldhash.features.groups import FeatureEncoder
@@ -53,20 +46,13 @@ def _whole(value: object) -> object:
 
 
 # one type, not a union of two: an error then names the field alone
-ID: dict[str, Any] = {
-    "anyOf": [
-        {"type": "string", "minLength": 1},
-        {"type": "integer", "minimum": 1 - 2**63, "maximum": 2**63 - 1},
-    ]
-}
+INT64 = {"type": "integer", "minimum": 1 - 2**63, "maximum": 2**63 - 1}
+ID: dict[str, Any] = {"anyOf": [{"type": "string", "minLength": 1}, INT64]}
 Id = Annotated[str, BeforeValidator(id_text), WithJsonSchema(ID)]
-Count = Annotated[
-    int, Field(ge=1, strict=True, description="How many items."), BeforeValidator(_whole)
-]
+Count = Annotated[int, Field(ge=1, strict=True), BeforeValidator(_whole)]
 # what is in it depends on the model: see `ServedModel.check_person`
-Person = Annotated[
-    dict[str, Any], WithJsonSchema({"allOf": [{"$ref": REF.format(model="Person")}]})
-]
+PERSON = {"$ref": REF.format(model="Person")}
+Person = Annotated[dict[str, Any], WithJsonSchema({"allOf": [PERSON]})]
 
 
 class _Request(BaseModel):
@@ -76,7 +62,7 @@ class _Request(BaseModel):
 class RecommendOptions(_Request):
     """The options of `Recommender.recommend`, by the same names."""
 
-    k: Count = 10
+    k: Count = Field(10, description="How many items.")
     exclude: list[Id] | None = Field(None, description="Items not to recommend.")
     candidates: list[Id] | None = Field(None, description="The only items to recommend.")
     score: Score = "real"
@@ -85,7 +71,11 @@ class RecommendOptions(_Request):
     @property
     def arguments(self) -> dict[str, Any]:
         """The arguments of `Recommender.recommend`."""
-        return {name: getattr(self, name) for name in RecommendOptions.model_fields}
+        values = vars(self)
+        return {name: values[name] for name in OPTIONS}
+
+
+OPTIONS = tuple(RecommendOptions.model_fields)
 
 
 def _describe_choice(schema: dict[str, Any], request: type[PeopleRequest]) -> None:
@@ -102,20 +92,19 @@ class PeopleRequest(RecommendOptions):
     model_config = ConfigDict(json_schema_extra=_describe_choice)
     people_fields: ClassVar[tuple[str, str]]  # of strangers, of users of the training data
 
-    @cached_property
-    def field(self) -> str:
-        """The field of people that is given; a request error if it is not exactly one."""
-        given = [name for name in self.people_fields if getattr(self, name) is not None]
-        if len(given) != 1:
-            first, second = self.people_fields
-            message = f"{len(given)} of {first} and {second}"
-            raise field_error(first, message, f"either {first} or {second}")
-        return given[0]
-
     @property
     def is_known(self) -> bool:
         """Whether the people are users of the training data."""
-        return self.field == self.people_fields[1]
+        return getattr(self, self.people_fields[1]) is not None
+
+    @property
+    def field(self) -> str:
+        """The field of people that is given; a request error if it is not exactly one."""
+        strangers, users = self.people_fields
+        if self.is_known == (getattr(self, strangers) is not None):
+            message = f"{2 * self.is_known} of {strangers} and {users}"
+            raise field_error(strangers, message, f"either {strangers} or {users}")
+        return self.people_fields[self.is_known]
 
 
 class RecommendRequest(PeopleRequest):
@@ -263,7 +252,7 @@ class PersonField(BaseModel):
     max: float | None = None
     length: int | None = Field(None, description="Of a vector.")
 
-    @property
+    @cached_property
     def values(self) -> TypeAdapter[Any]:
         """What the field may hold: to validate values, and to describe them."""
         return _values(self.kind, self.length)
@@ -271,9 +260,9 @@ class PersonField(BaseModel):
     def check(self, value: object, place: str) -> None:
         """Raise a request error if the model cannot use a value."""
         try:
-            self.values.validate_python(value)
+            self.values.validator.validate_python(value)
         except ValidationError:
-            expected = EXPECTED.get(self.kind, "one value").format(length=self.length)
+            expected = self.values.json_schema()["description"]
             hint = f"{expected}, or null where it is unknown"
             raise field_error(place, f"not {expected}", hint) from None
 
@@ -316,42 +305,36 @@ def _describe_column(column: FittedColumn) -> dict[str, Any]:
     return {"kind": "text"}
 
 
+Scale = tuple[float, float]  # the lowest and the highest rating
 Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 Plain = str | bool | float | None
-EXPECTED = {
-    "number": "a number",
-    "multi-label": "a text or a list of texts",
-    "vector": "a list of {length} numbers",
-}
 
 
 @cache
 def _values(kind: str, length: int | None) -> TypeAdapter[Any]:
+    text = Annotated[str, Field(pattern=DECIMAL)]
     vector = Annotated[list[Number], Field(min_length=length, max_length=length)]
-    empty = Annotated[list[Any], Field(max_length=0)] | Literal[""] | None
-    types: dict[str, Any] = {
-        "number": Number | Annotated[str, Field(pattern=DECIMAL)] | None,
-        "multi-label": Plain | list[Plain],
-        "vector": vector | empty,
+    empty = Annotated[list[Any], Field(max_length=0)] | Literal[""]
+    types: dict[str, tuple[Any, str]] = {
+        "number": (Number | text | None, "a number"),
+        "multi-label": (Plain | list[Plain], "a text or a list of texts"),
+        "vector": (vector | empty | None, f"a list of {length} numbers"),
     }
-    return TypeAdapter(types.get(kind, Plain), config=STRICT)
+    values, description = types.get(kind, (Plain, "one value"))
+    described: Any = Annotated[values, Field(description=description)]
+    return TypeAdapter(described, config=STRICT)
 
 
 @cache
-def history_values(scale: tuple[float, float], max_history: int) -> TypeAdapter[Any]:
+def history_values(scale: Scale, max_history: int) -> TypeAdapter[Any]:
     """Return what a history may be: to validate it, and to describe it."""
     item_id = Annotated[str, Field(min_length=1)]
     rating = Annotated[float, Field(ge=scale[0], le=scale[1])]
-    ratings = Annotated[
-        dict[item_id, rating],
-        Field(max_length=max_history, description="Item id -> rating."),
-    ]
-    return TypeAdapter(ratings | None, config=STRICT)
+    size = Field(max_length=max_history, description="Item id -> rating.")
+    return TypeAdapter(Annotated[dict[item_id, rating], size] | None, config=STRICT)
 
 
-def check_history(
-    history: object, scale: tuple[float, float], max_history: int, place: str
-) -> None:
+def check_history(history: object, scale: Scale, max_history: int, place: str) -> None:
     """Raise a request error if a history is not an object of ratings."""
     try:
         history_values(scale, max_history).validate_python(history)
@@ -371,8 +354,9 @@ def check_id(value: object, place: str) -> None:
 
 def check_limits(request: BaseModel, limits: Limits) -> None:
     """Raise a request error if a request is beyond a limit of the server."""
+    values = vars(request)
     for name, limit in LIMITED.items():
-        value, most = getattr(request, name, None), getattr(limits, limit)
+        value, most = values.get(name), getattr(limits, limit)
         given = len(value) if isinstance(value, list) else value or 0
         if given > most:
             message = f"{given:,} is more than this server allows"
