@@ -127,7 +127,7 @@ def parse_pairs(texts: list[str] | None, option: str, hint: str) -> list[tuple[s
     return pairs
 
 
-def read_text(path: Path, name: str) -> str:
+def read_file(path: Path, name: str) -> str:
     """Return the text of a file that an option names; an error begins with `name`."""
     try:
         return path.read_text(encoding="utf-8")

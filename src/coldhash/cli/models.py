@@ -25,7 +25,7 @@ from coldhash.cli.app import (
     command,
     find_method,
     parse_pairs,
-    read_text,
+    read_file,
 )
 from coldhash.cli.output import format_row, print_result, printable, progress_bar
 from coldhash.errors import SettingError
@@ -270,7 +270,7 @@ def _read_people(path: Path) -> pa.Table:
 
 
 def _read_lines(path: Path) -> list[str]:
-    return [line for line in read_text(path, str(path)).splitlines() if line]
+    return [line for line in read_file(path, str(path)).splitlines() if line]
 
 
 def _recommend_all(model: ch.Recommender, arguments: dict[str, Any]) -> Iterator[pa.Table]:

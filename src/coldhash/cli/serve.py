@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 import coldhash as ch
-from coldhash.cli.app import File, ModelFile, Texts, command, read_text
+from coldhash.cli.app import File, ModelFile, Texts, command, read_file
 from coldhash.errors import SettingError
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def demo(
 
 def _read_token(file: Path | None) -> str | None:
     name = _TOKEN if file is None else f"--token-file {file}"
-    token = os.environ.get(name) if file is None else read_text(file, name)
+    token = os.environ.get(name) if file is None else read_file(file, name)
     if token is not None and not token.strip():
         raise SettingError(f"{name} is empty", hint="write the token into it, or leave it out")
     return token
