@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from coldhash.features.people import HISTORY
 from coldhash.recommender.encoders import Encoded
-from coldhash.recommender.recommender import USER_ID
+from coldhash.recommender.recommender import USER_ID, Recommender
 from coldhash.recommender.results import Row
 from coldhash.serve import schemas
 from coldhash.serve.limits import JSON, Limits, RequestError, as_request_errors
@@ -136,7 +136,7 @@ class Endpoints:
             served.check_person(request.user, self._limits.max_history)
         start = time.perf_counter()
         compute = partial(self._recommend, served, request, [person])
-        quick = is_quick(served, request, request.user or {})
+        quick = is_quick(served.model, request)
         (answer,) = compute() if quick else await self._pool.run(compute)
         return _as_json(answer, start)
 
@@ -232,15 +232,12 @@ class Endpoints:
         yield end if people else begin + end
 
 
-def is_quick(
-    served: ServedModel, options: schemas.RecommendOptions, person: schemas.Person
-) -> bool:
+def is_quick(model: Recommender, request: schemas.RecommendRequest) -> bool:
     """Return whether an answer is expected to take a fraction of a millisecond."""
-    model = served.model
-    lists = (person.get(HISTORY), options.exclude, options.candidates)
+    lists = ((request.user or {}).get(HISTORY), request.exclude, request.candidates)
     return (
         len(model.item_ids) <= (QUICK_CODES if model.has_codes else QUICK_VECTORS)
-        and options.k <= QUICK_K
+        and request.k <= QUICK_K
         and max(len(each or ()) for each in lists) <= QUICK_LIST
     )
 
