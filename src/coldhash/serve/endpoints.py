@@ -252,8 +252,9 @@ def answer_people(
     served: ServedModel, request: schemas.PeopleRequest, people: Sequence[Any]
 ) -> list[Row]:
     """Recommend to people of a request: strangers, or ids of training users."""
-    with as_request_errors(request.field):
-        if request.is_known:
+    known = request.is_known
+    with as_request_errors(request.people_fields[known]):
+        if known:
             encoded = served.model.encode(user_ids=people)
         elif len(people) == 1 and not people[0].get(HISTORY):
             encoded = served.encode(people[0])
@@ -261,7 +262,7 @@ def answer_people(
             encoded = served.model.encode(people)
         # requests share the cores, no request takes all of them
         found = served.model.recommend(encoded, **request.arguments, threads=1)
-    names = people if request.is_known else [person.get(USER_ID) for person in people]
+    names = people if known else [person.get(USER_ID) for person in people]
     lists = found.lists(served.catalogue.describe)
     codes = _describe_codes(served, encoded)
     return [

@@ -13,9 +13,9 @@ import os
 import select
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from queue import Full, Queue
 
 import orjson
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -42,61 +42,67 @@ class LogWriter:
 
     def __init__(self, fd: int = STDERR, max_lines: int = MAX_LINES) -> None:
         self._fd = fd
-        self._lines: Queue[bytes] = Queue(max_lines)
+        self._max_lines = max_lines
+        self._lines: deque[bytes] = deque()
+        self._n_unwritten = 0  # lines in the queue and in the batch that is being written
         self._n_dropped = 0
-        self._start = threading.Lock()
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
         self._pid = 0  # of the process whose thread writes: a fork does not copy threads
 
     def __call__(self, entry: Entry) -> bool:
         """Queue an entry; return False if it was dropped."""
-        try:
-            self._lines.put_nowait(orjson.dumps(entry) + b"\n")
-        except Full:
-            self._n_dropped += 1
-            return False
-        with self._start:
+        line = orjson.dumps(entry) + b"\n"
+        with self._lock:
+            if self._n_unwritten >= self._max_lines:
+                self._n_dropped += 1
+                return False
+            self._lines.append(line)
+            self._n_unwritten += 1
             if self._pid != os.getpid():
                 self._pid = os.getpid()
                 threading.Thread(target=self._write, daemon=True, name="coldhash-log").start()
                 atexit.register(self.flush)
+        if not self._wake.is_set():
+            self._wake.set()
         return True
 
     def flush(self, seconds: float = 1.0) -> None:
         """Wait until all lines are written, but not longer than `seconds`."""
         until = time.monotonic() + seconds
-        while self._lines.unfinished_tasks and time.monotonic() < until:
+        while self._n_unwritten and time.monotonic() < until:
             time.sleep(0.001)
 
     def _write(self) -> None:
-        """Write lines in batches, and how many were dropped when there are no more.
+        while True:
+            self._wake.wait()
+            time.sleep(BATCH_SECONDS)
+            self._wake.clear()
+            while self._write_batch():
+                pass
+
+    def _write_batch(self) -> bool:
+        """Write some lines; return whether there were any.
 
         A batch is at most what a pipe takes in one piece, so that lines of several processes do
         not mix.
         """
-        n_reported = 0
-        while True:
-            batch = self._lines.get()
-            time.sleep(BATCH_SECONDS)
-            while not self._lines.empty():
-                line = self._lines.get()
-                if len(batch + line) > select.PIPE_BUF:
-                    self._write_batch(batch, batch.count(b"\n"))
-                    batch = b""
-                batch += line
-            self._write_batch(batch, batch.count(b"\n"))
-            if count := self._n_dropped - n_reported:
-                n_reported += count
-                dropped = event("log lines dropped", count=count)
-                self._write_batch(orjson.dumps(dropped) + b"\n", n_queued=0)
-
-    def _write_batch(self, batch: bytes, n_queued: int) -> None:
+        batch, n_lines = b"", 0
+        with self._lock:
+            while self._lines and (n_lines == 0 or len(batch + self._lines[0]) <= select.PIPE_BUF):
+                batch += self._lines.popleft()
+                n_lines += 1
+            if n_lines == 0 and self._n_dropped:
+                batch = orjson.dumps(event("log lines dropped", count=self._n_dropped)) + b"\n"
+                self._n_dropped = 0
         try:
             while batch:
                 batch = batch[os.write(self._fd, batch) :]
         except OSError:  # the reader is gone: answers do not depend on the log
-            self._n_dropped += n_queued
-        for _ in range(n_queued):
-            self._lines.task_done()
+            self._n_dropped += n_lines
+        with self._lock:
+            self._n_unwritten -= n_lines
+        return n_lines > 0
 
 
 to_stderr = LogWriter()
