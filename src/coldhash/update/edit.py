@@ -327,7 +327,7 @@ def _codes_of_items(
     """Find the codes of new items: without a map, from ratings alone."""
     vectors = np.vstack([model.user_vectors, _encode_strangers(model, rated, users)])
     if model.item_map is not None:
-        pulls = model.item_map.pulls(content, vectors, rated.matrix)
+        pulls = model.item_map.pulls(content, vectors, rated.matrix, gains)
         return new_codes(model.item_map.gram, pulls)
     plenty = len(model.seen.indices) / len(model.item_ids) if model.seen is not None else np.inf
     few = np.flatnonzero(rated.per_item < max(plenty, 1.0))
