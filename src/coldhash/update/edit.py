@@ -164,9 +164,14 @@ def add_items(
     hint = "add a row for it to the item table; refresh learns from ratings of the other items"
     rated = _read_ratings(ratings, model.user_ids, ids, model, hint)
     liked = is_favourite(rated.matrix.data, rated.scale[1]).astype(np.float64)
-    popularity = np.bincount(rated.matrix.indices, liked, minlength=len(ids))
-    popularity = np.concatenate([model.popularity, popularity.astype(model.popularity.dtype)])
-    codes = codes.extend(_codes_of_items(model, content, rated, users), popularity)
+    favourites = np.bincount(rated.matrix.indices, liked, minlength=len(ids))
+    levels = _levels_of_items(model, codes, favourites)
+    gains = np.ones((len(ids), 1), np.float32)
+    if levels is not None and codes.index.gains is not None:
+        gains = codes.index.gains[levels][:, None]
+    added = _codes_of_items(model, content, rated, users, gains)
+    popularity = np.concatenate([model.popularity, favourites.astype(model.popularity.dtype)])
+    codes = codes.extend(added, popularity, levels)
     preference, seen, rows = model.features.preference, model.seen, np.arange(len(model.item_ids))
     features = replace(model.features, preference=preference and preference.extend(content))
     if seen is not None:
@@ -321,8 +326,23 @@ def new_codes(gram: np.ndarray, pulls: np.ndarray) -> np.ndarray:
     return best.astype(np.int8)
 
 
+def _levels_of_items(
+    model: Recommender, items: CodeItems, favourites: np.ndarray
+) -> np.ndarray | None:
+    """Return the levels of new items: by their favourites, and at least those of a usual item."""
+    if items.levels is None or items.index.gains is None:
+        return None
+    roots = np.sqrt((favourites + 0.5) / (len(model.user_ids) + 1))
+    levels = np.searchsorted(items.index.gains, roots).clip(1, 255)
+    return np.maximum(levels, np.median(items.levels)).astype(np.uint8)
+
+
 def _codes_of_items(
-    model: Recommender, content: csr_array, rated: Ratings, users: TableLike | None
+    model: Recommender,
+    content: csr_array,
+    rated: Ratings,
+    users: TableLike | None,
+    gains: np.ndarray,
 ) -> np.ndarray:
     """Find the codes of new items: without a map, from ratings alone."""
     vectors = np.vstack([model.user_vectors, _encode_strangers(model, rated, users)])
@@ -341,7 +361,7 @@ def _codes_of_items(
     target = RatingTarget(settings_from(MFDCF, model.settings).target, model.scale[1])
     matrix = rated.matrix
     shown = csr_array((target(matrix.data), matrix.indices, matrix.indptr), shape=matrix.shape)
-    pulls = np.float32(vectors.shape[1]) * times(shown.T.tocsr(), vectors)
+    pulls = times(shown.T.tocsr(), vectors) / gains
     return new_codes(model.user_vectors.T @ model.user_vectors, pulls)
 
 
