@@ -160,7 +160,7 @@ def test_a_server_writes_nothing_but_its_log_and_metrics(
     others = [note for note in notes if not expected(*note, tmp_path / "tmp")]
     assert not others
     if workers > 1:
-        assert any("coldhash-metrics-" in path for _, path in notes)  # the watcher does watch
+        assert any("coldhash-serve-" in path for _, path in notes)  # the watcher does watch
 
 
 def expected(event, path, temporary):
