@@ -181,7 +181,11 @@ def memory(file: Path, n_workers: int) -> dict[str, float]:
             .read_text(encoding="utf-8")
             .split()
         )
-        pids = [pid for pid in (str(process.pid), *children) if any(map(_is_copy, _mappings(pid, "maps")))]
+        pids = [
+            pid
+            for pid in (str(process.pid), *children)
+            if any(map(_is_copy, _mappings(pid, "maps")))
+        ]
         assert len(pids) == n_workers
         each = [_megabytes(pid) for pid in pids]
     return {name: sum(own[name] for own in each) for name in each[0]}
