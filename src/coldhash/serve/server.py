@@ -134,8 +134,8 @@ def serve(serving: Serving) -> None:
             _run(serving, registry, listener)
             return
         start = copy_model(serving.file)
-        model_file.read(serving.file, file=start.file)  # report a bad file once, not per worker
-        with _make_folder() as folder:
+        with start.file, _make_folder() as folder:
+            model_file.read(serving.file, file=start.file)  # report a bad file once
             os.environ[FOLDER] = folder
             _announce(listener)
             Supervisor(
