@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from scipy.sparse import csr_array
 
+from coldhash.arrays.checks import check_computed
 from coldhash.arrays.codes import signs
 from coldhash.data.ids import Ids, IdValue, as_text
 from coldhash.data.ratings import entries_of_rows
@@ -155,7 +156,9 @@ class Recommender:
         if people is None or user_ids is not None:
             raise SettingError("say for whom", hint="users (strangers) or user_ids, one of them")
         columns, features, ratings, ignored = self._features(people, ratings)
-        encoded = self.encoder.encode(features, ratings)
+        with np.errstate(all="ignore"):  # what overflows is an error
+            encoded = self.encoder.encode(features, ratings)
+        check_computed(encoded.vectors)
         return Encoded(
             encoded.vectors, encoded.weights, encoded.fallback, ignored, ratings, _names(columns)
         )
@@ -231,6 +234,7 @@ class Recommender:
         if self._by_code(score):
             vectors = signs(vectors, np.float32)
         scores = self.items.scores(vectors)
+        check_computed(scores)
         scores[encoded.fallback] = self.popularity
         return scores
 
@@ -495,7 +499,9 @@ class Recommender:
         with blame("item_id"):
             item = self.items.rows(self.item_ids.rows([item_id]))[0].astype(np.float64)
         _, features, ratings, ignored = self._features(user)
-        encoded, parts = self.encoder.explain(features, ratings, self.item_ids)
+        with np.errstate(all="ignore"):  # what overflows is an error
+            encoded, parts = self.encoder.explain(features, ratings, self.item_ids)
+        check_computed(encoded.vectors)
         contributions = {name: math.fsum(vector * item) for name, vector in parts.items()}
         return {
             "item_id": as_text(item_id),
