@@ -109,9 +109,9 @@ def recommend_all_on(
         raise SettingError(f"users_per_file={users_per_file}", hint="at least 1")
     from distributed import as_completed
 
-    from coldhash.scale.dask import check_workers, translate_dask_errors  # needs the extra `dask`
+    from coldhash.scale import dask  # needs the extra `dask`
 
-    check_workers(client)
+    dask.check_workers(client)
     path, folder = Path(model_path).resolve(), Path(out_folder).resolve()
     checksum, n_users = _checksum(path), len(load(path).user_ids)
     _check_folder(
@@ -122,13 +122,14 @@ def recommend_all_on(
     n_present = len(files) - len(missing)
 
     def submit(numbers: Iterable[int]) -> list[Future[None]]:
-        task = partial(write_part, path, checksum, folder, users_per_file, k, options)
+        batch = (path, checksum, folder, users_per_file, k, options)
+        task = partial(dask.run_checked, dask.own_versions(), write_part, *batch)
         return client.map(task, list(numbers), pure=False)
 
     report = progress or (lambda *_: None)
     report(n_present, len(files))
     waiting = iter(missing)  # not sent all at once: there may be very many
-    with translate_dask_errors():
+    with dask.translate_dask_errors(), dask.explain_errors(client):
         n_threads = max(sum(client.nthreads().values()), 1)
         running = as_completed(submit(islice(waiting, TASKS_AHEAD * n_threads)))
         for n_done, future in enumerate(running, n_present + 1):

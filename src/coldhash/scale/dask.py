@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from threadpoolctl import threadpool_limits
 
 import coldhash
 from coldhash.data.dataset import UserRecords
-from coldhash.errors import SettingError, SourceError, WorkerError
+from coldhash.errors import ColdhashError, SettingError, SourceError, WorkerError
 from coldhash.partitions import Partitions, PerPartition, RunResult, Stored, T, loaded
 
 try:
@@ -41,6 +42,7 @@ POLL_SECONDS = 2.0  # between looks at the state of workers
 PATIENCE_SECONDS = 60.0  # that nothing may happen while workers are gone or paused
 ONE_AT_A_TIME = threading.Lock()  # functions use all threads of a worker themselves
 NO_WARNING = {"distributed.admin.large-graph-warning-threshold": "1TB"}  # sent on purpose, once
+Versions = dict[str, str]
 LOST = (CancelledError, ClosedClientError, CommClosedError)
 MORE_MEMORY = "give workers more memory, or prepare the data with fewer users in a partition"
 
@@ -83,8 +85,9 @@ class DaskPartitions(Partitions):
         """
         name = f"coldhash{function.__name__}-{self._id}"
         keys = [(f"{name}-{next(self._numbers)}", 0) for _ in arguments[0]]
+        task = partial(run_checked, own_versions(), function)
         with dask.config.set(NO_WARNING), translate_dask_errors():
-            return self._client.map(function, *arguments, key=keys, pure=False)
+            return self._client.map(task, *arguments, key=keys, pure=False)
 
     def _results(self, futures: list[Future[Any]]) -> Iterator[Any]:
         """Return the results in order, each released on its worker once it is here."""
@@ -99,7 +102,8 @@ class DaskPartitions(Partitions):
         while True:
             with translate_dask_errors(), contextlib.suppress(TimeoutError):
                 wait(futures[0], timeout=POLL_SECONDS)
-                return futures[0].result(timeout=PATIENCE_SECONDS)
+                with explain_errors(self._client):
+                    return futures[0].result(timeout=PATIENCE_SECONDS)
             now_done = sum(future.status != "pending" for future in futures)
             if now_done != n_done or self._any_running():
                 n_done, since = now_done, time.monotonic()
@@ -133,10 +137,10 @@ def translate_dask_errors() -> Iterator[None]:
         ) from error
 
 
-def check_workers(client: Client) -> None:
-    """Raise an error if a worker runs other code than this process: results could differ."""
+def _make_reader() -> Callable[[], Versions]:
+    """Return a function that is sent by value: another coldhash may not have it."""
 
-    def versions() -> dict[str, str]:  # sent by value: another coldhash may not have it
+    def read_versions() -> Versions:
         from importlib.metadata import version
 
         import coldhash
@@ -148,21 +152,53 @@ def check_workers(client: Client) -> None:
         libraries = {name: version(name) for name in ("numba", "numpy", "scipy")}
         return {"coldhash": f"{coldhash.__version__} (code {digest.hexdigest()[:8]})", **libraries}
 
-    own = versions()
+    return read_versions
+
+
+@cache
+def own_versions() -> Versions:
+    """Return what a worker must have, too: the code of coldhash and the libraries it runs on."""
+    return _make_reader()()
+
+
+def check_workers(client: Client) -> None:
+    """Raise an error if a worker runs other code than this process: results could differ."""
     with translate_dask_errors():
-        found = client.run(versions, on_error="return")
+        found = client.run(_make_reader(), on_error="return")
     for worker, theirs in found.items():
-        if isinstance(theirs, Exception):
-            problem = f"cannot run coldhash: {type(theirs).__name__}: {theirs}"
-        elif theirs != own:
-            differing = [name for name in own if theirs[name] != own[name]]
-            problem = "has " + "; ".join(f"{n} {theirs[n]}, here {own[n]}" for n in differing)
-        else:
-            continue
-        raise WorkerError(
-            f"worker {worker} {problem}",
-            hint=f"install coldhash {coldhash.__version__} and the same libraries on every worker",
-        )
+        _compare(worker, theirs, own_versions())
+
+
+def run_checked(wanted: Versions, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Run a task in a worker; raise an error if it runs other code: it may have joined late."""
+    _compare(get_worker().address, own_versions(), wanted)
+    return function(*arguments)
+
+
+def _compare(worker: str, theirs: Versions | Exception, own: Versions) -> None:
+    if isinstance(theirs, Exception):
+        problem = f"cannot run coldhash: {type(theirs).__name__}: {theirs}"
+    elif theirs != own:
+        differing = [name for name in own if theirs[name] != own[name]]
+        problem = "has " + "; ".join(f"{n} {theirs[n]}, here {own[n]}" for n in differing)
+    else:
+        return
+    raise WorkerError(
+        f"worker {worker} {problem}",
+        hint=f"install coldhash {coldhash.__version__} and the same libraries on every worker",
+    )
+
+
+@contextmanager
+def explain_errors(client: Client) -> Iterator[None]:
+    """Raise the error of `check_workers` instead of one that other code on a worker led to."""
+    try:
+        yield
+    except (TimeoutError, ColdhashError, KilledWorker, *LOST):
+        raise
+    except Exception:
+        check_workers(client)
+        raise
 
 
 @contextmanager
