@@ -20,6 +20,7 @@ from coldhash.errors import ChecksumError, ColdhashError, ModelFileError, Source
 from coldhash.recommender import model_file
 from coldhash.serve import create_app
 from coldhash.serve.registry import (
+    NAMED_SECONDS,
     ModelRegistry,
     ServedModel,
     copy_model,
@@ -153,10 +154,11 @@ def test_registries_with_a_folder_share_one_copy_of_a_new_file(
     assert copy.file.read() == served.read_bytes()
     copy.file.close()
     assert find_copy(copies, {version_of(model_files["a"])}) is None
-    forget_copies(copies)
-    assert place.exists()
-    os.utime(place, (1e9, 1e9))
-    forget_copies(copies)
+    first_seen = {}
+    for now in (7.0, 7.0 + NAMED_SECONDS):
+        forget_copies(copies, first_seen, now)
+        assert place.exists()
+    forget_copies(copies, first_seen, 8.0 + NAMED_SECONDS)
     assert not list(copies.iterdir())
     assert registries[0].current.model.recommend({}, k=1).item_ids[0][0].startswith("b")
 

@@ -7,7 +7,6 @@ import hashlib
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -291,10 +290,11 @@ def find_copy(folder: Path, versions: set[str]) -> ModelCopy | None:
     return None
 
 
-def forget_copies(folder: Path) -> None:
-    """Remove the names of old copies, so that a process that is killed leaves none behind."""
+def forget_copies(folder: Path, first_seen: dict[Path, float], now: float) -> None:
+    """Remove the names of old copies, so that a server that is killed leaves none behind."""
     for place in folder.glob(f"*{COPY}"):
-        if place.stat().st_mtime < time.time() - NAMED_SECONDS:
+        if now - first_seen.setdefault(place, now) > NAMED_SECONDS:
+            del first_seen[place]
             place.unlink()
 
 
