@@ -98,7 +98,7 @@ def recommend_all_on(
     >>> model = MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100))
     >>> with (
     ...     TemporaryDirectory() as folder,
-    ...     Client(processes=False, n_workers=1, dashboard_address=None) as client,
+    ...     Client(processes=False, n_workers=1, dashboard_address=":0") as client,
     ... ):
     ...     model.save(f"{folder}/m.coldhash")
     ...     written = recommend_all_on(client, f"{folder}/m.coldhash", f"{folder}/all", k=3)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
-import shutil
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -21,7 +19,7 @@ import pyarrow.compute as pc
 
 from coldhash.errors import SourceError
 from coldhash.features.people import HISTORY
-from coldhash.files import open_regular, reason_of
+from coldhash.files import lock_file, open_regular, reason_of, replace_file
 from coldhash.recommender.encoders import Encoded
 from coldhash.recommender.model_file import N_CHECKSUM
 from coldhash.recommender.persistence import check_answers, load
@@ -263,20 +261,30 @@ def copy_model(path: Path, folder: Path | None = None) -> ModelCopy:
     """
     with open_regular(path) as file:
         stamp = _make_stamp(os.fstat(file.fileno()))
-        try:
-            if folder is not None:
-                return ModelCopy(_share_copy(file, folder, stamp), stamp)
+        if folder is None:
             with ExitStack() as stack:
                 copy = stack.enter_context(_open_temporary())
-                shutil.copyfileobj(file, copy, COPY_BLOCK)
-                copy.flush()
+                _write_copy(path, file, copy.fileno())
                 stack.pop_all()  # it stays open
             return ModelCopy(copy, stamp)
-        except OSError as error:
-            raise SourceError(
-                f"cannot copy {path} to a temporary file: {reason_of(error)}",
-                hint="name a folder with more room in TMPDIR",
-            ) from None
+        place = folder / ("_".join(map(str, stamp)) + COPY)
+        with lock_file(folder / "lock"):  # one process copies, the others wait
+            if not place.exists():
+                with replace_file(place) as draft:
+                    _write_copy(path, file, draft.fileno())
+            return ModelCopy(place.open("rb"), stamp)
+
+
+def _write_copy(path: Path, file: BinaryIO, copy: int) -> None:
+    try:
+        while block := file.read(COPY_BLOCK):
+            while block:  # a full disk takes a part of it before it is an error
+                block = block[os.write(copy, block) :]
+    except OSError as error:
+        raise SourceError(
+            f"cannot copy {path} to a temporary file: {reason_of(error)}",
+            hint="name a folder with more room in TMPDIR",
+        ) from None
 
 
 def find_copy(folder: Path, versions: set[str]) -> ModelCopy | None:
@@ -296,22 +304,6 @@ def forget_copies(folder: Path, first_seen: dict[Path, float], now: float) -> No
         if now - first_seen.setdefault(place, now) > NAMED_SECONDS:
             del first_seen[place]
             place.unlink()
-
-
-def _share_copy(file: BinaryIO, folder: Path, stamp: Stamp) -> BinaryIO:
-    place = folder / ("_".join(map(str, stamp)) + COPY)
-    draft = folder / "draft"
-    lock = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # one copies, the others wait
-        if not place.exists():
-            with draft.open("wb") as copy:
-                shutil.copyfileobj(file, copy, COPY_BLOCK)
-            draft.rename(place)
-        return place.open("rb")
-    finally:
-        draft.unlink(missing_ok=True)
-        os.close(lock)
 
 
 def _open_temporary() -> BinaryIO:
