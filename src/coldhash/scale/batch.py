@@ -129,7 +129,7 @@ def recommend_all_on(
     report = progress or (lambda *_: None)
     report(n_present, len(files))
     waiting = iter(missing)  # not sent all at once: there may be very many
-    with dask.translate_dask_errors(), dask.explain_errors(client):
+    with dask.translate_dask_errors():
         n_threads = max(sum(client.nthreads().values()), 1)
         running = as_completed(submit(islice(waiting, TASKS_AHEAD * n_threads)))
         for n_done, future in enumerate(running, n_present + 1):

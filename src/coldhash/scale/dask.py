@@ -27,7 +27,7 @@ from threadpoolctl import threadpool_limits
 
 import coldhash
 from coldhash.data.dataset import UserRecords
-from coldhash.errors import ColdhashError, SettingError, SourceError, WorkerError
+from coldhash.errors import SettingError, SourceError, WorkerError
 from coldhash.partitions import Partitions, PerPartition, RunResult, Stored, T, loaded
 
 try:
@@ -102,8 +102,7 @@ class DaskPartitions(Partitions):
         while True:
             with translate_dask_errors(), contextlib.suppress(TimeoutError):
                 wait(futures[0], timeout=POLL_SECONDS)
-                with explain_errors(self._client):
-                    return futures[0].result(timeout=PATIENCE_SECONDS)
+                return futures[0].result(timeout=PATIENCE_SECONDS)
             now_done = sum(future.status != "pending" for future in futures)
             if now_done != n_done or self._any_running():
                 n_done, since = now_done, time.monotonic()
@@ -169,7 +168,7 @@ def check_workers(client: Client) -> None:
         _compare(worker, theirs, own_versions())
 
 
-def run_checked(wanted: Versions, function: Callable[..., Any], *arguments: Any) -> Any:
+def run_checked(wanted: Versions, function: Callable[..., T], *arguments: object) -> T:
     """Run a task in a worker; raise an error if it runs other code: it may have joined late."""
     _compare(get_worker().address, own_versions(), wanted)
     return function(*arguments)
@@ -179,26 +178,14 @@ def _compare(worker: str, theirs: Versions | Exception, own: Versions) -> None:
     if isinstance(theirs, Exception):
         problem = f"cannot run coldhash: {type(theirs).__name__}: {theirs}"
     elif theirs != own:
-        differing = [name for name in own if theirs[name] != own[name]]
-        problem = "has " + "; ".join(f"{n} {theirs[n]}, here {own[n]}" for n in differing)
+        differing = [name for name in own if theirs.get(name) != own[name]]
+        problem = "has " + "; ".join(f"{n} {theirs.get(n)}, here {own[n]}" for n in differing)
     else:
         return
     raise WorkerError(
         f"worker {worker} {problem}",
         hint=f"install coldhash {coldhash.__version__} and the same libraries on every worker",
     )
-
-
-@contextmanager
-def explain_errors(client: Client) -> Iterator[None]:
-    """Raise the error of `check_workers` instead of one that other code on a worker led to."""
-    try:
-        yield
-    except (TimeoutError, ColdhashError, KilledWorker, *LOST):
-        raise
-    except Exception:
-        check_workers(client)
-        raise
 
 
 @contextmanager
