@@ -113,8 +113,9 @@ class Supervisor:
                 self._has_served = True
                 if reload:  # a worker that is starting checks the file by itself
                     worker.send_signal(signal.SIGHUP)
-        self._keep_accepted()
-        forget_copies(self.copies, self._copies_seen, now)
+        with contextlib.suppress(OSError):  # something else may remove temporary files
+            self._keep_accepted()
+            forget_copies(self.copies, self._copies_seen, now)
 
     def _start(self, now: float, n_deaths: int) -> None:
         ours, theirs = socket.socketpair()
