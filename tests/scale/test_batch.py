@@ -32,7 +32,7 @@ def path(tmp_path_factory):
 def client():
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
@@ -110,7 +110,7 @@ def test_a_worker_killed_in_the_middle(path, tmp_path):
 
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
@@ -124,7 +124,7 @@ import sys
 from distributed import Client, LocalCluster
 from coldhash.scale import recommend_all_on
 if __name__ == "__main__":
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
         with Client(cluster) as client:
             recommend_all_on(client, sys.argv[1], sys.argv[2], 3, users_per_file=1)
 """

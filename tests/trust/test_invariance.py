@@ -28,6 +28,7 @@ PEOPLE = [
 FIT = """
 import hashlib, json, sys
 import numba, numpy as np
+import scipy.linalg  # loads a BLAS of its own: a limit reaches only those that are loaded
 from threadpoolctl import threadpool_info, threadpool_limits
 from coldhash import read, split_cold_users
 from coldhash.evaluate.judge import judge
