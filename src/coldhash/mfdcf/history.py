@@ -175,7 +175,7 @@ def _solve(
     def solve(of_exposure: float, of_preference: float) -> np.ndarray:
         ridges[exposure] = of_exposure * scale[exposure]
         ridges[preference] = of_preference * scale[preference]
-        C = np.linalg.solve(trained.ZtZ + np.diag(ridges), Y) @ inverse
+        C: np.ndarray = np.linalg.solve(trained.ZtZ + np.diag(ridges), Y) @ inverse
         C[preference] = _semidefinite(C[preference])
         return C
 
