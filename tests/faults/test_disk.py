@@ -9,12 +9,12 @@ import sys
 
 import pyarrow.parquet as pq
 import pytest
-from bench_kills import fit_of
 
 from coldhash import load, read
 from coldhash.baselines.ridge import Ridge
 from coldhash.cli import app
 from coldhash.recommender import model_file
+from faults.world import fit_of
 
 pytestmark = pytest.mark.slow
 

@@ -19,6 +19,8 @@ from coldhash.mfdcf.model import MFDCF
 from coldhash.recommender import model_file
 from coldhash.registry import MODELS
 
+pytestmark = pytest.mark.slow  # hundreds of files for every method
+
 SMALL = {"n_bits": 16, "n_rounds": 2, "n_epochs": 2, "n_iterations": 2, "n_factors": 4}
 
 
