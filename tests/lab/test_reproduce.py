@@ -34,12 +34,15 @@ KEPT = {
 def small_sample():
     """Let experiments read a smaller sample than the one that is shipped."""
 
+    def read_small(name, folder=None, n_users=500, n_items=250):
+        return read(name, folder, n_users=n_users, n_items=n_items)
+
     def clear():
         for cached in (runner._read, runner._split, runner._make_trial):
             cached.cache_clear()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner, "read", lambda *source: read(*source, n_users=800, n_items=400))
+        patch.setattr(runner, "read", read_small)
         clear()
         yield
     clear()
