@@ -71,7 +71,8 @@ def fit_history(
         records: UserRecords, block: UserBlock, TD: np.ndarray
     ) -> dict[int, tuple[Moments, Moments]]:
         """Add up trained and held-out users apart, for every number of events."""
-        P = stranger_vectors(block, block.has, W, mu, average) @ DtD
+        known = {name: block.has[name] for name in W}
+        P = stranger_vectors(block, known, W, mu, average) @ DtD
         ratings = records.ratings
         worth = csr_array((target(ratings.data), ratings.indices, ratings.indptr), ratings.shape)
         whole = np.asarray(worth.sum(axis=1)).ravel()
