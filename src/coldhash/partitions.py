@@ -21,6 +21,7 @@ from numpy.typing import DTypeLike
 from scipy.sparse import csr_array
 
 from coldhash.data.dataset import UserRecords
+from coldhash.data.feedback import Feedback
 from coldhash.data.ids import Ids
 from coldhash.data.plan import FeaturePlan
 
@@ -63,6 +64,11 @@ class TrainingData(Protocol):
     @property
     def scale(self) -> tuple[float, float]:
         """The lowest and the highest rating there may be."""
+        ...
+
+    @property
+    def feedback(self) -> Feedback:
+        """What ratings are, and which of them make an item a favourite."""
         ...
 
     @property

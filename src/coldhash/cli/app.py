@@ -66,9 +66,16 @@ class DataOptions:
         list[str] | None,
         Option(help="The column of user_id, item_id, rating or timestamp.", metavar="ROLE=NAME"),
     ] = None
-    duplicates: Annotated[str, Option(help="For repeated ratings: error, last, mean or max.")] = (
-        "error"
-    )
+    duplicates: Annotated[
+        str | None,
+        Option(help="For repeated rows: error (ratings), sum (counts, events), last, mean, max."),
+    ] = None
+    feedback: Annotated[
+        str | None, Option(help="What values are: ratings, counts or events; guessed.")
+    ] = None
+    favourite: Annotated[
+        str | None, Option(help="A favourite is: 4 (and more), 60% (of the scale), user-mean.")
+    ] = None
     plan: Annotated[Path | None, Option(help="A feature plan in TOML.")] = None
     encoding: Annotated[str, Option(help="The encoding of your own text files.")] = "utf-8"
 
@@ -82,7 +89,8 @@ class DataOptions:
             raise SettingError("no data, or two", hint="either --dataset NAME or --ratings FILE")
         plan = self.read_plan()
         if self.dataset is not None:
-            known = read(self.dataset, self.data, **({"raw": True} if raw else {}))
+            options: dict[str, Any] = {"feedback": self.feedback, "favourite": self.favourite}
+            known = read(self.dataset, self.data, **options, **({"raw": True} if raw else {}))
             return known if plan is None else known.with_plan(plan)
         tables = [
             None if file is None else TableFile(path=file, encoding=self.encoding)
@@ -92,8 +100,12 @@ class DataOptions:
             *tables,  # type: ignore[arg-type]  # ratings are given
             columns=self.read_columns(),
             plan=plan,
-            duplicates=self.duplicates,  # type: ignore[arg-type]  # checked where it is used
+            **self.rules(),
         )
+
+    def rules(self) -> dict[str, Any]:
+        """Return how rows are read, as texts that are checked where they are used."""
+        return {name: getattr(self, name) for name in ("duplicates", "feedback", "favourite")}
 
     def read_plan(self) -> FeaturePlan | None:
         """Read the feature plan, if there is one."""

@@ -84,7 +84,7 @@ def prepare(
             source.items,
             columns=source.read_columns(),
             plan=source.read_plan(),
-            duplicates=source.duplicates,  # type: ignore[arg-type]  # checked where it is used
+            **source.rules(),
             part_users=PART_USERS if part_users is None else part_users,
             memory=memory,
             progress=lambda step, done, total: update(done, total, step),
@@ -102,6 +102,8 @@ def _format_facts(facts: dict[str, Any]) -> str:
         f"{facts['items_rated']:,} rated)",
         f"  ratings  {facts['ratings']:>10,}  from {low:g} to {high:g}, "
         f"{facts['sparsity']:.2f}% sparse",
+        f"  feedback {facts['feedback']:>10}  ({facts['favourites']:,} favourites: "
+        f"{facts['favourite']})",
     ]
     for side in ("user", "item"):
         for name, column in facts[f"{side}_columns"].items():

@@ -14,6 +14,7 @@ item step has not seen: what says nothing about them gets no weight.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -48,10 +49,20 @@ class Moments(NamedTuple):
 
 
 def fit_history(
-    users: Partitions, problem: Problem, state: FitState, sums: ItemSums, items: CodeItems
+    users: Partitions,
+    problem: Problem,
+    state: FitState,
+    sums: ItemSums,
+    items: CodeItems,
+    valued: bool,
 ) -> HistoryPart:
-    """Learn how a few events move a person, for several numbers of events."""
+    """Learn how a few events move a person, for several numbers of events.
+
+    Unless events are `valued`, as ratings are, their values say nothing about preference: somebody
+    who bought an item once does not dislike it, however often others bought it.
+    """
     part = _without_maps(sums, items, state.D)
+    part = part if valued else replace(part, spread=0.0)
     weighted, mean = weighted_codes(problem, state.D)
     W, mu, average, DtD = state.W, state.mu, state.average, state.DtD.astype(np.float32)
 

@@ -12,9 +12,9 @@ from scipy.sparse import csr_array, hstack, vstack
 
 from coldhash.arrays.codes import signs
 from coldhash.arrays.products import times
-from coldhash.data.dataset import pad_table, read_ratings, read_side_table
+from coldhash.data.dataset import Wanted, pad_table, read_ratings, read_side_table
 from coldhash.data.ids import Ids
-from coldhash.data.ratings import Ratings, RatingTarget, is_favourite
+from coldhash.data.ratings import Ratings, RatingTarget
 from coldhash.data.tables import TableLike
 from coldhash.errors import DataError, SettingError, UnknownId
 from coldhash.mfdcf.items import descend
@@ -244,8 +244,8 @@ def add_items(
     else:
         pulls = model.item_map.pulls(content, vectors, rated.matrix)
         codes = new_codes(model.item_map.gram, pulls)
-    liked = is_favourite(rated.matrix.data, rated.scale[1]).astype(np.float64)
-    popularity = np.bincount(rated.matrix.indices, liked, minlength=len(ids))
+    liked = model.feedback.is_favourite(rated.matrix)
+    popularity = np.bincount(rated.matrix.indices[liked], minlength=len(ids))
     seen = rated.of_users(np.arange(len(model.user_ids))).matrix
     added = append_items(model, ids, codes, popularity, content, table, seen)
     source = np.where(np.diff(content.indptr) > 0, "content", "average")
@@ -337,7 +337,7 @@ def update_users(
     ids, table = read_side_table(users, "user", {})
     given = None
     if ratings is not None:
-        rated = read_ratings(ratings, {}, ids, model.item_ids, model.scale, "error")
+        rated = _read_table(model, ratings, ids, model.item_ids)
         if len(rated.items) > len(model.item_ids):
             raise UnknownId(
                 f"item {rated.items[len(model.item_ids)]!r} is rated, but not in the model",
@@ -381,18 +381,23 @@ def _codes_of_ratings(model: Recommender, vectors: np.ndarray, rated: Ratings) -
             "was fitted without new_items",
             hint=NEEDS_MAP,
         )
-    target = RatingTarget(model.settings["target"], model.scale[1])
-    matrix = rated.matrix
-    shown = csr_array((target(matrix.data), matrix.indices, matrix.indptr), shape=matrix.shape)
+    shown = RatingTarget(model.settings["target"], model.feedback)(rated.matrix)
     pulls = np.float32(vectors.shape[1]) * times(shown.T.tocsr(), vectors)
     return new_codes(model.user_vectors.T @ model.user_vectors, pulls)
+
+
+def _read_table(model: Recommender, ratings: TableLike, users: Ids | None, items: Ids) -> Ratings:
+    """Read ratings of the model's kind, in the model's scale unless they are counts."""
+    kind = model.feedback.kind
+    scale = model.scale if kind == "ratings" else None
+    return read_ratings(ratings, {}, users, items, scale, None, Wanted(kind))
 
 
 def _read_ratings(model: Recommender, items: Ids, ratings: TableLike | None) -> Ratings:
     if ratings is None:
         nothing = csr_array((len(model.user_ids), len(items)), dtype=np.float32)
         return Ratings(nothing, model.user_ids, items)
-    rated = read_ratings(ratings, {}, model.user_ids, items, model.scale, "error")
+    rated = _read_table(model, ratings, model.user_ids, items)
     if len(rated.items) > len(items):
         other = rated.items[len(items)]
         raise UnknownId(
