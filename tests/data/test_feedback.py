@@ -139,8 +139,8 @@ def test_the_rule_of_all_data_holds_in_every_part():
     assert few.feedback == data.feedback
     assert few.feedback.scale == (1, 8)
     assert few.ratings.where(few.ratings.matrix.data > 1).feedback == data.feedback
-    for part in split_cold_users(data.with_feedback(favourite="user-mean")):
-        assert part.feedback == Feedback("ratings", "user-mean", (1, 8))
+    for part in split_cold_users(data.with_feedback(favourite=3)):
+        assert part.feedback == Feedback("ratings", 3, (1, 8))
 
 
 @pytest.mark.parametrize(

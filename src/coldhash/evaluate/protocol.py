@@ -235,7 +235,9 @@ def make_trial(
         raise DataError("the parts have different items", hint="take both from one split")
     known, _ = split_first_ratings(cold, n_given, seed)
     given = known.ratings.matrix
-    favourites = _without(cold.ratings.where(cold.ratings.favourites).matrix, given)
+    # by the rule for all ratings of a user, given or not
+    left = np.isin(_places(cold.ratings.matrix), _places(given), assume_unique=True, invert=True)
+    favourites = cold.ratings.where(cold.ratings.favourites & left).matrix
     every, n_drawn = cold.ratings.matrix, protocol.n_candidates
     excluded = every if protocol.negatives == "unrated" else _mark(given) + _mark(favourites)
     rated = train.ratings.per_item + cold.ratings.per_item > 0
@@ -266,12 +268,10 @@ def _mark(ratings: csr_array) -> csr_array:
     return csr_array((ones, ratings.indices, ratings.indptr), shape=ratings.shape)
 
 
-def _without(ratings: csr_array, others: csr_array) -> csr_array:
-    """Return ones where ratings are and others are not."""
-    marks = _mark(ratings)
-    left = csr_array(marks - marks.multiply(_mark(others)))
-    left.eliminate_zeros()
-    return left
+def _places(ratings: csr_array) -> np.ndarray:
+    """Return a number for each stored entry, another one for every user and item."""
+    rows = np.repeat(np.arange(ratings.shape[0]), np.diff(ratings.indptr))
+    return rows * ratings.shape[1] + ratings.indices
 
 
 def draw_candidates(
