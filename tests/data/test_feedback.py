@@ -1,4 +1,4 @@
-"""What values are, which of them make an item a favourite, and who is told when that is unlikely."""
+"""What values are, which of them make an item a favourite, and when that is unlikely."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ COUNTS = [1] * 150 + [2] * 30 + [7] * 15 + [40] * 5
         ([1, 2, 3] * 60, "quantity", "counts"),
         ([1, 2, 3] * 60, "Plays", None),  # not one of the names
         ([1.5, 2, 30] * 60, "plays", "ratings"),
-        ([-40] + COUNTS, "rating", "ratings"),
+        ([-40, *COUNTS], "rating", "ratings"),
     ],
 )
 def test_what_values_are_is_guessed(values, name, kind):

@@ -272,7 +272,10 @@ JSON_ROW = b'{"user_id": "\xe2\x80\xa8", "item_id": 1, "rating": 3}\n'  # a line
         (JSON_ROW + b'{"rating": 1, "rating": 2}', "line 2, column 'rating': "),
         (JSON_ROW + b'{"user_id": "\xff"}', "line 2: byte 0xff is not utf-8"),
         (JSON_ROW + b'{"\xff": 1}', "line 2: byte 0xff is not utf-8"),
-        (JSON_ROW + b'\n{"user_id": "a", "item_id": 1, "rating": -3e9}', "line 3: the rating is -3"),
+        (
+            JSON_ROW + b'\n{"user_id": "a", "item_id": 1, "rating": -3e9}',
+            "line 3: the rating is -3",
+        ),
         (JSON_ROW + b'\n{"user_id": "a", "item_id": 1}', "line 3, column 'rating': no rating"),
         (JSON_ROW + b'{"user_id": "a", "item_id": 18446744073709551615}', "column 'rating'"),
         (b'{"user_id": 18446744073709551615, "item_id": 1, "rating": 1}', "line 1: 1.8"),

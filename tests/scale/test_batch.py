@@ -32,7 +32,7 @@ def path(tmp_path_factory):
 def client():
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
@@ -95,7 +95,7 @@ def test_a_mistake_reaches_the_caller_and_leaves_no_file(client, path, tmp_path)
 
 def test_a_model_that_changed_under_the_workers_is_refused(path, tmp_path):
     with pytest.raises(SourceError, match="has changed"):
-        write_part(path, "0" * 64, tmp_path, 10, 3, {}, 0)
+        write_part(path, "0" * 64, tmp_path, 10, {"k": 3}, 0)
     assert not list(tmp_path.iterdir())
 
 
@@ -110,7 +110,7 @@ def test_a_worker_killed_in_the_middle(path, tmp_path):
 
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
@@ -124,7 +124,7 @@ import sys
 from distributed import Client, LocalCluster
 from coldhash.scale import recommend_all_on
 if __name__ == "__main__":
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
         with Client(cluster) as client:
             recommend_all_on(client, sys.argv[1], sys.argv[2], 3, users_per_file=1)
 """

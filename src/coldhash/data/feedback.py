@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -97,7 +97,7 @@ class Feedback:
     scale: Scale | None = None
 
     def __post_init__(self) -> None:
-        check_choice("feedback", self.kind, FeedbackKind)
+        check_choice("feedback", self.kind, get_args(FeedbackKind))
         if self.scale is not None:
             object.__setattr__(self, "scale", check_scale(self.scale))
         if self.favourite is not None:

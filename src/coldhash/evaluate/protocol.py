@@ -19,7 +19,7 @@ from scipy.sparse import csr_array
 from coldhash.arrays.compiled import compiled
 from coldhash.data.dataset import Dataset
 from coldhash.data.splits import split_first_ratings
-from coldhash.errors import DataError, SettingError
+from coldhash.errors import DataError, SettingError, check_choice
 from coldhash.evaluate.metrics import Ties
 from coldhash.recommender.recommender import Recommender, Score
 
@@ -77,9 +77,7 @@ class Protocol:
             raise SettingError(f"n_candidates={self.n_candidates}", hint="at least 1, or None")
         kinds = {"negatives": Negatives, "lists": ListKind, "average": Average, "ties": Ties}
         for name, kind in kinds.items():
-            value = getattr(self, name)
-            if value not in get_args(kind):
-                raise SettingError(f"{name}={value!r}", hint=f"one of {', '.join(get_args(kind))}")
+            check_choice(name, getattr(self, name), get_args(kind))
 
 
 PROTOCOLS = {
@@ -230,7 +228,9 @@ def make_trial(
     >>> trial.n_users, trial.history is None  # the model is given no rating
     (40, True)
     """
-    protocol = protocol if isinstance(protocol, Protocol) else get_protocol(protocol)
+    if isinstance(protocol, str):
+        check_choice("protocol", protocol, PROTOCOLS)
+        protocol = PROTOCOLS[protocol]
     if train.ratings.items != cold.ratings.items:
         raise DataError("the parts have different items", hint="take both from one split")
     known, _ = split_first_ratings(cold, n_given, seed)
@@ -255,13 +255,6 @@ def make_trial(
     )
 
 
-def get_protocol(name: str) -> Protocol:
-    """Return the protocol of a name."""
-    if name not in PROTOCOLS:
-        raise SettingError(f"no protocol is called {name!r}", hint=f"one of {', '.join(PROTOCOLS)}")
-    return PROTOCOLS[name]
-
-
 def _mark(ratings: csr_array) -> csr_array:
     """Return ones where ratings are; a sum of ratings would lose those of 0."""
     ones = np.ones(ratings.nnz, dtype=np.int8)
@@ -271,7 +264,7 @@ def _mark(ratings: csr_array) -> csr_array:
 def _places(ratings: csr_array) -> np.ndarray:
     """Return a number for each stored entry, another one for every user and item."""
     rows = np.repeat(np.arange(ratings.shape[0]), np.diff(ratings.indptr))
-    return rows * ratings.shape[1] + ratings.indices
+    return np.asarray(rows * ratings.shape[1] + ratings.indices)
 
 
 def draw_candidates(

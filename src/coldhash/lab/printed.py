@@ -19,12 +19,14 @@ from scipy.sparse.linalg import svds
 
 from coldhash.arrays.codes import signs
 from coldhash.baselines.shared import polar, random_rotation
+from coldhash.data.dataset import Dataset
 from coldhash.data.ratings import RatingTarget
 from coldhash.errors import SettingError
 from coldhash.features.groups import FeatureEncoder
 from coldhash.mfdcf.checkpoint import Checkpoint
 from coldhash.mfdcf.equations import (
     FitState,
+    inverse_gram,
     item_problem,
     objective,
     set_items,
@@ -34,12 +36,13 @@ from coldhash.mfdcf.equations import (
     update_vectors,
 )
 from coldhash.mfdcf.items import descend
-from coldhash.mfdcf.model import MFDCF
+from coldhash.mfdcf.model import MFDCF, SETTLED
 from coldhash.mfdcf.problem import ItemSums, Problem, UserBlock, choose_ridges
 from coldhash.mfdcf.report import Clock
-from coldhash.partitions import Partitions, PerPartition, TrainingData
+from coldhash.partitions import Partitions, PerPartition
 from coldhash.recommender.settings import Callback, check_settings
 from coldhash.registry import MODELS, Model
+from coldhash.scale import Prepared
 
 RotationKind = Literal["alm", "mm", "identity"]
 ItemStepKind = Literal["pinv-sign", "guarded", "descent"]
@@ -88,7 +91,7 @@ class PrintedMFDCF(MFDCF):
     def _prepare(
         self,
         users: Partitions,
-        data: TrainingData,
+        data: Dataset | Prepared,
         encoder: FeatureEncoder,
         target: RatingTarget,
         rng: np.random.Generator,
@@ -115,19 +118,20 @@ class PrintedMFDCF(MFDCF):
         losses: list[float] = []
         rotation = Rotation(self.rotation, self.rotation_weight, self.n_bits, rng)
         improve = ITEM_STEPS[self.item_step]
+        if self.ridge is None:
+            problem = choose_ridges(users, problem, state.TD, inverse_gram(state.DtD), rng)
         while not self._settled(losses):
-            update_vectors(users, problem, state)
-            if self.ridge is None and not losses:
-                problem = choose_ridges(users, problem, state.H, state.DtD, rng)
-            update_maps(users, problem, state)
+            update_maps(problem, state)
+            learn_alpha = self.fit_weight is None and len(losses) < SETTLED
+            update_vectors(users, problem, state, learn_alpha)
             rotation.update(users, problem, state)  # (17), (24), (25)
             L, G = item_problem(users, problem, state)
             set_items(users, problem, state, improve(state.D, L, G, self.n_sweeps, rng))  # (21)
             losses.append(objective(users, problem, state))
             if callback is not None:
                 callback(len(losses) - 1, losses[-1])
+        update_maps(problem, state)
         update_vectors(users, problem, state)
-        update_maps(users, problem, state)
         if not self.cold_rotation:  # (28) as printed: maps to H before it is rotated
             state.W = {name: W @ rotation.R.astype(np.float32) for name, W in state.W.items()}
         return problem, state, losses
@@ -156,7 +160,7 @@ class Rotation:
         before = self.R
         HtH, K = _quadratic(users, problem, state)
         step = self._majorise if self._kind == "mm" else self._lagrange
-        step(problem.fit_weight, state.DtD, before.T @ HtH @ before, K @ before)
+        step(_alpha(state), state.DtD, before.T @ HtH @ before, K @ before)
         turn(users, state, before @ self.R.T)
 
     def _majorise(self, alpha: float, M: np.ndarray, N: np.ndarray, K: np.ndarray) -> None:
@@ -183,7 +187,6 @@ def turn(users: Partitions, state: FitState, T: np.ndarray) -> None:
     state.H, _ = users.update(lambda H: (H @ T32, None), state.H)
     state.W = {name: W @ T32 for name, W in state.W.items()}
     state.V = {name: None if V is None else T.T @ V for name, V in state.V.items()}
-    state.XtH = {name: XtH @ T for name, XtH in state.XtH.items()}
     state.average = state.average @ T32
 
 
@@ -191,18 +194,23 @@ def _quadratic(
     users: Partitions, problem: Problem, state: FitState
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return H'H and α D'S'H + β B'H."""
-    alpha, beta = problem.fit_weight, problem.code_weight
+    alpha, beta, length = _alpha(state), problem.code_weight, state.length
 
     def products(
-        H: np.ndarray, SD: np.ndarray, B: np.ndarray | None
+        H: np.ndarray, TD: np.ndarray, B: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
         H = H.astype(np.float64)
-        K = alpha * SD.T @ H
+        K = alpha * TD.T @ H
         if B is not None:
-            K += beta * unpack_codes(B, H.shape[1]).T @ H
+            K += beta * length * unpack_codes(B, H.shape[1]).T @ H
         return H.T @ H, K
 
-    return users.sum(products, state.H, state.SD, state.B)
+    return users.sum(products, state.H, state.TD, state.B)
+
+
+def _alpha(state: FitState) -> float:
+    """Return α; before the noise of vectors is known, ratings are all that counts."""
+    return 1.0 if np.isinf(state.alpha) else state.alpha
 
 
 def truncate(

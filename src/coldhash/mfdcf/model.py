@@ -42,6 +42,7 @@ from coldhash.features.groups import FeatureEncoder
 from coldhash.mfdcf.checkpoint import Checkpoint
 from coldhash.mfdcf.equations import (
     FitState,
+    inverse_gram,
     item_problem,
     objective,
     set_items,
@@ -68,7 +69,7 @@ from coldhash.mfdcf.problem import (
     make_blocks,
 )
 from coldhash.mfdcf.report import REPORTED, Clock, code_report, warn_of_collapse
-from coldhash.partitions import Partitions, TrainingData
+from coldhash.partitions import Partitions
 from coldhash.recommender.encoders import ConsensusEncoder
 from coldhash.recommender.items import CodeItems
 from coldhash.recommender.recommender import Recommender
@@ -77,6 +78,7 @@ from coldhash.scale import Prepared, open_partitions
 from coldhash.scale.places import Place
 
 LEVEL_BITS = 8
+SETTLED = 3  # rounds after which the weight of ratings is no longer learned
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +112,7 @@ class MFDCF:
         What a rating is worth: 1 for a favourite and .3 for any other ("favourite"), its share of
         the highest rating ("share", as in the paper), or 1 for every rating ("known").
     popularity_power
-        Items weigh popularity to this power; 0 in the paper.
+        Items weigh popularity to this power; 0 in the paper. None: .75, or .5 without a level.
     stranger_weight
         Weight of strangers in the item step; None: .6, or .9 up to 16 bits.
     stranger_code_share
@@ -137,7 +139,7 @@ class MFDCF:
     tolerance: float = 1e-5
     n_sweeps: int = 2
     target: TargetKind = "favourite"
-    popularity_power: float = 0.5
+    popularity_power: float | None = None
     stranger_weight: float | None = None
     stranger_code_share: float | None = None
     new_items: bool = False
@@ -228,8 +230,7 @@ class MFDCF:
             items = CodeItems.of(
                 signs(state.D), popularity, *level.tables(stranger_length(users, problem, state))
             )
-            valued = data.feedback.kind == "ratings"
-            history = fit_history(users, problem, state, sums, items, valued)
+            history = fit_history(users, problem, state, target, sums, items)
             clock.mark("history")
             item_map = None
             if self.new_items:
@@ -283,8 +284,9 @@ class MFDCF:
     ) -> tuple[Problem, FitState, list[float]]:
         """Go round the steps: each lowers (9) over one block of variables.
 
-        Two things do not: strangers pull the item step elsewhere, and choosing the ridge changes
-        (9) itself, once. With `stranger_weight=0` and a given ridge, (9) never rises.
+        Two things do not: strangers pull the item step elsewhere, and learning α changes (9) itself
+        in the first rounds. Several groups are fitted one by one. With one group,
+        `stranger_weight=0` and a given `fit_weight`, (9) never rises.
         """
         resumed = checkpoint.resume(users, problem, rng)
         if resumed is not None:
@@ -292,13 +294,13 @@ class MFDCF:
         else:
             D = self._first_codes(problem, rng, checkpoint.item_codes)
             state, losses = start(users, problem, D), []
+        if self.ridge is None and resumed is None:
+            problem = choose_ridges(users, problem, state.TD, inverse_gram(state.DtD), rng)
         while not self._settled(losses):
-            update_vectors(users, problem, state)  # (19), (21)
+            update_maps(problem, state)  # (14), (23)
+            learn_alpha = self.fit_weight is None and len(losses) < SETTLED
+            update_vectors(users, problem, state, learn_alpha)  # (19), (21), (12)
             clock.mark("users")
-            if self.ridge is None and not losses:  # by codes that have seen no ratings yet
-                problem = choose_ridges(users, problem, state.H, state.DtD, rng)
-            update_maps(users, problem, state)  # (14), (23), (12)
-            clock.mark("maps")
             L, G = item_problem(users, problem, state)
             set_items(users, problem, state, descend(state.D, L, G, self.n_sweeps, rng))  # (21)
             clock.mark("items")
@@ -307,8 +309,8 @@ class MFDCF:
             checkpoint.save(users, problem, state, losses, rng)
             if callback is not None:
                 callback(len(losses) - 1, losses[-1])
+        update_maps(problem, state)
         update_vectors(users, problem, state)
-        update_maps(users, problem, state)
         return problem, state, losses
 
     @property
@@ -337,7 +339,7 @@ class MFDCF:
     def _prepare(
         self,
         users: Partitions,
-        data: TrainingData,
+        data: Dataset | Prepared,
         encoder: FeatureEncoder,
         target: RatingTarget,
         rng: np.random.Generator,
@@ -352,7 +354,9 @@ class MFDCF:
             )
         names = groups_of_strangers(groups)
         short = self.n_code_bits <= 16  # too few bits to serve vectors and codes alike
-        weights = item_weights(sums.targets, self.popularity_power)
+        weights = item_weights(
+            sums.targets, _default(self.popularity_power, 0.75 if self.level else 0.5)
+        )
         level = Level.of(sums, n_users) if self.level else Level.none(len(weights))
         gains, means = level.gains[:, 0].astype(np.float64), level.means[:, 0].astype(np.float64)
         # Σ_u T² of each item

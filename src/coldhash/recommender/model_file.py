@@ -8,8 +8,9 @@
 
 Any safetensors reader opens it, and nothing in it can run. It is written beside its place and then
 renamed, so that a crash leaves the old file or the new one. It is read by memory map: processes
-that serve the same file share its pages. To change it, put another file in its place: a file that
-is overwritten changes for everybody who has mapped it.
+that load the same file share its pages. To change it, put another file in its place: a file that
+is overwritten changes for everybody who has mapped it, and one that is cut off ends their process
+(SIGBUS). The service maps a private copy.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ import mmap
 import os
 import re
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -38,60 +40,52 @@ HEAD = re.compile(rb'{"__metadata__":{"format":"coldhash","version":"([0-9]{1,9}
 N_HEAD = 64  # bytes that the head fits in
 LARGEST_HEADER = 100_000_000  # as the safetensors readers have it
 LINE = 64  # bytes of a cache line, and what Arrow aligns to
-TYPES = {
-    "F64": np.float64,
-    "F32": np.float32,
-    "I64": np.int64,
-    "U64": np.uint64,
-    "I32": np.int32,
-    "U32": np.uint32,
-    "F16": np.float16,
-    "I16": np.int16,
-    "U16": np.uint16,
-    "I8": np.int8,
-    "U8": np.uint8,
-    "BOOL": np.bool_,
-}
-TYPE_NAMES = {np.dtype(form): name for name, form in TYPES.items()}
+TYPES = {"BOOL": np.dtype(bool)}
+for _form in "f2 f4 f8 i1 i2 i4 i8 u1 u2 u4 u8".split():  # F16, F32, ...
+    TYPES[f"{_form[0].upper()}{8 * int(_form[1])}"] = np.dtype(_form)
+TYPE_NAMES = {form: name for name, form in TYPES.items()}
+AGAIN = "save the model again, or copy the file again"
 # what a header that is not as written may lead to
 ODD = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
 
 
 def write(path: Path, facts: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> None:
     """Write a file in one step: a reader sees the old one or the new one."""
-    arrays = {name: np.asarray(array, order="C") for name, array in tensors.items()}
-    header = _header(facts, arrays)
+    arrays = {name: np.asarray(tensors[name], order="C") for name in sorted(tensors)}
+    # each is aligned: whole cache lines come first, then wide types
+    names = sorted(arrays, key=lambda n: (arrays[n].nbytes % LINE > 0, -arrays[n].itemsize))
+    header = _header(facts, {name: arrays[name] for name in names})
     if len(header) > LARGEST_HEADER:
         raise ModelFileError(
             f"{path}: {len(header):,} bytes of labels and settings are more than a file can hold",
             hint="a column has too many labels: give it a larger min_count",
         )
+    parts: list[bytes | memoryview] = [header]
+    parts += [arrays[name].reshape(-1).view(np.uint8).data for name in names]
     digest = hashlib.sha256()
     with replace_file(path) as file:
-        for part in (header, *(_bytes_of(arrays[name]) for name in _placed(arrays))):
+        for part in parts:
             digest.update(part)
             file.write(part)
         file.write(digest.digest())
 
 
 def read(
-    path: Path, verify: bool = True, copy_up_to: int = 0
+    path: Path, verify: bool = True, file: BinaryIO | None = None
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Map a file into memory: what is not an array, and the arrays.
 
-    A file of at most `copy_up_to` bytes is copied into memory instead, so that a later change of
-    the file changes nothing.
+    An open `file` is mapped instead of the one at `path`, which errors name.
 
     Without `verify` only the header is checked, and that all its tensors are there in full length.
     What they hold is taken on trust, so that a damaged id or index may give a wrong answer or crash
     the process: only for files that nobody can have touched since they were verified.
     """
-    mapped = _mapped(path, copy_up_to)
+    mapped = _mapped(path, file)
     start = _start(path, mapped)
     if verify:
         _verify(path, mapped)
-        if len(mapped) > copy_up_to:
-            mapped.madvise(mmap.MADV_DONTNEED)  # what is not used need not be in memory
+        mapped.madvise(mmap.MADV_DONTNEED)  # what is not used need not be in memory
     try:
         entries = json.loads(mapped[N_LENGTH:start])
         facts = json.loads(entries.pop("__metadata__")["facts"])
@@ -104,43 +98,22 @@ def _header(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes
     metadata = {"format": "coldhash", "version": str(FORMAT), "facts": json.dumps(facts)}
     entries: dict[str, Any] = {"__metadata__": metadata}
     end = 0
-    for name in _placed(arrays):
-        start, end = end, end + arrays[name].nbytes
-        entries[name] = _entry(TYPE_NAMES[arrays[name].dtype], arrays[name].shape, start, end)
-    entries[CHECKSUM] = _entry("U8", (N_CHECKSUM,), end, end + N_CHECKSUM)
+    for name, array in {**arrays, CHECKSUM: np.empty(N_CHECKSUM, np.uint8)}.items():
+        start, end = end, end + array.nbytes
+        kind = TYPE_NAMES[array.dtype]
+        entries[name] = {"dtype": kind, "shape": array.shape, "data_offsets": [start, end]}
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-(N_LENGTH + len(text)) % LINE)  # the tensors start aligned
     return len(text).to_bytes(N_LENGTH, "little") + text
 
 
-def _entry(dtype: str, shape: tuple[int, ...], start: int, end: int) -> dict[str, Any]:
-    return {"dtype": dtype, "shape": list(shape), "data_offsets": [start, end]}
-
-
-def _placed(arrays: Mapping[str, np.ndarray]) -> list[str]:
-    """Order tensors so that each is aligned: whole cache lines first, then wide types first."""
-    return sorted(
-        arrays,
-        key=lambda name: (arrays[name].nbytes % LINE > 0, -arrays[name].dtype.itemsize, name),
-    )
-
-
-def _bytes_of(array: np.ndarray) -> Any:
-    return array.reshape(-1).view(np.uint8).data  # hashed and written without a copy
-
-
-def _mapped(path: Path, copy_up_to: int) -> mmap.mmap:
-    with open_regular(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        if size == 0:
+def _mapped(path: Path, file: BinaryIO | None) -> mmap.mmap:
+    with open_regular(path) if file is None else nullcontext(file) as opened:
+        if os.fstat(opened.fileno()).st_size == 0:
             raise ModelFileError(f"{path} is empty: no model file")
-        if size > copy_up_to:
-            # copy-on-write: nobody writes, so pages stay shared; compiled code takes arrays
-            # that could be written to by a much quicker way than read-only ones
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-        copied = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        file.readinto(copied)
-        return copied
+        # copy-on-write: nobody writes, so pages stay shared; compiled code takes arrays
+        # that could be written to by a much quicker way than read-only ones
+        return mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_COPY)
 
 
 def _start(path: Path, mapped: mmap.mmap) -> int:
@@ -155,22 +128,14 @@ def _start(path: Path, mapped: mmap.mmap) -> int:
         )
     length = int.from_bytes(mapped[:N_LENGTH], "little")
     if length > min(LARGEST_HEADER, len(mapped) - N_LENGTH - N_CHECKSUM):
-        raise ModelFileError(
-            f"{path} is damaged: its header claims {length:,} bytes",
-            hint="save the model again, or copy the file again",
-        )
+        raise ModelFileError(f"{path} is damaged: its header claims {length:,} bytes", hint=AGAIN)
     return N_LENGTH + length
 
 
 def _verify(path: Path, mapped: mmap.mmap) -> None:
-    body = memoryview(mapped)[:-N_CHECKSUM]
-    whole = hashlib.sha256(body).digest() == mapped[-N_CHECKSUM:]
-    body.release()
-    if not whole:
-        raise ChecksumError(
-            f"{path} is damaged: the checksum does not fit",
-            hint="save the model again, or copy the file again",
-        )
+    with memoryview(mapped) as whole, whole[:-N_CHECKSUM] as body:
+        if hashlib.sha256(body).digest() != whole[-N_CHECKSUM:]:
+            raise ChecksumError(f"{path} is damaged: the checksum does not fit", hint=AGAIN)
 
 
 def _tensors(mapped: mmap.mmap, start: int, entries: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -178,7 +143,7 @@ def _tensors(mapped: mmap.mmap, start: int, entries: dict[str, Any]) -> dict[str
     tensors: dict[str, np.ndarray] = {}
     end = 0
     for name, entry in entries.items():
-        form, shape = np.dtype(TYPES[entry["dtype"]]), entry["shape"]
+        form, shape = TYPES[entry["dtype"]], entry["shape"]
         if not all(type(n) is int and n >= 0 for n in shape):
             raise ValueError(f"{name!r} has the shape {shape}")
         begin, end = end, end + math.prod(shape) * form.itemsize
