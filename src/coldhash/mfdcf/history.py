@@ -80,7 +80,7 @@ def fit_history(
         """Add up trained and held-out users apart, for every number of events."""
         P = stranger_vectors(block, block.has, W, mu, average) @ DtD
         ratings = records.ratings
-        worth = csr_array((target(ratings.data), ratings.indices, ratings.indptr), ratings.shape)
+        worth = target(ratings)
         whole = np.asarray(worth.sum(axis=1)).ravel()
         trained = block.trained[:, 0] > 0
         found: dict[int, list[tuple[Moments, Moments]]] = {t: [] for t in COUNTS}

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 SORT_SHARE = 0.6  # of the memory is DuckDB's, which exceeds it somewhat
 WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")  # types of times that stay as they are
+EXACT = "TIMESTAMP_NS"
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,8 +141,8 @@ class RatingSorter:
     def _time(self) -> str:
         """Return the expression of the times in `raw`, as whole numbers that sort as in memory.
 
-        Whole numbers stay as they are, dates become microseconds since 1970, anything else its
-        rank. There are none where some are missing or all are equal.
+        Whole numbers stay as they are, dates become micro- or nanoseconds since 1970, anything else
+        its rank. There are none where some are missing or all are equal.
         """
         kind = self._first_row("SELECT typeof(time) FROM raw LIMIT 1")[0]
         told = self._first_row("SELECT count(time) = count(*) AND min(time) < max(time) FROM raw")
@@ -150,12 +151,12 @@ class RatingSorter:
         if kind in WHOLE:
             return "CAST(time AS BIGINT)"
         if kind == "DATE" or kind.startswith("TIMESTAMP"):
-            return "epoch_ns(time)" if kind == "TIMESTAMP_NS" else "epoch_us(time)"
+            return "epoch_ns(time)" if kind == EXACT else "epoch_us(time)"
         if kind == "VARCHAR":
             for test, number in (
                 (f"regexp_full_match(time, '{INTEGER}')", "CAST(trim(time) AS BIGINT)"),
                 (f"regexp_full_match(time, '{DECIMAL}')", "CAST(trim(time) AS DOUBLE)"),
-                ("TRY_CAST(time AS TIMESTAMP) IS NOT NULL", "epoch_us(CAST(time AS TIMESTAMP))"),
+                (f"TRY_CAST(time AS {EXACT}) IS NOT NULL", f"epoch_ns(CAST(time AS {EXACT}))"),
             ):
                 if self._first_row(f"SELECT bool_and({test}) FROM raw")[0]:
                     whole = "DOUBLE" not in number
@@ -179,7 +180,8 @@ class RatingSorter:
                 "all_varchar = true, quote = '\"', strict_mode = true, nullstr = '')"
             )
             line = "row_number() OVER () - 1"
-        types = {row[0]: row[1] for row in self.base.execute(f"DESCRIBE FROM {table}").fetchall()}
+        described = self.base.execute(f"DESCRIBE FROM {table}").fetchall()
+        types = {row[0]: row[1] for row in described if row[0] != "file_row_number"}
         found = find_rating_columns(list(types), columns, str(self.source))
         rating = _quote_name(found["rating"]) if "rating" in found else "1"
         time = "CAST(NULL AS BIGINT)"
