@@ -119,7 +119,7 @@ def test_an_item_with_plenty_of_ratings_gets_the_item_step(model, parts):
     content = model.features.item_content(pa.table({}), ratings.shape[1])
     pulls = item_map.pulls(content, model.user_vectors, ratings)
     sums = 32 * (ratings.T.tocsr() != 0).astype(np.float32)
-    sums.data[:] = 32 * item_map.target(ratings.T.tocsr().data)
+    sums.data[:] = 32 * item_map.target(ratings).T.tocsr().data
     expected = sums @ model.user_vectors @ item_map.to_pulls
     many = parts[1].ratings.per_item >= 1
     np.testing.assert_allclose(pulls[many], expected[many], rtol=1e-3, atol=1e-2)
