@@ -84,6 +84,8 @@ def test_repeated_counts_are_added_up_with_their_first_time():
     data = Dataset.from_tables(rows | {"timestamp": [30, 20, 10, 40]})
     assert data.ratings.matrix.toarray().tolist() == [[5, 1], [4, 0]]
     assert data.ratings.times.tolist() == [20, 10, 40]
+    many = Dataset.from_tables(rows | {"quantity": [9e5, 9e5, 1, 2]})  # above what one may be
+    assert many.ratings.matrix.toarray().tolist() == [[1e6, 1], [2, 0]]
     with pytest.raises(DataError, match="rated item '1' already"):
         Dataset.from_tables(rows, duplicates="error")
     with pytest.raises(DataError, match="rated item '1' already"):

@@ -64,6 +64,14 @@ def test_favourites_do_not_depend_on_where_the_scale_begins(stars, below_zero):
     np.testing.assert_array_equal(popularity(shifted), popularity(stars))
 
 
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "mfdcf"])
+def test_how_often_does_not_matter_to_baselines(name, counts):
+    once = with_values(counts, np.ones(len(counts.ratings)))
+    one, two = (settings(name).fit(data) for data in (counts, once))
+    people = [{"age": 31}, {"gender": "female", "occupation": "nurse"}]
+    np.testing.assert_array_equal(one.score(one.encode(people)), two.score(two.encode(people)))
+
+
 @pytest.mark.parametrize("level", [True, False])
 def test_counts_are_all_favourites_and_say_nothing_about_dislikes(counts, level, tmp_path):
     assert counts.feedback.kind == "counts"
@@ -85,7 +93,7 @@ def test_counts_are_all_favourites_and_say_nothing_about_dislikes(counts, level,
 
 def test_updates_follow_the_kind_and_the_rule_of_the_model(stars, counts):
     bought = {"user_id": ["new", "new"], "item_id": [1, 1]}
-    model, change = update_users(MFDCF(n_bits=24).fit(counts), ratings=bought)
+    _, change = update_users(MFDCF(n_bits=24).fit(counts), ratings=bought)
     assert change.users_added == ["new"]
     strict = MFDCF(n_bits=24, new_items=True).fit(stars.with_feedback(favourite=5))
     rated = {

@@ -65,7 +65,7 @@ class PPH(Baseline):
 
     def _fit(self, training: Training) -> Recommender:
         """Alternate users and items, round, and append the bits for lengths."""
-        ratings, (low, high) = training.data.ratings.matrix, training.data.scale
+        ratings, (low, high) = training.ratings.matrix, training.ratings.scale
         low = min(low, 0.0)
         middle = (high - low) / 2
         T = with_values(ratings, ratings.data.astype(np.float64) - low - middle)

@@ -14,7 +14,7 @@ Zhang, Shen, Liu, He, Luan and Chua, "Discrete collaborative filtering", SIGIR 2
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any, Self
 
@@ -27,7 +27,7 @@ from coldhash.arrays.checks import check_memory, take
 from coldhash.arrays.codes import signs
 from coldhash.arrays.products import times
 from coldhash.data.dataset import Dataset
-from coldhash.data.ratings import RatingTarget, TargetKind
+from coldhash.data.ratings import Ratings, RatingTarget, TargetKind
 from coldhash.errors import DataError, SettingError
 from coldhash.features.fitting import fit_features
 from coldhash.features.groups import FeatureEncoder, Features, State
@@ -121,6 +121,15 @@ class Training:
     def groups(self) -> tuple[str, ...]:
         """The feature groups that somebody without ratings may have."""
         return stranger_groups(self.features)
+
+    @cached_property
+    def ratings(self) -> Ratings:
+        """The ratings; counts and events, which have no scale, as 1 of 0 to 1."""
+        ratings = self.data.ratings
+        if ratings.feedback.kind == "ratings":
+            return ratings
+        ones = np.ones(len(ratings), dtype=np.float32)
+        return replace(ratings, matrix=with_values(ratings.matrix, ones), declared_scale=(0.0, 1.0))
 
     @cached_property
     def favourites(self) -> csr_array:

@@ -399,6 +399,7 @@ def merge_duplicates(
     if rule == "mean":
         return last, (sums / (ends - starts)).astype(np.float32), last_time
     first_time = None if times is None else np.minimum.reduceat(times[order], starts)
+    sums = np.clip(sums, -MAX_RATING, MAX_RATING)  # of valid values, such as quantities in grams
     return last, sums.astype(np.float32), first_time
 
 
