@@ -1,8 +1,8 @@
 """MFDCF a second time: slow, dense, float64, straight from the equations.
 
 Nothing is imported from coldhash, so that a mistake cannot stand in both. Letters as in
-docs/architecture.md, numbers of equations as in docs/paper.md, R = I. The order of blocks of bits in
-the item step is drawn like the fast one's: one permutation of the bits a round.
+docs/architecture.md, numbers of equations as in docs/paper.md, R = I. The order of blocks of bits
+in the item step is drawn like the fast one's: one permutation of the bits a round.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ class Reference:
 
     def round(self, rng):
         """Go round the steps once; gives the objective (9)."""
-        self.set_vectors()
         self.set_maps()
+        self.set_vectors()
         self.set_items(rng.permutation(self.D.shape[1]).reshape(-1, self.width))
         return self.objective()
 
     def set_vectors(self):
         """(19): each user alone, (α D'VD + (β + Σ 1/μ) I) h = α D'V t + β s b + Σ W'x / μ.
 
-        Who has no group is expected to be the average user. Without features, D'VD h = D'V t.
+        Who has no group is expected to be the average user. Then (12).
         """
         n_bits = self.D.shape[1]
-        self.H, self.free = np.zeros((2, len(self.T), n_bits))
+        self.H = np.zeros((len(self.T), n_bits))
         gram = (self.D.T * self.v) @ self.D
         for u, t in enumerate(self.T):
             pulls = self.D.T @ (self.v * t)
@@ -67,23 +67,25 @@ class Reference:
             if self.B is not None:
                 left = left + self.beta * np.eye(n_bits)
                 right = right + self.beta * self.length * self.B[u]
-            self.H[u], self.free[u] = np.linalg.solve(left, right), np.linalg.solve(gram, pulls)
+            self.H[u] = np.linalg.solve(left, right)
         self.B = np.where(self.H >= 0, 1.0, -1.0)  # (21)
         self.length = np.mean(np.abs(self.H))
         self.average = np.zeros(n_bits) if self.level else self.H.mean(axis=0)
+        h = {g: np.sqrt(self.misfit(g)) for g in self.X}
+        self.mu = {g: h[g] / sum(h.values()) for g in h}
 
     def set_maps(self):
-        """(14) as a Sylvester equation, (23) by singular values, (12)."""
+        """(14) as a Sylvester equation of what ratings alone say, (23) by singular values."""
+        DV = self.D.T * self.v
+        free = np.linalg.solve(DV @ self.D, DV @ self.T.T).T
         for g, X in self.X.items():
             V = self.V.get(g, np.zeros((self.D.shape[1], 0)))
             left = (X.T @ X + self.epsilon * np.eye(X.shape[1])) / self.mu[g]
             self.W[g] = solve_sylvester(
-                left, self.gamma * V @ V.T, X.T @ (self.has[g][:, None] * self.free) / self.mu[g]
+                left, self.gamma * V @ V.T, X.T @ (self.has[g][:, None] * free) / self.mu[g]
             )
             if X.shape[1] > self.rank:  # or there is nothing beyond the rank
                 self.V[g] = np.linalg.svd(self.W[g])[2][self.rank :].T
-        h = {g: np.sqrt(self.misfit(g)) for g in self.X}
-        self.mu = {g: h[g] / sum(h.values()) for g in h}
 
     def misfit(self, g):
         error = self.has[g][:, None] * (self.H - self.X[g] @ self.W[g])
@@ -120,15 +122,15 @@ class Reference:
         return G, self.T.T @ (own * H + real * P + code * length * C)
 
     def objective(self):
-        """(9), term by term."""
+        """(9) / α, term by term."""
         total = self.alpha * np.sum(self.v * (self.T - self.H @ self.D.T) ** 2)
         total += self.beta * np.sum((self.length * self.B - self.H) ** 2)
         for g in self.X:
             total += self.misfit(g) / self.mu[g]
             total += self.gamma * np.sum(np.linalg.svd(self.W[g])[1][self.rank :] ** 2)
-        return total
+        return total / self.alpha
 
     def finish(self):
         """Settle vectors and maps on the last item codes."""
-        self.set_vectors()
         self.set_maps()
+        self.set_vectors()

@@ -20,6 +20,8 @@ from coldhash.mfdcf.model import MFDCF
 from coldhash.recommender import model_file
 from coldhash.registry import MODELS
 
+pytestmark = pytest.mark.slow  # hundreds of files for every method
+
 SMALL = {"n_bits": 16, "n_rounds": 2, "n_epochs": 2, "n_iterations": 2, "n_factors": 4}
 
 
@@ -76,13 +78,19 @@ def ask(model):
         model.item_table.to_pylist()
 
 
-def check_mutations(model, folder):
+# read by the same code for every method: these tensors are changed in two of the models only
+SHARED = ("features/", "item_ids/", "user_ids/", "item_table", "seen/")
+WHOLE = ("mfdcf", "ridge")
+
+
+def check_mutations(model, folder, skipped=()):
     path = folder / "model"
     model.save(path)
     facts, tensors = model_file.read(path)
     tensors = {name: np.array(array) for name, array in tensors.items()}
+    chosen = {name: array for name, array in tensors.items() if not name.startswith(skipped)}
     n_refused = 0
-    for name, array in tensors.items():
+    for name, array in chosen.items():
         for mutation, change in MUTATIONS.items():
             with np.errstate(all="ignore"):
                 changed = change(array)
@@ -98,7 +106,7 @@ def check_mutations(model, folder):
             except Exception as error:
                 raise AssertionError(f"{name}: {mutation} was loaded") from error
             assert mutation != "missing" or name == "item_table", name
-    assert n_refused > 4 * len(tensors)
+    assert n_refused > 4 * len(chosen)
 
 
 @pytest.fixture(autouse=True)
@@ -109,7 +117,7 @@ def quick_disk(monkeypatch):
 @pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
 @pytest.mark.parametrize("name", MODELS)
 def test_a_wrong_tensor_is_refused_or_harmless(name, data, tmp_path):
-    check_mutations(settings(name).fit(data), tmp_path)
+    check_mutations(settings(name).fit(data), tmp_path, () if name in WHOLE else SHARED)
 
 
 @pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")

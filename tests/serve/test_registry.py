@@ -204,6 +204,7 @@ print(len(refused))
 """
 
 
+@pytest.mark.slow
 def test_a_file_cut_off_in_place_does_not_end_the_process(served):
     run = subprocess.run(
         [sys.executable, "-c", TRUNCATED, str(served)],

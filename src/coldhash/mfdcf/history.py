@@ -78,7 +78,8 @@ def fit_history(
         records: UserRecords, block: UserBlock, TD: np.ndarray
     ) -> dict[int, tuple[Moments, Moments]]:
         """Add up trained and held-out users apart, for every number of events."""
-        P = stranger_vectors(block, block.has, W, mu, average) @ DtD
+        known = {name: block.has[name] for name in W}
+        P = stranger_vectors(block, known, W, mu, average) @ DtD
         ratings = records.ratings
         worth = target(ratings)
         whole = np.asarray(worth.sum(axis=1)).ravel()
@@ -182,7 +183,7 @@ def _solve(
     def solve(of_exposure: float, of_preference: float) -> np.ndarray:
         ridges[exposure] = of_exposure * scale[exposure]
         ridges[preference] = of_preference * scale[preference]
-        C = np.linalg.solve(trained.ZtZ + np.diag(ridges), Y) @ inverse
+        C: np.ndarray = np.linalg.solve(trained.ZtZ + np.diag(ridges), Y) @ inverse
         C[preference] = _semidefinite(C[preference])
         return C
 

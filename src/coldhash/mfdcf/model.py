@@ -78,7 +78,6 @@ from coldhash.scale import Prepared, open_partitions
 from coldhash.scale.places import Place
 
 LEVEL_BITS = 8
-SETTLED = 3  # rounds after which the weight of ratings is no longer learned
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +191,7 @@ class MFDCF:
         seed
             Seed of everything that is drawn.
         callback
-            Called with the number of each round and the objective (9) after it.
+            Called with the number of each round and the objective (9) / α after it.
         on
             Where the partitions of users are: None (in memory; a prepared folder is streamed),
             `Memory()`, `Disk(folder)`, or a `dask.distributed.Client`. It changes no bit of the
@@ -284,9 +283,9 @@ class MFDCF:
     ) -> tuple[Problem, FitState, list[float]]:
         """Go round the steps: each lowers (9) over one block of variables.
 
-        Two things do not: strangers pull the item step elsewhere, and learning α changes (9) itself
-        in the first rounds. Several groups are fitted one by one. With one group,
-        `stranger_weight=0` and a given `fit_weight`, (9) never rises.
+        Some things do not: strangers pull the item step elsewhere, it does not see the users who
+        are held out, and learning α changes (9) itself. Without these, and with one group, (9)
+        never rises.
         """
         resumed = checkpoint.resume(users, problem, rng)
         if resumed is not None:
@@ -298,8 +297,7 @@ class MFDCF:
             problem = choose_ridges(users, problem, state.TD, inverse_gram(state.DtD), rng)
         while not self._settled(losses):
             update_maps(problem, state)  # (14), (23)
-            learn_alpha = self.fit_weight is None and len(losses) < SETTLED
-            update_vectors(users, problem, state, learn_alpha)  # (19), (21), (12)
+            update_vectors(users, problem, state)  # (19), (21), (12)
             clock.mark("users")
             L, G = item_problem(users, problem, state)
             set_items(users, problem, state, descend(state.D, L, G, self.n_sweeps, rng))  # (21)
@@ -331,9 +329,13 @@ class MFDCF:
     def _first_codes(
         self, problem: Problem, rng: np.random.Generator, item_codes: np.ndarray | None
     ) -> np.ndarray:
-        if item_codes is not None:
-            return item_codes
         shape = (len(problem.item_weights), self.n_code_bits)
+        if item_codes is not None:
+            if item_codes.shape != shape:
+                raise SettingError(
+                    f"item_codes of shape {item_codes.shape}", hint=f"items x bits: {shape}"
+                )
+            return item_codes
         return rng.integers(0, 2, size=shape).astype(np.float32) * 2 - 1
 
     def _prepare(
