@@ -92,7 +92,7 @@ class MFDCF:
         Give every item a level, what it is worth to the average person; False: the method of the
         paper, in which codes have to reproduce popularity.
     fit_weight
-        How much ratings count (α); None: by how noisy user vectors are.
+        How much ratings count (α); None: by how noisy user vectors are, or 10 without a level.
     code_weight
         How hard user vectors are pulled to their codes (β).
     rank_weight
@@ -374,7 +374,7 @@ class MFDCF:
             noise=spread.astype(np.float32)[:, None],
             groups=groups,
             groups_of_strangers=names,
-            fit_weight=self.fit_weight,
+            fit_weight=self.fit_weight or (None if self.level else 10.0),
             code_weight=self.code_weight,
             rank_weight=self.rank_weight,
             retained_rank=self.retained_rank or max(self.n_code_bits // 2, 1),
