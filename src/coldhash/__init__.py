@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from coldhash.data.sources import read
     from coldhash.data.splits import (
         cold_user_splits,
+        split_by_time,
         split_cold_items,
         split_cold_users,
         split_first_ratings,
@@ -55,6 +56,7 @@ _HOME = {
     "fit_features": "coldhash.features.fitting",
     "load": "coldhash.recommender.persistence",
     "read": "coldhash.data.sources",
+    "split_by_time": "coldhash.data.splits",
     "split_cold_items": "coldhash.data.splits",
     "split_cold_users": "coldhash.data.splits",
     "split_first_ratings": "coldhash.data.splits",
@@ -76,6 +78,7 @@ __all__ = [
     "fit_features",
     "load",
     "read",
+    "split_by_time",
     "split_cold_items",
     "split_cold_users",
     "split_first_ratings",

@@ -36,6 +36,18 @@ _BOOK_PLAN = FeaturePlan(
     preference={},
 )
 
+_HOUSEHOLD_COLUMNS = ("age", "income", "home_ownership", "marital_status", "household_size",
+                      "household_comp", "kids_count")  # fmt: skip
+_PRODUCT_COLUMNS = ("department", "brand", "product_category", "product_type")
+_PURCHASE_PLAN = FeaturePlan(
+    users={"demographics": dict.fromkeys(_HOUSEHOLD_COLUMNS, "category")},
+    items={"content": dict.fromkeys(_PRODUCT_COLUMNS, "category")},
+    preference={},
+)
+_JOKE_PLAN = FeaturePlan(users={}, items={"content": {"text": "text"}}, preference={})
+_JOKE_SHIFT = 10.0  # ratings are -9.95 to 9.9
+_JOKE_HIGHEST = 24.98  # of which .6 is just below 5 + 10: a favourite is a joke rated 5 or more
+
 
 def read(name: str, path: str | Path | None = None, **options: float | bool) -> Dataset:
     """Read a known data set.
@@ -43,7 +55,8 @@ def read(name: str, path: str | Path | None = None, **options: float | bool) -> 
     Parameters
     ----------
     name : str
-        `ml-1m`, `ml-100k`, `book-crossing`, or `sample`, which needs no file.
+        `ml-1m`, `ml-100k`, `book-crossing`, `complete-journey`, `jester`, or `sample`, which needs
+        no file.
     path : str or Path, optional
         The folder or the zip archive that holds it; `coldhash fetch NAME` downloads one.
     **options
@@ -178,6 +191,46 @@ def _filter_books(data: Dataset, ratings: pa.Table, books: pa.ChunkedArray) -> D
     return data.of_items(np.flatnonzero(data.ratings.per_item > 0))
 
 
+def _read_complete_journey(path: Path) -> Dataset:
+    """Read The Complete Journey: what 2,469 households bought in a year, 801 of them described.
+
+    A product counts once for each household that bought it, at the time of the first purchase.
+    """
+    names = ("transactions.parquet", "demographics.parquet", "products.parquet")
+    purchases, households, products = (
+        file.read() for file in _find_files(path, dict.fromkeys(names, {}))
+    )
+    data = Dataset.from_tables(
+        purchases.sort_by([("transaction_timestamp", "descending")]),
+        households.select(["household_id", *_HOUSEHOLD_COLUMNS]),
+        products.select(["product_id", *_PRODUCT_COLUMNS]),
+        columns={
+            "user_id": "household_id",
+            "item_id": "product_id",
+            "rating": None,
+            "timestamp": "transaction_timestamp",
+        },
+        plan=_PURCHASE_PLAN,
+        duplicates="last",
+        name="complete-journey",
+    )
+    return data.of_items(np.flatnonzero(data.ratings.per_item))
+
+
+def _read_jester(path: Path) -> Dataset:
+    """Read Jester: 5,000 people and 100 jokes, rated from -9.95 to 9.9; 10 is added."""
+    ratings, jokes = _find_files(path, {"ratings.csv.gz": {}, "jokes.csv.gz": {}})
+    table = ratings.read({"rating": pa.float64()})
+    shifted = pc.add(table.column("rating"), _JOKE_SHIFT)
+    return Dataset.from_tables(
+        table.set_column(table.column_names.index("rating"), "rating", shifted),
+        items=jokes,
+        plan=_JOKE_PLAN,
+        scale=(0.0, _JOKE_HIGHEST),
+        name="jester",
+    )
+
+
 def _split_places(location: pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
     """Split "city, state, country" into country and state; an empty part or "n/a" is unknown."""
     parts = [text.split(",") if text else [] for text in location.to_pylist()]
@@ -223,5 +276,7 @@ SOURCES: dict[str, Callable[..., Dataset]] = {
     "ml-1m": _read_ml_1m,
     "ml-100k": _read_ml_100k,
     "book-crossing": _read_book_crossing,
+    "complete-journey": _read_complete_journey,
+    "jester": _read_jester,
     "sample": read_sample,
 }
