@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from coldhash.lab import Study
 
 Jobs = Annotated[int | None, Option("--jobs", "-j", min=1, help="Processes; default: all cores.")]
+ORDERS = {"time": "in order of time", "random": "chosen at random"}
 Quick = Annotated[bool, Option("--quick", help="One split, small grids.")]
 
 
@@ -39,6 +40,9 @@ def evaluate(
     bits: Annotated[int | None, Option(help="Bits of a code, where a method has codes.")] = None,
     splits: Annotated[int, Option(min=1, help="Random splits of the users.")] = 5,
     shots: Annotated[str, Option(help="Ratings that a stranger gives first, e.g. 0,5.")] = "0",
+    order: Annotated[
+        str | None, Option(help="Order of these: time or random; default: time where known.")
+    ] = None,
     protocol: Annotated[str, Option(help="sampled-1000, full, ddl, du or mdcf.")] = "sampled-1000",
     score: Annotated[str, Option(help="real, or hamming: codes on both sides.")] = "real",
     k: Annotated[int, Option("-k", min=1, help="For intervals and comparisons.")] = 10,
@@ -61,6 +65,7 @@ def evaluate(
             settings,
             splits=splits,
             shots=given,
+            order=order,  # type: ignore[arg-type]  # checked where it is used
             protocol=protocol,
             score=score,  # type: ignore[arg-type]  # checked where it is used
             k=k,
@@ -124,7 +129,9 @@ def tune(
 def reproduce(
     name: Annotated[
         str,
-        Argument(help="table-1, table-2, figure-1 to -4, ablation, shots, bytes, protocols, all."),
+        Argument(
+            help="table-1 and -2, figure-1 to -4, ablation, shots, bytes, protocols, anywhere, all."
+        ),
     ],
     data: Annotated[Path, Option(help="The folder that holds the data sets.")],
     out: Annotated[Path, Option(help="The folder for runs and the report.")],
@@ -168,6 +175,7 @@ def _read_study(file: Path | None, model: str | None) -> Study:
 def _make_document(found: ComparisonTable) -> dict[str, object]:
     return {
         "k": found.k,
+        "order": found.order,
         "models": [
             {
                 "model": each.model,
@@ -196,4 +204,6 @@ def _format_table(found: ComparisonTable) -> str:
         for each in found.rows
     ]
     lines.append(f"accuracy and ndcg at {k}; between: 95% interval, resampled over users")
+    if found.order is not None:
+        lines.append(f"given: first ratings, {ORDERS[found.order]}")
     return "\n".join(lines)

@@ -23,7 +23,15 @@ from coldhash.evaluate.compare import (
 )
 from coldhash.evaluate.judge import Judgement, judge
 from coldhash.evaluate.metrics import accuracy_at, hits_at
-from coldhash.evaluate.protocol import PROTOCOLS, Protocol, Trial, make_trial, rank, scorer
+from coldhash.evaluate.protocol import (
+    PROTOCOLS,
+    Protocol,
+    Trial,
+    make_known_trial,
+    make_trial,
+    rank,
+    scorer,
+)
 
 __all__ = [
     "PROTOCOLS",
@@ -41,6 +49,7 @@ __all__ = [
     "hits_at",
     "interval",
     "judge",
+    "make_known_trial",
     "make_trial",
     "rank",
     "scorer",

@@ -88,7 +88,7 @@ def _flatten(line: Row) -> Iterator[Row]:
         yield {
             **plain,
             "settings": json.dumps(line["settings"], sort_keys=True),
-            **{name: judged[name] for name in _QUESTION},
+            **{name: judged[name] for name in (*_QUESTION, "given_by")},
             **judged["metrics"],
             "judge_seconds": judged["seconds"],
         }

@@ -28,7 +28,7 @@ from threadpoolctl import threadpool_limits
 
 from coldhash.data.dataset import Dataset
 from coldhash.data.sources import read
-from coldhash.data.splits import split_cold_users
+from coldhash.data.splits import Order, split_cold_users, split_first_ratings
 from coldhash.errors import ColdhashError, SettingError
 from coldhash.evaluate import Judgement, Trial, judge, make_trial, scorer
 from coldhash.evaluate.judge import KS
@@ -154,6 +154,8 @@ def _execute(run: Run, data: Path | None) -> Outcome:
         n_users = round(len(train.ratings.users) * run.train_share)
         if run.train_share < 1:
             train = train.of_users(np.arange(n_users))  # users are in no special order
+        if run.user_ratings:
+            train, _ = split_first_ratings(train, run.user_ratings, run.split, "random")
         model, seconds = _fit(run, train)
         judgements, tables = [], []
         for question in run.questions:
@@ -161,9 +163,11 @@ def _execute(run: Run, data: Path | None) -> Outcome:
                 continue
             start = time.perf_counter()
             with threadpool_limits(1, "blas"):  # the same sums in any process
-                judged = judge(scorer(model, question.score), _trial(run, question, data))
+                trial = _trial(run, question, data)
+                judged = judge(scorer(model, question.score), trial)
             passed = time.perf_counter() - start
-            judgements.append({**asdict(question), "metrics": judged.metrics, "seconds": passed})
+            asked = asdict(question) | {"given_by": trial.order}
+            judgements.append(asked | {"metrics": judged.metrics, "seconds": passed})
             tables.append(_user_table(question, list(cold.ratings.users), judged))
     except ColdhashError as error:
         return error
@@ -232,20 +236,29 @@ def _read(name: str, folder: Path | None) -> Dataset:
 
 @functools.lru_cache(maxsize=2)
 def _split(name: str, share: float, seed: int, folder: Path | None) -> tuple[Dataset, Dataset]:
-    return split_cold_users(_read(name, folder), share, seed)
+    return split_cold_users(_read(name, folder), share, seed, described=True)
 
 
 def _trial(run: Run, question: Question, data: Path | None) -> Trial:
     split = (run.dataset, run.cold_share, run.split, data)
-    return _make_trial(split, question.protocol, question.shots, question.oracle)
+    return _make_trial(split, question.protocol, question.shots, run.order, question.oracle)
 
 
 @functools.lru_cache(maxsize=16)
 def _make_trial(
-    split: tuple[str, float, int, Path | None], protocol: str, shots: int, oracle: bool
+    split: tuple[str, float, int, Path | None],
+    protocol: str,
+    shots: int,
+    order: Order | None,
+    oracle: bool,
 ) -> Trial:
     return make_trial(
-        *_split(*split), protocol=protocol, n_given=shots, oracle=oracle, seed=split[2]
+        *_split(*split),
+        protocol=protocol,
+        n_given=shots,
+        order=order,
+        oracle=oracle,
+        seed=split[2],
     )
 
 
