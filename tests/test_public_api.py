@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import inspect
+import re
 import subprocess
 import sys
+import typing
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from numpy.typing import ArrayLike
+from starlette.types import ASGIApp
 
 import coldhash
+from coldhash.recommender.settings import Callback
 
 PUBLIC = [
     "Dataset",
@@ -67,6 +75,58 @@ def test_a_method_is_imported_when_it_is_asked_for():
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="nothing_of_the_kind"):
         coldhash.nothing_of_the_kind  # noqa: B018
+
+
+REFERENCE = Path(__file__).parents[1] / "docs" / "reference.md"
+FRAMES = SimpleNamespace(DataFrame=object, Series=object)
+# what modules import for type checkers alone
+CHECKED_ONLY = {"pandas": FRAMES, "polars": FRAMES, "Client": object, "Figure": object}
+CHECKED_ONLY |= {"Dataset": coldhash.Dataset, "Recommender": coldhash.Recommender}
+CHECKED_ONLY |= {"Callback": Callback}
+NOT_OURS = (ArrayLike, ASGIApp)
+LOGGED = {"Results: rows", "Results.__init__: rows"}  # lines of JSON, whatever a run logged
+
+
+def documented_names() -> list[tuple[str, str]]:
+    """Module and name of everything that the reference lists."""
+    rows = re.findall(
+        r"^\| `(coldhash[\w.]*)` \| (.*?) \|", REFERENCE.read_text(encoding="utf-8"), re.M
+    )
+    return [(module, name) for module, names in rows for name in re.findall(r"`(\w+)`", names)]
+
+
+def signatures(public: object) -> Iterator[object]:
+    """Everything with annotations: a function, or a class with its methods and properties."""
+    if inspect.isfunction(public) or inspect.isclass(public):  # not a table
+        yield public
+    for base in inspect.getmro(public) if inspect.isclass(public) else ():
+        for name, member in vars(base).items():
+            member = getattr(member, "fget", None) or getattr(member, "func", member)
+            member = inspect.unwrap(getattr(member, "__func__", member))
+            written = str(getattr(member, "__module__", "")).startswith("coldhash.")
+            if inspect.isfunction(member) and written and not re.match("_[^_]", name):
+                yield member
+
+
+def contains_any(kind: object) -> bool:
+    if isinstance(kind, list):  # the parameters of a Callable
+        return any(map(contains_any, kind))
+    if kind in NOT_OURS:
+        return False
+    return kind is typing.Any or any(map(contains_any, typing.get_args(kind)))
+
+
+@pytest.mark.parametrize("place", documented_names(), ids=".".join)
+def test_no_public_signature_has_any(place):
+    module, name = place
+    public = getattr(importlib.import_module(module), name)
+    loose = {
+        f"{annotated.__qualname__}: {key}"
+        for annotated in signatures(public)
+        for key, kind in typing.get_type_hints(annotated, localns=CHECKED_ONLY).items()
+        if contains_any(kind)
+    }
+    assert not loose - LOGGED
 
 
 def modules_with_examples() -> list[str]:

@@ -14,29 +14,28 @@ Examples
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from coldhash.data.dataset import Dataset
-    from coldhash.data.ids import Ids
-    from coldhash.data.plan import FeaturePlan
-    from coldhash.data.ratings import Ratings
-    from coldhash.data.sources import read
-    from coldhash.data.splits import (
-        cold_user_splits,
-        split_by_time,
-        split_cold_items,
-        split_cold_users,
-        split_first_ratings,
-    )
-    from coldhash.data.tables import TableFile
-    from coldhash.features.fitting import fit_features
-    from coldhash.features.groups import FeatureEncoder, Features
-    from coldhash.mfdcf.model import MFDCF
-    from coldhash.recommender.persistence import load
-    from coldhash.recommender.recommender import Recommender
-    from coldhash.recommender.results import Recommendations
-    from coldhash.registry import MODELS
+if TYPE_CHECKING:  # a type checker takes an alias for a public name
+    from coldhash.data.dataset import Dataset as Dataset
+    from coldhash.data.ids import Ids as Ids
+    from coldhash.data.plan import FeaturePlan as FeaturePlan
+    from coldhash.data.ratings import Ratings as Ratings
+    from coldhash.data.sources import read as read
+    from coldhash.data.splits import cold_user_splits as cold_user_splits
+    from coldhash.data.splits import split_by_time as split_by_time
+    from coldhash.data.splits import split_cold_items as split_cold_items
+    from coldhash.data.splits import split_cold_users as split_cold_users
+    from coldhash.data.splits import split_first_ratings as split_first_ratings
+    from coldhash.data.tables import TableFile as TableFile
+    from coldhash.features.fitting import fit_features as fit_features
+    from coldhash.features.groups import FeatureEncoder as FeatureEncoder
+    from coldhash.features.groups import Features as Features
+    from coldhash.mfdcf.model import MFDCF as MFDCF
+    from coldhash.recommender.persistence import load as load
+    from coldhash.recommender.recommender import Recommender as Recommender
+    from coldhash.recommender.results import Recommendations as Recommendations
+    from coldhash.registry import MODELS as MODELS
 
 __version__ = "0.1.0"
 
@@ -62,35 +61,13 @@ _HOME = {
     "split_first_ratings": "coldhash.data.splits",
 }
 
-__all__ = [
-    "MFDCF",
-    "MODELS",
-    "Dataset",
-    "FeatureEncoder",
-    "FeaturePlan",
-    "Features",
-    "Ids",
-    "Ratings",
-    "Recommendations",
-    "Recommender",
-    "TableFile",
-    "cold_user_splits",
-    "fit_features",
-    "load",
-    "read",
-    "split_by_time",
-    "split_cold_items",
-    "split_cold_users",
-    "split_first_ratings",
-]
+__all__ = list(_HOME)
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module 'coldhash' has no attribute {name!r}")
-    value = getattr(import_module(_HOME[name]), name)
-    globals()[name] = value
-    return value
+    return globals().setdefault(name, getattr(import_module(_HOME[name]), name))
 
 
 def __dir__() -> list[str]:

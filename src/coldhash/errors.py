@@ -17,9 +17,10 @@ people who differ got the same code.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from typing import get_args
+from importlib import import_module
+from types import ModuleType
 
 
 class ColdhashError(Exception):
@@ -69,12 +70,6 @@ class SettingError(ColdhashError, ValueError):
         ...
     coldhash.errors.SettingError: MFDCF: n_bits=0; hint: 1 to 1024
     """
-
-
-def check_choice(setting: str, value: object, choices: object) -> None:
-    """Raise an error unless the value of a setting is one of a `Literal`."""
-    if value not in get_args(choices):
-        raise SettingError(f"{setting}={value!r}", hint=f"one of {', '.join(get_args(choices))}")
 
 
 class DataError(ColdhashError, ValueError):
@@ -222,3 +217,18 @@ class CodeCollapse(UserWarning):
     >>> caught[0].category.__name__  # 200 people have at most 16 codes of four bits
     'CodeCollapse'
     """
+
+
+def check_choice(name: str, value: object, choices: Collection[str]) -> None:
+    """Raise an error if an argument is none of its choices."""
+    if value not in choices:
+        raise SettingError(f"{name}={value!r}", hint=f"one of {', '.join(choices)}")
+
+
+def import_extra(name: str, extra: str) -> ModuleType:
+    """Import a library that an extra of this package installs."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        hint = f"pip install 'coldhash[{extra}]'"
+        raise SettingError(f"{name} is not installed", hint=hint) from error

@@ -1,8 +1,8 @@
 """Write files in one step, lock them, and report a disk that cannot be written to.
 
-A file is written to a draft beside its place, `.name.xxxxxxxx.part`, flushed to the disk and then
-renamed: a crash leaves the old file or the new one. A killed process leaves its draft behind; the
-next write of the same file removes it.
+A file is written in a draft folder beside its place, `.name.xxxxxxxx.part`, flushed to the disk and
+then renamed: a crash leaves the old file or the new one. A killed process leaves its draft behind;
+the next write of the same file removes it.
 """
 
 from __future__ import annotations
@@ -19,29 +19,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedRandom, BufferedReader, FileIO
 from pathlib import Path
+from typing import TypeAlias
 
 from coldhash.errors import ColdhashError, SettingError, SourceError
 
-ABANDONED = 3600  # seconds without a write after which an unlocked draft is removed
-NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
+
+ABANDONED = 3600  # seconds without a change after which an unlocked draft is removed
 DISK_HINT = "make room, or name another folder"
-UNTOUCHED = "what was there is untouched"
 
 
 @contextmanager
 def replace_file(path: str | Path) -> Iterator[BufferedRandom]:
     """Open a draft for writing; it replaces the file at `path` if the block ends without error."""
     path = Path(path)
-    with writing(path, UNTOUCHED):
-        draft, handle = _begin_draft(path, folder=False)
-        try:
-            with os.fdopen(handle, "w+b", closefd=False) as file:  # a writer may close it itself
-                yield file
-            move_into_place(draft, path)
-        finally:
-            os.close(handle)
-            with contextlib.suppress(OSError):
-                draft.unlink(missing_ok=True)
+    with draft_folder(path) as draft:
+        with (draft / "new").open("x+b") as file:
+            yield file
+        move_into_place(draft / "new", path)
 
 
 def replace_text(path: str | Path, text: str) -> None:
@@ -53,8 +48,8 @@ def replace_text(path: str | Path, text: str) -> None:
 @contextmanager
 def draft_folder(path: Path) -> Iterator[Path]:
     """Create a folder beside `path` for files that are moved to their places later."""
-    with writing(path, UNTOUCHED):
-        draft, handle = _begin_draft(path, folder=True)
+    with writing(path, "what was there is untouched"):
+        draft, handle = _begin_draft(path)
         try:
             yield draft
         finally:
@@ -62,15 +57,14 @@ def draft_folder(path: Path) -> Iterator[Path]:
             shutil.rmtree(draft, ignore_errors=True)
 
 
-def _begin_draft(path: Path, folder: bool) -> tuple[Path, int]:
+def _begin_draft(path: Path) -> tuple[Path, int]:
     """Create a draft and lock it, so that no other process takes it for an abandoned one."""
     try:
         _remove_abandoned(path)
         while True:
             draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-            if folder:
-                draft.mkdir()
-            handle = os.open(draft, os.O_RDONLY | os.O_NOFOLLOW if folder else NEW_FILE, 0o666)
+            draft.mkdir()
+            handle = os.open(draft, os.O_RDONLY | os.O_NOFOLLOW)
             with contextlib.suppress(OSError):  # a file system without locks
                 fcntl.flock(handle, fcntl.LOCK_EX)
             if draft.exists():
@@ -86,13 +80,10 @@ def _remove_abandoned(path: Path) -> None:
         with contextlib.suppress(OSError):
             if draft.lstat().st_mtime >= time.time() - ABANDONED:
                 continue
-            handle = os.open(draft, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            handle = os.open(draft, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
             try:
                 fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                if draft.is_dir():
-                    shutil.rmtree(draft)
-                else:
-                    draft.unlink()
+                shutil.rmtree(draft)
             finally:
                 os.close(handle)
 

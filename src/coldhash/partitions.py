@@ -12,20 +12,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import iadd
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
-import pyarrow as pa
-from numpy.typing import DTypeLike
-from scipy.sparse import csr_array
 
 from coldhash.data.dataset import UserRecords
-from coldhash.data.ids import Ids
-from coldhash.data.plan import FeaturePlan
 
 T = TypeVar("T")
-Allocate = Callable[[str, tuple[int, ...], DTypeLike], np.ndarray]
+Allocate = Callable[[str, tuple[int, ...], type[np.generic]], np.ndarray]
 
 
 @runtime_checkable
@@ -34,53 +30,6 @@ class Stored(Protocol):
 
     def load(self) -> Any:
         """Read the value."""
-        ...
-
-
-class TrainingData(Protocol):
-    """What `Dataset` and `Prepared` have in common: all that a fit needs to know."""
-
-    @property
-    def plan(self) -> FeaturePlan:
-        """How columns become features."""
-        ...
-
-    @property
-    def items(self) -> pa.Table:
-        """The item table, in row order."""
-        ...
-
-    @property
-    def item_ids(self) -> Ids:
-        """The ids of items, in row order."""
-        ...
-
-    @property
-    def user_ids(self) -> Ids:
-        """The ids of users, in row order."""
-        ...
-
-    @property
-    def scale(self) -> tuple[float, float]:
-        """The lowest and the highest rating there may be."""
-        ...
-
-    @property
-    def n_users(self) -> int:
-        """The number of users."""
-        ...
-
-    @property
-    def n_ratings(self) -> int:
-        """The number of ratings."""
-        ...
-
-    def records(self) -> Sequence[UserRecords | Stored]:
-        """Return the records of every partition, loaded or not."""
-        ...
-
-    def seen(self, allocate: Allocate) -> csr_array:
-        """Return what users rated (users x items)."""
         ...
 
 
@@ -151,7 +100,7 @@ class Partitions(ABC):
             gathered[begin:end] = part
         return gathered
 
-    def allocate(self, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
+    def allocate(self, name: str, shape: tuple[int, ...], dtype: type[np.generic]) -> np.ndarray:
         """Return an uninitialised array for something about all users."""
         del name
         return np.empty(shape, dtype=dtype)
@@ -216,7 +165,7 @@ def add_up(results: Iterable[T]) -> T:
         if first is None:
             first, total = result, _map(_doubled, result)
         else:
-            total = _map(_plus, total, result)
+            total = _map(iadd, total, result)  # in place, if they are arrays
     return _map(_typed, total, first)  # type: ignore[no-any-return]
 
 
@@ -235,13 +184,6 @@ def _map(function: Callable[..., Any], one: Any, *others: Any) -> Any:
 
 def _doubled(value: Any) -> Any:
     return value.astype(np.float64) if isinstance(value, np.ndarray) else value
-
-
-def _plus(total: Any, value: Any) -> Any:
-    if isinstance(total, np.ndarray):
-        total += value
-        return total
-    return total + value
 
 
 def _typed(total: Any, first: Any) -> Any:

@@ -126,10 +126,14 @@ print(*load(sys.argv[1]).recommend({"age": 30}, k=3).item_ids[0])
 def test_a_draft_in_somebodys_hands_is_not_abandoned(tmp_path):
     """However old the clock says it is."""
     draft = tmp_path / ".m.0123abcd.part"
-    with draft.open("wb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    draft.mkdir()
+    handle = os.open(draft, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
         os.utime(draft, (1e9, 1e9))
         model_file.write(tmp_path / "m", {}, {})
         assert draft.exists()
+    finally:
+        os.close(handle)
     model_file.write(tmp_path / "m", {}, {})
     assert not draft.exists()

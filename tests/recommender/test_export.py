@@ -271,13 +271,6 @@ def postgres():
         shutil.rmtree(folder)
 
 
-def commented(text, start):
-    """The SQL in the comments of a file, from a line that starts so to the next semicolon."""
-    lines = [line.removeprefix("--").strip() for line in text.splitlines()]
-    first = next(place for place, line in enumerate(lines) if line.startswith(start))
-    return re.match(r"[^;]*;", "\n".join(lines[first:]))[0]
-
-
 @pytest.mark.slow
 def test_postgres(model, postgres, tmp_path):
     folders = {
@@ -285,31 +278,24 @@ def test_postgres(model, postgres, tmp_path):
     }
     for what, folder in folders.items():
         postgres.psql("-c", f"DROP TABLE IF EXISTS {what}")
+        postgres.psql("-c", f"DROP FUNCTION IF EXISTS nearest_{what}")
         schema = (folder / "schema.sql").read_text(encoding="utf-8")
         command = re.search(r'psql (-f schema.sql) -c "(.*)"', schema)  # as the file says
         postgres.psql("-f", "schema.sql", "-c", command[2], cwd=folder)
     ours, n_items = true_distances(model), len(model.item_ids)
-    texts = bit_strings(queries(model), model.items.n_bits)
-    for user, query in enumerate(texts):
-        top_k = ["-v", f"query={query}", "-f", "topk.sql"]
-        everything = postgres.rows("-v", f"k={n_items}", *top_k, cwd=folders["items"])
+    for user, query in enumerate(bit_strings(queries(model), model.items.n_bits)):
+        everything = postgres.rows("-c", f"SELECT * FROM nearest_items('{query}', {n_items})")
         found = {item: int(distance) for item, distance in everything}
         assert found == dict(zip(model.item_ids, ours[user].tolist(), strict=True))
         assert [line[0] for line in everything[:K]] == expected_top(model)[user]
-    assert postgres.rows("-v", f"k={K}", *top_k, cwd=folders["items"]) == everything[:K]
-    short = ["-v", "k=1", "-v", "query=01", "-f", "topk.sql"]
-    refused = postgres.psql(*short, check=False, cwd=folders["items"])
+        nearest = postgres.rows("-c", f"SELECT * FROM nearest_users('{query}', 1)")
+        assert nearest[0][1] == "0"
+    refused = postgres.psql("-c", "SELECT * FROM nearest_items('01', 1)", check=False)
     assert b"cannot XOR bit strings of different sizes" in refused.stderr
-    nearest = postgres.rows(
-        "-v", f"query={texts[0]}", "-v", "k=1", "-f", folders["users"] / "topk.sql"
-    )
-    assert nearest[0][1] == "0"
-    for_all = commented(
-        (folders["items"] / "topk.sql").read_text(encoding="utf-8"), "SELECT users.id"
-    )
-    (tmp_path / "all.sql").write_text(for_all, encoding="utf-8")
     lists = {}
-    for user, item, _ in postgres.rows("-v", f"k={K}", "-f", tmp_path / "all.sql"):
+    for user, item in postgres.rows(
+        "-c", f"SELECT u.id, best.id FROM users u, nearest_items(u.code, {K}) best"
+    ):
         lists.setdefault(user, []).append(item)
     assert [lists[model.user_ids[row]] for row in range(N_QUERIES)] == expected_top(model)
 
@@ -385,7 +371,7 @@ def test_models_without_codes_are_refused(fitted, to, tmp_path):
 
 @pytest.mark.parametrize(
     ("to", "what", "message"),
-    [("excel", "items", "no export to 'excel'"), ("numpy", "all", "what=")],
+    [("excel", "items", "to='excel'"), ("numpy", "all", "what=")],
 )
 def test_unknown_names_are_refused(fitted, to, what, message, tmp_path):
     with pytest.raises(SettingError, match=message):
@@ -395,7 +381,7 @@ def test_unknown_names_are_refused(fitted, to, what, message, tmp_path):
 @pytest.mark.parametrize("engine", ["faiss", "duckdb", "lancedb"])
 def test_a_missing_engine_is_named(fitted, engine, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, engine, None)
-    with pytest.raises(SettingError, match=rf"{engine} is not .* pip install coldhash\[export\]"):
+    with pytest.raises(SettingError, match=rf"{engine} is not .* pip install 'coldhash\[export\]'"):
         export(fitted[48], engine, tmp_path / "out")
     assert not any(tmp_path.iterdir())
 

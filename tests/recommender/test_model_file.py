@@ -263,7 +263,7 @@ def test_a_file_is_on_the_disk_before_it_has_its_name(path, monkeypatch):
     folder = str(path.parent)
     assert [each[0] for each in done] == ["sync", "replace", "sync"]
     assert done[0][1] == done[1][1]
-    assert re.fullmatch(rf"{re.escape(folder)}/\.file\.[0-9a-f]{{8}}\.part", done[0][1])
+    assert re.fullmatch(rf"{re.escape(folder)}/\.file\.[0-9a-f]{{8}}\.part/new", done[0][1])
     assert done[0][2] == path.stat().st_size  # all of it, so nothing was left in a buffer
     assert done[1][2] == str(path)
     assert done[2][1] == folder
@@ -316,10 +316,8 @@ def test_only_old_drafts_of_the_same_file_are_removed(tmp_path, monkeypatch):
         ".a[bc]*.01234567": old,
     }
     for name, written in drafts.items():
-        (tmp_path / name).touch()
+        (tmp_path / name).mkdir()
         os.utime(tmp_path / name, (written, written))
-    (tmp_path / ".a[bc]*.00000000.part").mkdir()  # of an export, which drafts a folder
-    os.utime(tmp_path / ".a[bc]*.00000000.part", (old, old))
     model_file.write(path, FACTS, TENSORS)
     left = {*list(drafts)[1:], path.name}
     assert {each.name for each in tmp_path.iterdir()} == left

@@ -540,7 +540,8 @@ def test_drafts_of_the_dead_are_removed_after_an_hour(model, path):
         for name in (".model.0123abcd.part", ".model.4567cdef.part", ".model.notours!.part")
     )
     for each in (old, new, other):
-        each.write_bytes(b"half a model")
+        each.mkdir()
+        (each / "new").write_bytes(b"half a model")
     for each in (old, other):
         os.utime(each, (1e9, 1e9))
     model.save(path)

@@ -95,7 +95,7 @@ def test_a_mistake_reaches_the_caller_and_leaves_no_file(client, path, tmp_path)
 
 def test_a_model_that_changed_under_the_workers_is_refused(path, tmp_path):
     with pytest.raises(SourceError, match="has changed"):
-        write_part(path, "0" * 64, tmp_path, 10, 3, {}, 0)
+        write_part(path, "0" * 64, tmp_path, 10, {"k": 3}, 0)
     assert not list(tmp_path.iterdir())
 
 

@@ -12,7 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from coldhash.errors import SettingError
-from coldhash.serve import Limits, answers, create_app
+from coldhash.serve import Limits, create_app, endpoints
 from coldhash.serve.monitoring import to_stderr
 from coldhash.serve.server import Serving
 
@@ -202,7 +202,7 @@ def test_an_internal_error_is_one_line_in_the_log_without_its_text(client, log, 
     def fail(*_):
         raise RuntimeError("secretvalue")
 
-    monkeypatch.setattr(answers, "recommend", fail)
+    monkeypatch.setattr(endpoints, "answer_people", fail)
     answer = client.post("/v1/recommend", json={"user": {}})
     assert answer.status_code == 500
     assert set(answer.json()["error"]) == {"field", "message", "hint"}

@@ -13,7 +13,8 @@ import json
 import sys
 
 from coldhash.cli import data, evaluate, models, serve  # noqa: F401  # they register commands
-from coldhash.cli.app import app, printable
+from coldhash.cli.app import app
+from coldhash.cli.output import printable
 from coldhash.errors import ColdhashError
 from coldhash.files import DISK_HINT, reason_of
 

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from coldhash.cli.app import (
-    AsJson,
-    DataOptions,
-    app,
-    cell,
-    print_result,
-    printable,
-    progress_bar,
-    with_data_options,
-)
+from coldhash.cli.app import AsJson, DataOptions, File, TableOptions, command
+from coldhash.cli.output import cell, print_result, printable, progress_bar
 from coldhash.errors import SettingError
 
 
-@app.command()
-@with_data_options
+@command
 def describe(
     source: DataOptions,
     raw: Annotated[bool, Option("--raw", help="Book-Crossing without its filter.")] = False,
@@ -36,13 +27,11 @@ def describe(
     print_result(facts, _format_facts(facts), as_json)
 
 
-@app.command()
+@command
 def fetch(
     name: Annotated[str, Argument(help="ml-1m, ml-100k or book-crossing.")],
     to: Annotated[Path, Option(help="The folder to put it in.")],
-    archive: Annotated[
-        Path | None, Option("--from", help="Import a local archive instead.")
-    ] = None,
+    archive: Annotated[File, Option("--from", help="Import a local archive instead.")] = None,
     unchecked: Annotated[
         bool, Option("--unchecked", help="With --from: accept another edition.")
     ] = False,
@@ -63,12 +52,11 @@ def fetch(
     print(path)
 
 
-@app.command()
-@partial(with_data_options, without=("dataset", "data", "ratings", "encoding"))
+@command
 def prepare(
     ratings: Annotated[Path, Option(help="Ratings: CSV, TSV or Parquet.")],
     out: Annotated[Path, Option(help="The folder to make.")],
-    source: DataOptions,
+    source: TableOptions,
     part_users: Annotated[int | None, Option(help="Users in a partition.")] = None,
     memory: Annotated[str, Option(help="The memory to use.")] = "2GB",
 ) -> None:
@@ -82,9 +70,7 @@ def prepare(
             out,
             source.users,
             source.items,
-            columns=source.read_columns(),
-            plan=source.read_plan(),
-            duplicates=source.duplicates,  # type: ignore[arg-type]  # checked where it is used
+            **source.settings(),
             part_users=PART_USERS if part_users is None else part_users,
             memory=memory,
             progress=lambda step, done, total: update(done, total, step),
@@ -92,27 +78,27 @@ def prepare(
     print(f"{out}: {prepared.n_ratings:,} ratings in {len(prepared.ends) - 1:,} partitions")
 
 
-def _format_facts(facts: dict[str, Any]) -> str:
+def _format_facts(facts: dict[str, Any]) -> Iterator[str]:
     low, high = facts["scale"]
-    lines = [
-        cell(facts["name"]),
+    yield cell(facts["name"])
+    yield (
         f"  users    {facts['users']:>10,}  ({facts['users_described']:,} described, "
-        f"{facts['users_with_ratings']:,} with ratings)",
+        f"{facts['users_with_ratings']:,} with ratings)"
+    )
+    yield (
         f"  items    {facts['items']:>10,}  ({facts['items_described']:,} listed, "
-        f"{facts['items_rated']:,} rated)",
+        f"{facts['items_rated']:,} rated)"
+    )
+    yield (
         f"  ratings  {facts['ratings']:>10,}  from {low:g} to {high:g}, "
-        f"{facts['sparsity']:.2f}% sparse",
-    ]
+        f"{facts['sparsity']:.2f}% sparse"
+    )
     for side in ("user", "item"):
         for name, column in facts[f"{side}_columns"].items():
             distinct = "" if column["distinct"] is None else f", {column['distinct']:,} distinct"
-            lines.append(
-                f"  {side} column {cell(name)}: {column['type']}{distinct},"
-                f" {column['missing']:,} missing"
-            )
+            missing = f"{column['missing']:,} missing"
+            yield f"  {side} column {cell(name)}: {column['type']}{distinct}, {missing}"
     for name, group in facts["groups"].items():
-        lines.append(
-            f"  group {cell(name)}: {group['width']} wide, {group['users']:,} users have it"
-        )
-    lines += ["", "feature plan:", *("  " + printable(line) for line in facts["plan"].split("\n"))]
-    return "\n".join(lines).rstrip()
+        yield f"  group {cell(name)}: {group['width']} wide, {group['users']:,} users have it"
+    yield from ("", "feature plan:")
+    yield from ("  " + printable(line) for line in facts["plan"].rstrip().split("\n"))

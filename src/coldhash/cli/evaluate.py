@@ -3,50 +3,59 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
+import coldhash as ch
 from coldhash.cli.app import (
     AsJson,
     DataFolder,
     DataOptions,
-    app,
+    File,
+    Texts,
+    command,
     find_method,
-    print_result,
-    printable,
-    progress_bar,
-    with_data_options,
 )
+from coldhash.cli.output import print_result, printable, progress_bar
 from coldhash.errors import SettingError
 
 if TYPE_CHECKING:
     from coldhash.evaluate.compare import ComparisonTable
     from coldhash.lab import Study
 
-Jobs = Annotated[int | None, Option("--jobs", "-j", min=1, help="Processes; default: all cores.")]
+Jobs = Annotated[int, Option("--jobs", "-j", min=1, help="Processes.", show_default="all cores")]
+_CORES = os.cpu_count() or 1
 ORDERS = {"time": "in order of time", "random": "chosen at random"}
 Quick = Annotated[bool, Option("--quick", help="One split, small grids.")]
 
 
-@app.command()
-@with_data_options
+@dataclass(frozen=True)
+class CompareOptions:
+    """The options of `compare_models`, by the same names."""
+
+    splits: Annotated[int, Option(min=1, help="Random splits of the users.")] = 5
+    order: Annotated[
+        str | None, Option(help="Of ratings given: time or random; default: time where known.")
+    ] = None
+    protocol: Annotated[str, Option(help="sampled-1000, full, ddl, du or mdcf.")] = "sampled-1000"
+    score: Annotated[str, Option(help="real, or hamming: codes on both sides.")] = "real"
+    k: Annotated[int, Option("-k", min=1, help="For intervals and comparisons.")] = 10
+    seed: Annotated[int, Option(min=0, help="The seed of splits and fits.")] = 0
+
+
+@command
 def evaluate(
     source: DataOptions,
+    options: CompareOptions,
     models: Annotated[
         str, Option(help="Methods, with commas; the first is compared with all.")
     ] = "mfdcf,popularity,ridge",
     bits: Annotated[int | None, Option(help="Bits of a code, where a method has codes.")] = None,
-    splits: Annotated[int, Option(min=1, help="Random splits of the users.")] = 5,
     shots: Annotated[str, Option(help="Ratings that a stranger gives first, e.g. 0,5.")] = "0",
-    order: Annotated[
-        str | None, Option(help="Order of these: time or random; default: time where known.")
-    ] = None,
-    protocol: Annotated[str, Option(help="sampled-1000, full, ddl, du or mdcf.")] = "sampled-1000",
-    score: Annotated[str, Option(help="real, or hamming: codes on both sides.")] = "real",
-    k: Annotated[int, Option("-k", min=1, help="For intervals and comparisons.")] = 10,
-    seed: Annotated[int, Option(min=0, help="The seed of splits and fits.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Compare methods on strangers: the same splits, users and candidates for all."""
@@ -60,27 +69,16 @@ def evaluate(
     given = _parse_shots(shots)
     data = source.read()
     with progress_bar("evaluating") as update:
-        found = compare_models(
-            data,
-            settings,
-            splits=splits,
-            shots=given,
-            order=order,  # type: ignore[arg-type]  # checked where it is used
-            protocol=protocol,
-            score=score,  # type: ignore[arg-type]  # checked where it is used
-            k=k,
-            seed=seed,
-            progress=update,
-        )
+        found = compare_models(data, settings, shots=given, progress=update, **vars(options))
     print_result(_make_document(found), _format_table(found), as_json)
 
 
-@app.command()
+@command
 def experiment(
     file: Annotated[Path, Argument(metavar="EXPERIMENT.toml", help="What to run.")],
     out: Annotated[Path, Option(help="The folder for results.")],
     data: DataFolder = None,
-    jobs: Jobs = None,
+    jobs: Jobs = _CORES,
     quick: Quick = False,
 ) -> None:
     """Run an experiment; run again, it resumes."""
@@ -90,23 +88,22 @@ def experiment(
     if quick:
         plan = plan.quick_version()
     with progress_bar(plan.name) as update:
-        log = run_experiment(plan, data, out, jobs or os.cpu_count() or 1, update)
+        log = run_experiment(plan, data, out, jobs, update)
     print(log.folder / "results.parquet")
 
 
-@app.command()
+@command
 def tune(
     out: Annotated[Path, Option(help="The folder for the study and its report.")],
-    file: Annotated[Path | None, Argument(metavar="STUDY.toml", help="A study.")] = None,
+    file: Annotated[File, Argument(metavar="STUDY.toml", help="A study.")] = None,
     model: Annotated[str | None, Option(help="Instead of a file: its shipped study.")] = None,
-    dataset: Annotated[list[str] | None, Option(help="Instead of the study's data sets.")] = None,
+    dataset: Annotated[Texts, Option(help="Instead of the study's data sets.")] = None,
     data: DataFolder = None,
     trials: Annotated[int | None, Option(help="Instead of the study's number.")] = None,
     minutes: Annotated[float | None, Option(help="Start no trial after so long.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Search for good settings of a model with Optuna; run again, it resumes."""
-    from coldhash.data.sources import read
     from coldhash.lab import run_study
 
     study = _read_study(file, model)
@@ -114,18 +111,17 @@ def tune(
         study = study.replace(datasets=dataset)
     if trials is not None:
         study = study.replace(trials=trials)
-    datasets = {name: read(name, data) for name in study.datasets}
+    datasets = {name: ch.read(name, data) for name in study.datasets}
     with progress_bar(f"tuning {study.model}") as update:
 
         def report(done: float, total: int, best: float | None) -> None:
             update(done, total, "" if best is None else f"best {best:.4f}")
 
         tuned = run_study(study, datasets, out, minutes=minutes, progress=report)
-    report_text = "\n".join(map(printable, tuned.to_markdown().split("\n")))
-    print_result(tuned.to_dict(), report_text, as_json)
+    print_result(tuned.to_dict(), map(printable, tuned.to_markdown().split("\n")), as_json)
 
 
-@app.command()
+@command
 def reproduce(
     name: Annotated[
         str,
@@ -135,19 +131,18 @@ def reproduce(
     ],
     data: Annotated[Path, Option(help="The folder that holds the data sets.")],
     out: Annotated[Path, Option(help="The folder for runs and the report.")],
-    jobs: Jobs = None,
+    jobs: Jobs = _CORES,
     quick: Quick = False,
 ) -> None:
     """Reproduce the paper: run, draw, check its claims; run again, it resumes."""
     from coldhash.lab.reproduce import SECTIONS, make_section, write_report
 
-    jobs = jobs or os.cpu_count() or 1
     sections = []
     for each in SECTIONS if name == "all" else (name,):
         with progress_bar(each) as update:
             sections.append(make_section(each, data, out, quick, jobs, update))
-    command = f"coldhash reproduce {name} --data DIR --out DIR" + (" --quick" if quick else "")
-    print(write_report(sections, out, command))
+    repeat = f"coldhash reproduce {name} --data DIR --out DIR" + (" --quick" if quick else "")
+    print(write_report(sections, out, repeat))
 
 
 def _parse_shots(text: str) -> list[int]:
@@ -191,19 +186,18 @@ def _make_document(found: ComparisonTable) -> dict[str, object]:
     }
 
 
-def _format_table(found: ComparisonTable) -> str:
-    k = found.k
-    lines = [
+def _format_table(found: ComparisonTable) -> Iterator[str]:
+    yield (
         f"{'method':12} {'given':>5} {'accuracy':>9} {'between':>17} {'ndcg':>7} {'coverage':>9}"
         f"  {found.rows[0].model} is"
-    ]
-    lines += [
-        f"{each.model:12} {each.shots:>5} {each.accuracy.mean:9.4f}"
-        f" {each.accuracy.low:8.4f} {each.accuracy.high:8.4f} {each.metrics[f'ndcg@{k}']:7.4f}"
-        f" {each.metrics['coverage@10']:9.3f}  {each.verdict or ''}"
-        for each in found.rows
-    ]
-    lines.append(f"accuracy and ndcg at {k}; between: 95% interval, resampled over users")
+    )
+    for each in found.rows:
+        accuracy, metrics = each.accuracy, each.metrics
+        yield (
+            f"{each.model:12} {each.shots:>5} {accuracy.mean:9.4f} {accuracy.low:8.4f}"
+            f" {accuracy.high:8.4f} {metrics[f'ndcg@{found.k}']:7.4f}"
+            f" {metrics['coverage@10']:9.3f}  {each.verdict or ''}"
+        )
+    yield f"accuracy and ndcg at {found.k}; between: 95% interval, resampled over users"
     if found.order is not None:
-        lines.append(f"given: first ratings, {ORDERS[found.order]}")
-    return "\n".join(lines)
+        yield f"given: first ratings, {ORDERS[found.order]}"

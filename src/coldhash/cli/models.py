@@ -7,42 +7,41 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
+import coldhash as ch
 from coldhash.cli.app import (
     AsJson,
     DataOptions,
+    File,
     ModelFile,
-    app,
+    Texts,
+    command,
     find_method,
     parse_pairs,
-    print_json,
-    print_result,
-    print_rows,
-    printable,
-    progress_bar,
-    with_data_options,
+    read_file,
 )
+from coldhash.cli.output import format_row, print_result, printable, progress_bar
 from coldhash.errors import SettingError
 from coldhash.files import replace_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from coldhash.recommender.recommender import Recommender
     from coldhash.recommender.results import Row
 
 HowMany = Annotated[int, Option("-k", help="How many to return.")]
 
-_SHOWN_COLUMNS = ("user_id", "rank", "item_id", "score", "title")
+_format_row = partial(format_row, columns=("user_id", "rank", "item_id", "score", "title"))
 
 
-@app.command()
-@with_data_options
+@command
 def fit(
     out: Annotated[Path, Option(help="Where to write the model.")],
     source: DataOptions,
@@ -50,10 +49,10 @@ def fit(
     bits: Annotated[int | None, Option(help="Bits of a code.")] = None,
     seed: Annotated[int, Option(help="The seed of random numbers.")] = 0,
     setting: Annotated[
-        list[str] | None,
+        Texts,
         Option("--set", help="Any other setting of the method.", metavar="NAME=VALUE"),
     ] = None,
-    parts: Annotated[Path | None, Option(help="A folder that `coldhash prepare` made.")] = None,
+    parts: Annotated[File, Option(help="A folder that `coldhash prepare` made.")] = None,
     memory: Annotated[str | None, Option(help="With --parts: the memory to use, e.g. 2GB.")] = None,
     dask: Annotated[str | None, Option(help="Use a Dask cluster: its address, or `local`.")] = None,
     as_json: AsJson = False,
@@ -92,27 +91,42 @@ def fit(
         )
         fitted.save(out)
     if fitted.report.get("warning"):
-        print(f"warning: {printable(fitted.report['warning'])}", file=sys.stderr)
-    print_result(_model_facts(fitted, out), out, as_json)
+        print(f"warning: {printable(str(fitted.report['warning']))}", file=sys.stderr)
+    print_result(_model_facts(fitted, out), [out], as_json)
 
 
-@app.command()
+@dataclass(frozen=True)
+class RecommendOptions:
+    """The options of `Recommender.recommend`, by the same names."""
+
+    k: HowMany = 10
+    exclude: Annotated[Texts, Option(help="An item not to recommend.")] = None
+    candidates: Annotated[
+        File, Option(help="A file of the only items to recommend, one a line.")
+    ] = None
+    exclude_seen: Annotated[bool, Option(help="Leave out what a user has rated.")] = True
+    score: Annotated[str, Option(help="real, or hamming: codes on both sides.")] = "real"
+    popularity: Annotated[
+        float, Option(help="How much it counts what everybody likes: from 1 to 0.")
+    ] = 1.0
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of `Recommender.recommend`."""
+        candidates = None if self.candidates is None else _read_lines(self.candidates)
+        return {**vars(self), "candidates": candidates}
+
+
+@command
 def recommend(
     file: ModelFile,
+    options: RecommendOptions,
     user: Annotated[
-        list[str] | None, Option(help='A person in JSON: {"age": 25, "history": {"1193": 5}}.')
+        Texts, Option(help='A person in JSON: {"age": 25, "history": {"1193": 5}}.')
     ] = None,
-    users: Annotated[Path | None, Option(help="A table of people.")] = None,
-    user_id: Annotated[list[str] | None, Option(help="A user of the training data.")] = None,
+    users: Annotated[File, Option(help="A table of people.")] = None,
+    user_id: Annotated[Texts, Option(help="A user of the training data.")] = None,
     everybody: Annotated[bool, Option("--all", help="All training users.")] = False,
-    k: HowMany = 10,
-    exclude: Annotated[list[str] | None, Option(help="An item not to recommend.")] = None,
-    candidates: Annotated[
-        Path | None, Option(help="A file of the only items to recommend, one a line.")
-    ] = None,
-    exclude_seen: Annotated[bool, Option(help="Leave out what a user has rated.")] = True,
-    score: Annotated[str, Option(help="real, or hamming: codes on both sides.")] = "real",
-    out: Annotated[Path | None, Option(help="Write .csv or .parquet.")] = None,
+    out: Annotated[File, Option(help="Write .csv or .parquet.")] = None,
     dask: Annotated[
         str | None,
         Option(help="With --all: a Dask cluster, or `local`; --out is a folder; it can resume."),
@@ -120,44 +134,37 @@ def recommend(
     as_json: AsJson = False,
 ) -> None:
     """Recommend to strangers or to users of the training data."""
-    from coldhash.recommender.persistence import load
-
     if sum(map(bool, (user, users, user_id, everybody))) != 1:
         raise SettingError(
             "no people, or in several ways", hint="one of --user, --users, --user-id, --all"
         )
-    options: dict[str, Any] = {"score": score, "exclude": exclude, "exclude_seen": exclude_seen}
-    if candidates is not None:
-        options["candidates"] = _read_lines(candidates)
+    arguments = options.arguments()
     if dask is not None:
         if not everybody or out is None:
             raise SettingError(f"--dask {dask}", hint="--all --dask local --out FOLDER")
-        _recommend_on_dask(dask, file, out, k, options)
+        _recommend_on_dask(dask, file, out, arguments)
+        print(out)
         return
-    model = load(file)
-    rows: Iterable[Row]
+    model = ch.load(file)
     document: dict[str, object] = {}
     if everybody:
-        tables = _recommend_all(model, k, options)
-        rows = (row for table in tables for row in table.to_pylist())
+        tables = _recommend_all(model, arguments)
     else:
         people: Any = _read_people(users) if users else None
         if user:
             people = [_parse_person(text) for text in user]
-        answer = model.recommend(people, k, user_ids=user_id or None, **options)
+        answer = model.recommend(people, user_ids=user_id or None, **arguments)
         tables = iter([answer.to_arrow()])
-        rows = answer
         document["fallback"] = answer.fallback.tolist()
     if out is not None:
         _write_tables(tables, out)
         print(out)
-    elif as_json:
-        print_json({"items": list(_add_titles(model, rows)), **document})
-    else:
-        print_rows(_add_titles(model, rows), _SHOWN_COLUMNS)
+        return
+    rows = _add_titles(model, (row for table in tables for row in table.to_pylist()))
+    print_result({"items": rows, **document}, map(_format_row, rows), as_json)
 
 
-@app.command()
+@command
 def similar(
     file: ModelFile,
     item: Annotated[str | None, Option(help="An item id.")] = None,
@@ -166,36 +173,29 @@ def similar(
     as_json: AsJson = False,
 ) -> None:
     """Show the items, or the users, most like one."""
-    from coldhash.recommender.persistence import load
-
     if (item is None) == (user_id is None):
         raise SettingError("no item or user, or both", hint="--item ID or --user-id ID")
-    model = load(file)
+    model = ch.load(file)
     if item is not None:
-        found = {"items": list(_add_titles(model, model.similar_items(item, k)))}
+        kind, rows = "items", _add_titles(model, model.similar_items(item, k))
     else:
-        found = {"users": list(model.similar_users(user_id=user_id, k=k))}
-    if as_json:
-        print_json(found)
-    else:
-        print_rows(chain(*found.values()), _SHOWN_COLUMNS)
+        kind, rows = "users", iter(model.similar_users(user_id=user_id, k=k))
+    print_result({kind: rows}, map(_format_row, rows), as_json)
 
 
-@app.command()
+@command
 def inspect(file: ModelFile, as_json: AsJson = False) -> None:
     """Show what a model file holds; its checksum is verified."""
-    from coldhash.recommender.persistence import load
-
-    facts = _model_facts(load(file), file)
-    if as_json:
-        print_json(facts)
-        return
-    for name, value in facts.items():
-        text = json.dumps(value, indent=2) if isinstance(value, dict) else printable(str(value))
-        print(f"{name}: {text}")
+    facts = _model_facts(ch.load(file), file)
+    texts = (
+        json.dumps(value, indent=2) if isinstance(value, dict) else printable(str(value))
+        for value in facts.values()
+    )
+    lines = (f"{name}: {text}" for name, text in zip(facts, texts, strict=True))
+    print_result(facts, lines, as_json)
 
 
-@app.command()
+@command
 def export(
     file: ModelFile,
     to: Annotated[str, Option(help="parquet, numpy, faiss, duckdb, lancedb or postgres.")],
@@ -205,36 +205,34 @@ def export(
 ) -> None:
     """Write codes for another engine to search."""
     from coldhash.recommender.export import export as export_codes
-    from coldhash.recommender.persistence import load
 
     checked: Any = what  # by the exporter
-    print(export_codes(load(file), to, out, what=checked, overwrite=overwrite))
+    print(export_codes(ch.load(file), to, out, what=checked, overwrite=overwrite))
 
 
-@app.command()
+@command
 def update(
     file: ModelFile,
     out: Annotated[Path, Option(help="Where to write the new model.")],
-    items: Annotated[Path | None, Option("--add-items", help="A table of new items.")] = None,
+    items: Annotated[File, Option("--add-items", help="A table of new items.")] = None,
     ratings: Annotated[
-        Path | None,
+        File,
         Option(help="First ratings of the new items; without --add-items, all ratings of users."),
     ] = None,
     remove: Annotated[
-        Path | None, Option("--remove-items", help="A file of items to remove, one id a line.")
+        File, Option("--remove-items", help="A file of items to remove, one id a line.")
     ] = None,
-    users: Annotated[Path | None, Option(help="A table of new or changed users.")] = None,
+    users: Annotated[File, Option(help="A table of new or changed users.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Add or remove items, change or add users, without fitting again."""
-    from coldhash.recommender.persistence import load
     from coldhash.update import add_items, remove_items, update_users
 
     if not any((items, ratings, remove, users)):
         raise SettingError(
             "nothing to update", hint="--add-items, --remove-items, --users, --ratings"
         )
-    model, steps = load(file), dict[str, Any]()
+    model, steps = ch.load(file), dict[str, Any]()
     if remove is not None:
         model, steps["removed"] = remove_items(model, _read_lines(remove))
     if items is not None:
@@ -243,8 +241,7 @@ def update(
         model, steps["users"] = update_users(model, users, ratings if items is None else None)
     model.save(out)
     changes = {name: change.as_dict() for name, change in steps.items()}
-    text = "\n".join(map(str, (*steps.values(), out)))
-    print_result({"file": str(out), "changes": changes}, text, as_json)
+    print_result({"file": str(out), "changes": changes}, (*steps.values(), out), as_json)
 
 
 def _parse_settings(bits: int | None, texts: list[str] | None) -> dict[str, object]:
@@ -275,29 +272,23 @@ def _read_people(path: Path) -> pa.Table:
 
 
 def _read_lines(path: Path) -> list[str]:
-    try:
-        return [line for line in path.read_text(encoding="utf-8").splitlines() if line]
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingError(f"{path}: {error}") from None
+    return [line for line in read_file(path, str(path)).splitlines() if line]
 
 
-def _recommend_all(model: Recommender, k: int, options: dict[str, Any]) -> Iterator[pa.Table]:
+def _recommend_all(model: ch.Recommender, arguments: dict[str, Any]) -> Iterator[pa.Table]:
     with progress_bar("recommending") as update:
-        yield from model.recommend_all(k, progress=update, **options)
+        yield from model.recommend_all(progress=update, **arguments)
 
 
-def _recommend_on_dask(
-    address: str, file: Path, out: Path, k: int, options: dict[str, Any]
-) -> None:
+def _recommend_on_dask(address: str, file: Path, out: Path, arguments: dict[str, Any]) -> None:
     from coldhash.scale.batch import recommend_all_on
     from coldhash.scale.dask import connect
 
     with connect(address) as client, progress_bar("recommending") as update:
-        recommend_all_on(client, file, out, k, progress=update, **options)
-    print(out)
+        recommend_all_on(client, file, out, progress=update, **arguments)
 
 
-def _add_titles(model: Recommender, rows: Iterable[Row]) -> Iterator[Row]:
+def _add_titles(model: ch.Recommender, rows: Iterable[Row]) -> Iterator[Row]:
     table = model.item_table
     titles = table["title"] if table is not None and "title" in table.column_names else None
     for row in rows:
@@ -319,7 +310,7 @@ def _write_tables(tables: Iterator[pa.Table], out: Path) -> None:
                 writer.write_table(table)
 
 
-def _model_facts(model: Recommender, file: Path) -> dict[str, object]:
+def _model_facts(model: ch.Recommender, file: Path) -> dict[str, object]:
     return {
         "file": str(file),
         "bytes": file.stat().st_size,

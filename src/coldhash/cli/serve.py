@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from coldhash.cli.app import ModelFile, app
+import coldhash as ch
+from coldhash.cli.app import File, ModelFile, Texts, command, read_file
 from coldhash.errors import SettingError
 
 if TYPE_CHECKING:
     from coldhash.evaluate.compare import ComparisonTable
 
-_TOKEN_VARIABLE = "COLDHASH_TOKEN"
+_TOKEN = "COLDHASH_TOKEN"
 _STRANGER = {"age": 34, "gender": "female", "occupation": "nurse"}
 _DEMO_METHODS = {"mfdcf": "MFDCF", "ridge": "ridge", "popularity": "popularity"}
 _DEMO_INTRODUCTION = """\
@@ -26,51 +28,41 @@ Which items will they like?
 (The first run compiles, which may take a minute or two; the result is kept.)"""
 
 
-@app.command()
+@dataclass(frozen=True)
+class LimitOptions:
+    """The options that are limits of requests, by the names of `Limits`."""
+
+    max_body: Annotated[int, Option(help="Bytes of a request.")] = 1_000_000
+    max_k: Annotated[int, Option(help="Items of an answer.")] = 1000
+    max_batch: Annotated[int, Option(help="People of a request.")] = 1000
+    max_batch_items: Annotated[int, Option(help="People x k of a request.")] = 20_000
+    max_history: Annotated[int, Option(help="Ratings of a person.")] = 1000
+    timeout: Annotated[float, Option(help="Seconds for a request.")] = 30.0
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """The options that are settings of the server, by the names of `Serving`."""
+
+    host: Annotated[str, Option(help="The address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, Option(help="The port; 0 for any free one.")] = 8000
+    workers: Annotated[int, Option(help="Processes that share the model file.")] = 1
+
+
+@command
 def serve(
     file: ModelFile,
-    host: Annotated[str, Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, Option(help="The port; 0 for any free one.")] = 8000,
-    workers: Annotated[int, Option(help="Processes that share the model file.")] = 1,
-    token_file: Annotated[
-        Path | None,
-        Option(help=f"A file with the token that requests need; or {_TOKEN_VARIABLE} is set."),
-    ] = None,
-    allowed_host: Annotated[
-        list[str] | None, Option(help="A host name to answer under; * for any.")
-    ] = None,
-    max_body: Annotated[int, Option(help="Bytes of a request.")] = 1_000_000,
-    max_k: Annotated[int, Option(help="Items of an answer.")] = 1000,
-    max_batch: Annotated[int, Option(help="People of a request.")] = 1000,
-    max_batch_items: Annotated[int, Option(help="People x k of a request.")] = 20_000,
-    max_history: Annotated[int, Option(help="Ratings of a person.")] = 1000,
-    timeout: Annotated[float, Option(help="Seconds for a request.")] = 30.0,
+    server: ServerOptions,
+    limits: LimitOptions,
+    token_file: Annotated[File, Option(help=f"The token that requests need; or {_TOKEN}.")] = None,
+    allowed_host: Annotated[Texts, Option(help="A host name to answer under; * for any.")] = None,
 ) -> None:
     """Serve a model over HTTP, with a page to try it; a new model file is picked up."""
-    try:
-        from coldhash.serve import Limits
-        from coldhash.serve.server import LOOPBACK, Serving
-        from coldhash.serve.server import serve as run
-    except ModuleNotFoundError as error:
-        raise SettingError(
-            f"{error.name} is not installed", hint="pip install 'coldhash[serve]'"
-        ) from None
-
-    limits = Limits(
-        max_body=max_body, max_k=max_k, max_batch=max_batch, max_batch_items=max_batch_items,
-        max_history=max_history, timeout=timeout,
-    )  # fmt: skip
-    token = _read_token(token_file)
-    if token is None and host not in LOOPBACK:
-        print(f"warning: anybody can send requests to {host}; see --token-file", file=sys.stderr)
-    serving = Serving(
-        file=file, host=host, port=port, workers=workers, token=token, limits=limits,
-        allowed_hosts=tuple(allowed_host or ()),
-    )  # fmt: skip
-    run(serving)
+    hosts = tuple(allowed_host or ())
+    _run_server(file, limits, token=_read_token(token_file), allowed_hosts=hosts, **vars(server))
 
 
-@app.command()
+@command
 def demo(
     out: Annotated[Path, Option(help="The folder for the model and the figure.")] = Path(
         "coldhash-demo"
@@ -79,13 +71,11 @@ def demo(
     port: Annotated[int, Option(help="The port of the page; 0 for any free one.")] = 8000,
 ) -> None:
     """Fit on the embedded sample, compare with popularity and ridge, and open the page."""
-    from coldhash.data.sources import read
     from coldhash.evaluate.compare import compare_models
-    from coldhash.registry import MODELS
 
     print(_DEMO_INTRODUCTION, file=sys.stderr)
-    data = read("sample")
-    found = compare_models(data, {name: MODELS[name]() for name in _DEMO_METHODS}, splits=3)
+    data = ch.read("sample")
+    found = compare_models(data, {name: ch.MODELS[name]() for name in _DEMO_METHODS}, splits=3)
     print("Accuracy@10 for strangers (a favourite among the items that they have not rated):")
     for each in found.rows:
         print(
@@ -94,7 +84,7 @@ def demo(
         )
     print(_summarize(found))
     print(f"The figure: {_draw_figure(found, out)}", file=sys.stderr)
-    model = MODELS["mfdcf"]().fit(data)
+    model = ch.MODELS["mfdcf"]().fit(data)
     file = out / "sample.coldhash"
     model.save(file)
     print(f"The model: {file}. For a stranger, {json.dumps(_STRANGER)}:", file=sys.stderr)
@@ -105,14 +95,8 @@ def demo(
 
 
 def _read_token(file: Path | None) -> str | None:
-    if file is None:
-        name, token = _TOKEN_VARIABLE, os.environ.get(_TOKEN_VARIABLE)
-    else:
-        name = f"--token-file {file}"
-        try:
-            token = file.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise SettingError(f"{name}: {error}") from None
+    name = _TOKEN if file is None else f"--token-file {file}"
+    token = os.environ.get(name) if file is None else read_file(file, name)
     if token is not None and not token.strip():
         raise SettingError(f"{name} is empty", hint="write the token into it, or leave it out")
     return token
@@ -148,15 +132,21 @@ def _open_page(file: Path, port: int) -> None:
     import threading
     import webbrowser
 
-    try:
-        from coldhash.serve.server import Serving, serve
-    except ModuleNotFoundError as error:
-        raise SettingError(
-            f"{error.name} is not installed", hint="pip install 'coldhash[serve]', or --no-serve"
-        ) from None
     displays = ("DISPLAY", "WAYLAND_DISPLAY")
     if port and (sys.platform in ("win32", "darwin") or any(map(os.environ.get, displays))):
         address = f"http://127.0.0.1:{port}/"
         threading.Timer(1.0, webbrowser.open, [address]).start()  # when the server listens
     print("The page is at the address below; Ctrl-C ends it.", file=sys.stderr)
-    serve(Serving(file=file, port=port))
+    _run_server(file, LimitOptions(), port=port)
+
+
+def _run_server(file: Path, limits: LimitOptions, **settings: Any) -> None:
+    try:
+        from coldhash.serve import Limits
+        from coldhash.serve.server import Serving
+        from coldhash.serve.server import serve as run
+    except ModuleNotFoundError as error:
+        raise SettingError(
+            f"{error.name} is not installed", hint="pip install 'coldhash[serve]'"
+        ) from None
+    run(Serving(file=file, limits=Limits(**vars(limits)), **settings))

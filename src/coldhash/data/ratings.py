@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -126,7 +126,7 @@ class Ratings:
         >>> Ratings.from_columns([1, 1], ["x", "x"], [2, 4], duplicates="mean").matrix.data
         array([3.], dtype=float32)
         """
-        check_choice("duplicates", duplicates, Duplicates)
+        check_choice("duplicates", duplicates, get_args(Duplicates))
         users, user_rows = assign_rows(user_ids, users, "user", where)
         items, item_rows = assign_rows(item_ids, items, "item", where)
         values = as_ratings(values, scale, where)
@@ -416,7 +416,7 @@ class RatingTarget:
     other: float = 0.3
 
     def __post_init__(self) -> None:
-        check_choice("target", self.kind, TargetKind)
+        check_choice("target", self.kind, get_args(TargetKind))
 
     def __call__(self, ratings: np.ndarray) -> np.ndarray:
         """Return the targets as float32."""

@@ -198,7 +198,7 @@ def _read_complete_journey(path: Path) -> Dataset:
     """
     names = ("transactions.parquet", "demographics.parquet", "products.parquet")
     purchases, households, products = (
-        file.read() for file in _find_files(path, dict.fromkeys(names, {}))
+        file.read() for file in _find_files(path, {name: {} for name in names})
     )
     data = Dataset.from_tables(
         purchases.sort_by([("transaction_timestamp", "descending")]),

@@ -11,46 +11,22 @@ Examples
 'popularity'
 """
 
-from coldhash.evaluate.compare import (
-    Comparison,
-    ComparisonRow,
-    ComparisonTable,
-    Interval,
-    UserHits,
-    compare,
-    compare_models,
-    interval,
-)
-from coldhash.evaluate.judge import Judgement, judge
-from coldhash.evaluate.metrics import accuracy_at, hits_at
-from coldhash.evaluate.protocol import (
-    PROTOCOLS,
-    Protocol,
-    Trial,
-    make_known_trial,
-    make_trial,
-    rank,
-    scorer,
-)
-
-__all__ = [
-    "PROTOCOLS",
-    "Comparison",
-    "ComparisonRow",
-    "ComparisonTable",
-    "Interval",
-    "Judgement",
-    "Protocol",
-    "Trial",
-    "UserHits",
-    "accuracy_at",
-    "compare",
-    "compare_models",
-    "hits_at",
-    "interval",
-    "judge",
-    "make_known_trial",
-    "make_trial",
-    "rank",
-    "scorer",
-]
+from coldhash.evaluate.compare import Comparison as Comparison
+from coldhash.evaluate.compare import ComparisonRow as ComparisonRow
+from coldhash.evaluate.compare import ComparisonTable as ComparisonTable
+from coldhash.evaluate.compare import Interval as Interval
+from coldhash.evaluate.compare import UserHits as UserHits
+from coldhash.evaluate.compare import compare as compare
+from coldhash.evaluate.compare import compare_models as compare_models
+from coldhash.evaluate.compare import interval as interval
+from coldhash.evaluate.judge import Judgement as Judgement
+from coldhash.evaluate.judge import judge as judge
+from coldhash.evaluate.metrics import accuracy_at as accuracy_at
+from coldhash.evaluate.metrics import hits_at as hits_at
+from coldhash.evaluate.protocol import PROTOCOLS as PROTOCOLS
+from coldhash.evaluate.protocol import Protocol as Protocol
+from coldhash.evaluate.protocol import Trial as Trial
+from coldhash.evaluate.protocol import make_known_trial as make_known_trial
+from coldhash.evaluate.protocol import make_trial as make_trial
+from coldhash.evaluate.protocol import rank as rank
+from coldhash.evaluate.protocol import scorer as scorer

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
 from coldhash.data.dataset import Dataset
 from coldhash.data.splits import Order, cold_user_splits
-from coldhash.errors import DataError, SettingError
+from coldhash.errors import DataError, SettingError, check_choice
 from coldhash.evaluate.judge import KS, judge
-from coldhash.evaluate.protocol import Average, get_protocol, make_trial, scorer
+from coldhash.evaluate.protocol import PROTOCOLS, Average, make_trial, scorer
 from coldhash.recommender.recommender import Score
 from coldhash.registry import Model
 
@@ -219,7 +219,8 @@ def compare_models(
     metrics: dict[tuple[str, int], list[dict[str, float]]] = {}
     hits: dict[tuple[str, int], list[UserHits]] = {}
     ks = tuple(sorted({*KS, k}))
-    counting = get_protocol(protocol)
+    check_choice("protocol", protocol, PROTOCOLS)
+    counting = PROTOCOLS[protocol]
     for number, (train, cold) in enumerate(cold_user_splits(data, share, seed, splits)):
         trials = {
             n: make_trial(
@@ -292,9 +293,7 @@ def interval(
     >>> found.mean, found.low < 0.25 < found.high
     (0.25, True)
     """
-    hits, counts = _average(*_arrange(splits), average)
-    low, high = _bounds(_draw_means([hits], counts, n_boot, seed)[0], level)
-    return Interval(float((hits.sum(axis=0) / counts.sum(axis=0)).mean()), low, high)
+    return Interval(*_bootstrap(*_arrange(splits), n_boot, level, seed, average))
 
 
 def compare(
@@ -333,19 +332,15 @@ def compare(
     >>> compare([often], [rarely]).verdict, compare([often], [often]).verdict
     ('ahead', 'level')
     """
-    first_hits, pairs = _arrange(first)
+    hits, pairs = _arrange(first)
     second_hits, second_pairs = _arrange(second)
     ids, second_ids = ([{*map(str, s.user_ids)} for s in side] for side in (first, second))
     if ids != second_ids or not np.array_equal(pairs, second_pairs):
         hint = "judge both models on the same trials"
         raise DataError("the splits of the two models differ in users or pairs", hint=hint)
-    one, counts = _average(first_hits, pairs, average)
-    two, _ = _average(second_hits, pairs, average)
-    one_means, two_means = _draw_means([one, two], counts, n_boot, seed)
-    low, high = _bounds(one_means - two_means, level)
-    difference = ((one - two).sum(axis=0) / counts.sum(axis=0)).mean()
-    verdict: Verdict = "ahead" if low > 0 else "behind" if high < 0 else "level"
-    return Comparison(float(difference), low, high, verdict)
+    found = _bootstrap(hits - second_hits, pairs, n_boot, level, seed, average)
+    _, low, high = found
+    return Comparison(*found, "ahead" if low > 0 else "behind" if high < 0 else "level")
 
 
 def _arrange(splits: Sequence[UserHits]) -> tuple[np.ndarray, np.ndarray]:
@@ -361,33 +356,26 @@ def _arrange(splits: Sequence[UserHits]) -> tuple[np.ndarray, np.ndarray]:
     return hits, pairs
 
 
-def _average(
-    hits: np.ndarray, pairs: np.ndarray, average: Average
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return numerator and denominator of an accuracy for each user and split."""
-    if average not in ("pairs", "users"):
-        raise SettingError(f"average={average!r}", hint="one of pairs, users")
-    if average == "pairs":
-        return hits, pairs
-    return hits / np.maximum(pairs, 1), (pairs > 0).astype(np.float64)
-
-
-def _draw_means(
-    hits: list[np.ndarray], counts: np.ndarray, n_boot: int, seed: int
-) -> list[np.ndarray]:
-    """Return each model's mean over splits in each drawing of users."""
+def _bootstrap(
+    hits: np.ndarray, pairs: np.ndarray, n_boot: int, level: float, seed: int, average: Average
+) -> tuple[float, float, float]:
+    """Return the mean over splits of hits / pairs, and the bounds of its interval."""
+    check_choice("average", average, get_args(Average))
     if n_boot < 1:
         raise SettingError(f"n_boot={n_boot}", hint="at least 1; 2000 is usual")
-    n_splits, columns = counts.shape[1], np.hstack([counts, *hits])
-    drawn = np.vstack([weights @ columns for weights in _draw_weights(len(counts), n_boot, seed)])
-    totals = drawn[:, :n_splits]
+    if not 0 < level < 1:
+        raise SettingError(f"level={level:g}", hint="between 0 and 1")
+    if average == "users":
+        hits, pairs = hits / np.maximum(pairs, 1), (pairs > 0).astype(np.float64)
+    columns = np.hstack([pairs, hits])
+    drawn = np.vstack([weights @ columns for weights in _draw_weights(len(hits), n_boot, seed)])
+    totals, found = np.hsplit(drawn, 2)
     complete = (totals > 0).all(axis=1)  # a drawing may miss every user of a small split
     if not complete.any():
         raise DataError("too few users to draw from", hint="take more users, or fewer splits")
-    return [
-        (drawn[complete, start : start + n_splits] / totals[complete]).mean(axis=1)
-        for start in range(n_splits, drawn.shape[1], n_splits)
-    ]
+    means = (found[complete] / totals[complete]).mean(axis=1)
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return float((hits.sum(axis=0) / pairs.sum(axis=0)).mean()), float(low), float(high)
 
 
 def _draw_weights(n_users: int, n_boot: int, seed: int) -> Iterator[np.ndarray]:
@@ -398,10 +386,3 @@ def _draw_weights(n_users: int, n_boot: int, seed: int) -> Iterator[np.ndarray]:
         places = rng.integers(n_users, size=(n, n_users)) + n_users * np.arange(n)[:, None]
         counted = np.bincount(places.ravel(), minlength=n * n_users)
         yield counted.reshape(n, n_users).astype(np.float64)
-
-
-def _bounds(means: np.ndarray, level: float) -> tuple[float, float]:
-    if not 0 < level < 1:
-        raise SettingError(f"level={level:g}", hint="between 0 and 1")
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)

@@ -93,32 +93,27 @@ def judge(score: ScoreFunction, trial: Trial, ks: Sequence[int] = KS) -> Judgeme
     pairs = np.diff(ranks.indptr)
     n_lists = sum_rows((groups.totals > 0).astype(np.float64), indptr)  # of each user
     hits = groups.hits(columns)
-    optimistic = sum_rows(groups.hits(columns, "optimistic"), indptr)
-    pessimistic = sum_rows(groups.hits(columns, "pessimistic"), indptr)
     by_list = {
+        "accuracy@{}": hits,
+        "accuracy@{} optimistic": groups.hits(columns, "optimistic"),
+        "accuracy@{} pessimistic": groups.hits(columns, "pessimistic"),
         "recall@{}": hits / np.maximum(groups.totals, 1)[:, None],
         "ndcg@{}": groups.ndcg(columns),
         "mrr": groups.reciprocal_ranks()[:, None],
         "map": groups.average_precisions()[:, None],
     }
-    hits = sum_rows(hits, indptr)
-    found = {
-        "accuracy@{}": _mean(hits, pairs, average),
-        "accuracy@{} optimistic": _mean(optimistic, pairs, average),
-        "accuracy@{} pessimistic": _mean(pessimistic, pairs, average),
-    }
-    for name, values in by_list.items():
-        found[name] = _mean(sum_rows(values, indptr), n_lists, average)
-    metrics = {
-        name.format(k): float(value)
-        for name, values in found.items()
-        for k, value in zip(ks, values, strict=False)  # "mrr" and "map" have one value
-    }
+    found = {name: sum_rows(values, indptr) for name, values in by_list.items()}  # of each user
+    metrics: dict[str, float] = {}
+    for name, values in found.items():
+        means = _mean(values, pairs if name.startswith("accuracy") else n_lists, average)
+        for k, mean in zip(ks, means, strict=False):  # "mrr" and "map" have one value
+            metrics[name.format(k)] = float(mean)
     metrics |= {
         "pairs": float(pairs.sum()),
         "users": float((pairs > 0).sum()),
         "tied": float(np.mean(ranks.equal > 0)) if len(ranks.equal) else float("nan"),
     }
+    hits, optimistic = found["accuracy@{}"], found["accuracy@{} optimistic"]
     return Judgement(metrics | _describe_lists(ranks, trial), hits, optimistic, pairs)
 
 

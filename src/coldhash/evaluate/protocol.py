@@ -21,7 +21,7 @@ from coldhash.arrays.compiled import compiled
 from coldhash.data.dataset import Dataset
 from coldhash.data.ratings import Ratings, is_favourite
 from coldhash.data.splits import Order, resolve_order, split_first_ratings
-from coldhash.errors import DataError, SettingError
+from coldhash.errors import DataError, SettingError, check_choice
 from coldhash.evaluate.metrics import Ties
 from coldhash.recommender.recommender import USER_ID, Recommender, Score
 
@@ -79,9 +79,7 @@ class Protocol:
             raise SettingError(f"n_candidates={self.n_candidates}", hint="at least 1, or None")
         kinds = {"negatives": Negatives, "lists": ListKind, "average": Average, "ties": Ties}
         for name, kind in kinds.items():
-            value = getattr(self, name)
-            if value not in get_args(kind):
-                raise SettingError(f"{name}={value!r}", hint=f"one of {', '.join(get_args(kind))}")
+            check_choice(name, getattr(self, name), get_args(kind))
 
 
 PROTOCOLS = {
@@ -242,7 +240,8 @@ def make_trial(
     history = cold.ratings.matrix if oracle else known.ratings.matrix if n_given else None
     people = cold.users if cold.users.num_columns else _name_people(cold)
     chosen = resolve_order(cold.ratings, order) if n_given else None
-    return _make_trial(train, known, rest, people, history, protocol, seed, chosen)
+    highest = cold.scale[1]
+    return _make_trial(train, known, rest, highest, people, history, protocol, seed, chosen)
 
 
 def make_known_trial(
@@ -287,13 +286,15 @@ def make_known_trial(
     """
     if train.ratings.users != later.ratings.users:
         raise DataError("the parts have different users", hint="take both from split_by_time")
-    return _make_trial(train, train, later, _name_people(later), None, protocol, seed, None)
+    people, highest = _name_people(later), train.scale[1]
+    return _make_trial(train, train, later, highest, people, None, protocol, seed, None)
 
 
 def _make_trial(
     train: Dataset,
     known: Dataset,
     rest: Dataset,
+    highest: float,
     people: pa.Table,
     history: csr_array | None,
     protocol: str | Protocol,
@@ -301,11 +302,13 @@ def _make_trial(
     order: Order | None,
 ) -> Trial:
     """Draw candidates for people of whom some ratings are known and the rest is the test."""
-    protocol = protocol if isinstance(protocol, Protocol) else get_protocol(protocol)
+    if isinstance(protocol, str):
+        check_choice("protocol", protocol, PROTOCOLS)
+        protocol = PROTOCOLS[protocol]
     if train.ratings.items != rest.ratings.items:
         raise DataError("the parts have different items", hint="take both from one split")
     given, n_drawn = known.ratings.matrix, protocol.n_candidates
-    favourites = _favourites(rest.ratings)
+    favourites = _favourites(rest.ratings, highest)
     tested = rest.ratings.matrix if protocol.negatives == "unrated" else favourites
     excluded = _mark(given) + _mark(tested)
     rated = train.ratings.per_item + known.ratings.per_item + rest.ratings.per_item > 0
@@ -324,21 +327,14 @@ def _make_trial(
     )
 
 
-def _favourites(ratings: Ratings) -> csr_array:
+def _favourites(ratings: Ratings, highest: float) -> csr_array:
     """Return the ratings that count as favourites."""
-    return ratings.where(is_favourite(ratings.matrix.data, ratings.scale[1])).matrix
+    return ratings.where(is_favourite(ratings.matrix.data, highest)).matrix
 
 
 def _name_people(data: Dataset) -> pa.Table:
     """Return a table of nothing but the ids of users: one without columns would have no rows."""
     return pa.table({USER_ID: data.user_ids.values})
-
-
-def get_protocol(name: str) -> Protocol:
-    """Return the protocol of a name."""
-    if name not in PROTOCOLS:
-        raise SettingError(f"no protocol is called {name!r}", hint=f"one of {', '.join(PROTOCOLS)}")
-    return PROTOCOLS[name]
 
 
 def _mark(ratings: csr_array) -> csr_array:

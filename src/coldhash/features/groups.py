@@ -14,7 +14,6 @@ from coldhash.errors import ModelFileError
 from coldhash.features.columns import (
     FittedColumn,
     State,
-    Value,
     columns_state,
     distinct_values,
     restore_columns,
@@ -22,6 +21,7 @@ from coldhash.features.columns import (
 from coldhash.features.folding import GroupEncoder, Matrix
 from coldhash.features.people import People, as_columns
 from coldhash.features.preference import PREFERENCE, PreferenceMap
+from coldhash.files import Json
 
 __all__ = ["ContentEncoder", "FeatureEncoder", "Features", "GroupEncoder", "Matrix", "State"]
 
@@ -146,7 +146,7 @@ class FeatureEncoder:
         return self.encode(columns, n_rows, ratings)
 
     def encode(
-        self, columns: Mapping[str, Value], n_rows: int, ratings: csr_array | None
+        self, columns: Mapping[str, object], n_rows: int, ratings: csr_array | None
     ) -> Features:
         """Encode columns of values; `apply` takes people in any form and calls this.
 
@@ -203,7 +203,7 @@ class FeatureEncoder:
             return csr_array((n_rows, 0), dtype=np.float32)
         return self.content.apply(table, n_rows)
 
-    def state(self) -> State:
+    def state(self) -> tuple[dict[str, Json], dict[str, np.ndarray]]:
         """Return everything learned, for a model file.
 
         Returns
@@ -230,7 +230,7 @@ class FeatureEncoder:
 
     @classmethod
     def from_state(
-        cls, json: Mapping[str, Any], arrays: Mapping[str, np.ndarray], n_items: int
+        cls, json: dict[str, Json], arrays: Mapping[str, np.ndarray], n_items: int
     ) -> FeatureEncoder:
         """Rebuild an encoder from what `state` returned.
 
@@ -250,21 +250,22 @@ class FeatureEncoder:
         ModelFileError
             If an array is missing, or does not fit the others or the number of items.
         """
-        folded = json.get("folded", ())
+        facts: dict[str, Any] = {**json}  # as `state` wrote them, or else an error follows
+        folded = facts.get("folded", ())
         groups = {
             name: GroupEncoder(restore_columns(columns, arrays, f"{name}/"), name in folded)
-            for name, columns in json["groups"].items()
+            for name, columns in facts["groups"].items()
         }
         preference, content = None, None
-        if json["preference"] is not None:
-            preference = PreferenceMap.from_state(json["preference"], arrays)
+        if facts["preference"] is not None:
+            preference = PreferenceMap.from_state(facts["preference"], arrays)
             if len(preference.item_vectors) != n_items:
                 raise ModelFileError(f"'preference' is of {len(preference.item_vectors)} items")
-        if json["content"] is not None:
-            content = ContentEncoder(restore_columns(json["content"], arrays, _CONTENT))
+        if facts["content"] is not None:
+            content = ContentEncoder(restore_columns(facts["content"], arrays, _CONTENT))
         return cls(groups, preference, content)
 
-    def example(self) -> dict[str, Value]:
+    def example(self) -> dict[str, object]:
         """Return an example of a person with a value in every column.
 
         Returns

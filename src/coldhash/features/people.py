@@ -24,7 +24,7 @@ else:  # pdoc evaluates it, and narwhals is slow to import
     People: TypeAlias = object
 
 HISTORY = "history"
-Person: TypeAlias = Mapping[str, Value]
+Person: TypeAlias = Mapping[str, object]
 
 
 def as_columns(people: People) -> tuple[Mapping[str, Value], int]:

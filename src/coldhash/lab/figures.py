@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from coldhash.errors import SettingError
+from coldhash.errors import import_extra
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -152,7 +152,7 @@ def draw(
     >>> len(draw("Two panels", [panel, panel], columns=2).axes)
     2
     """
-    matplotlib = _import_matplotlib()
+    matplotlib = import_extra("matplotlib", "plots")
     from matplotlib.figure import Figure
 
     rows = -(-len(panels) // columns)
@@ -255,7 +255,7 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     ...     [path.name for path in save(draw("One", [panel], 1), Path(folder), "one")]
     ['one.png', 'one.svg']
     """
-    matplotlib = _import_matplotlib()
+    matplotlib = import_extra("matplotlib", "plots")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     FigureCanvasAgg(figure)
@@ -265,13 +265,3 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
         figure.savefig(paths[0], metadata={"Software": None})
         figure.savefig(paths[1], metadata={"Date": None, "Creator": None})
     return paths
-
-
-def _import_matplotlib() -> Any:
-    try:
-        import matplotlib
-    except ImportError:
-        raise SettingError(
-            "figures need matplotlib", hint="pip install 'coldhash[plots]'"
-        ) from None
-    return matplotlib

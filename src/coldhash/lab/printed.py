@@ -19,6 +19,7 @@ from scipy.sparse.linalg import svds
 
 from coldhash.arrays.codes import signs
 from coldhash.baselines.shared import polar, random_rotation
+from coldhash.data.dataset import Dataset
 from coldhash.data.ratings import RatingTarget
 from coldhash.errors import SettingError
 from coldhash.features.groups import FeatureEncoder
@@ -37,9 +38,10 @@ from coldhash.mfdcf.items import descend
 from coldhash.mfdcf.model import MFDCF
 from coldhash.mfdcf.problem import ItemSums, Problem, UserBlock, choose_ridges
 from coldhash.mfdcf.report import Clock
-from coldhash.partitions import Partitions, PerPartition, TrainingData
+from coldhash.partitions import Partitions, PerPartition
 from coldhash.recommender.settings import Callback, check_settings
 from coldhash.registry import MODELS, Model
+from coldhash.scale import Prepared
 
 RotationKind = Literal["alm", "mm", "identity"]
 ItemStepKind = Literal["pinv-sign", "guarded", "descent"]
@@ -88,7 +90,7 @@ class PrintedMFDCF(MFDCF):
     def _prepare(
         self,
         users: Partitions,
-        data: TrainingData,
+        data: Dataset | Prepared,
         encoder: FeatureEncoder,
         target: RatingTarget,
         rng: np.random.Generator,
@@ -156,7 +158,7 @@ class Rotation:
         before = self.R
         HtH, K = _quadratic(users, problem, state)
         step = self._majorise if self._kind == "mm" else self._lagrange
-        step(problem.fit_weight, state.DtD, before.T @ HtH @ before, K @ before)
+        step(_alpha(state), state.DtD, before.T @ HtH @ before, K @ before)
         turn(users, state, before @ self.R.T)
 
     def _majorise(self, alpha: float, M: np.ndarray, N: np.ndarray, K: np.ndarray) -> None:
@@ -191,18 +193,23 @@ def _quadratic(
     users: Partitions, problem: Problem, state: FitState
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return H'H and α D'S'H + β B'H."""
-    alpha, beta = problem.fit_weight, problem.code_weight
+    alpha, beta, length = _alpha(state), problem.code_weight, state.length
 
     def products(
-        H: np.ndarray, SD: np.ndarray, B: np.ndarray | None
+        H: np.ndarray, TD: np.ndarray, B: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
         H = H.astype(np.float64)
-        K = alpha * SD.T @ H
+        K = alpha * TD.T @ H
         if B is not None:
-            K += beta * unpack_codes(B, H.shape[1]).T @ H
+            K += beta * length * unpack_codes(B, H.shape[1]).T @ H
         return H.T @ H, K
 
-    return users.sum(products, state.H, state.SD, state.B)
+    return users.sum(products, state.H, state.TD, state.B)
+
+
+def _alpha(state: FitState) -> float:
+    """Return α; before the noise of vectors is known, ratings are all that counts."""
+    return 1.0 if np.isinf(state.alpha) else state.alpha
 
 
 def truncate(

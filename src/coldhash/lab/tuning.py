@@ -24,7 +24,7 @@ import numpy as np
 
 from coldhash.data.dataset import Dataset
 from coldhash.data.splits import split_cold_users
-from coldhash.errors import CodeCollapse, ColdhashError, DataError, SettingError
+from coldhash.errors import CodeCollapse, ColdhashError, DataError, SettingError, import_extra
 from coldhash.evaluate import Trial, accuracy_at, make_trial, rank, scorer
 from coldhash.files import lock_file
 from coldhash.lab.study import Attempt, AttemptState, FoldInfo, Range, Study, StudyResult
@@ -101,7 +101,7 @@ def run_study(
     >>> len(found.attempts), found.default.settings
     (2, {'ridge': 400.0})
     """
-    _need_optuna()
+    import_extra("optuna", "tune")
     if minutes is not None and not minutes > 0:
         raise SettingError(f"minutes={minutes}", hint="above 0")
     deadline = float("inf") if minutes is None else time.monotonic() + 60 * minutes
@@ -288,10 +288,3 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         optuna.logging.set_verbosity(before)
-
-
-def _need_optuna() -> None:
-    try:
-        import optuna  # noqa: F401
-    except ImportError:
-        raise SettingError("tuning needs Optuna", hint="pip install coldhash[tune]") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,7 @@ class Checkpoint:
         """Remove the file, and drafts of it that killed fits left: the folder is this fit's own."""
         if self.path is not None:
             for draft in self.path.parent.glob(f".{self.path.name}.*.part"):
-                draft.unlink()
+                shutil.rmtree(draft)
             self.path.unlink(missing_ok=True)
 
     def _identity(self, problem: Problem) -> dict[str, Any]:

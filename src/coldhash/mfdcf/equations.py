@@ -129,7 +129,8 @@ def update_vectors(users: Partitions, problem: Problem, state: FitState) -> None
     state.H, state.B, sums = users.update(solve, problem.blocks, state.TD, state.B, n_kept=2)
     n_values = problem.n_users * len(state.DtD)
     state.XtH, state.length = sums.XtH, sums.lengths / n_values
-    state.average = (sums.total / problem.n_users).astype(np.float32)
+    average = sums.total / problem.n_users if problem.level.bytes is None else 0 * sums.total
+    state.average = average.astype(np.float32)  # beside a level, the average user is exactly 0
     if problem.fit_weight is None:
         prior = sums.prior / problem.n_users + problem.code_weight
         state.alpha = prior / shrinkage(problem, state, values, sums.apart / n_values)

@@ -68,7 +68,7 @@ from coldhash.mfdcf.problem import (
     make_blocks,
 )
 from coldhash.mfdcf.report import REPORTED, Clock, code_report, warn_of_collapse
-from coldhash.partitions import Partitions, TrainingData
+from coldhash.partitions import Partitions
 from coldhash.recommender.encoders import ConsensusEncoder
 from coldhash.recommender.items import CodeItems
 from coldhash.recommender.recommender import Recommender
@@ -110,7 +110,7 @@ class MFDCF:
         What a rating is worth: 1 for a favourite and .3 for any other ("favourite"), its share of
         the highest rating ("share", as in the paper), or 1 for every rating ("known").
     popularity_power
-        Items weigh popularity to this power; 0 in the paper.
+        Items weigh popularity to this power; 0 in the paper. None: .75, or .5 without a level.
     stranger_weight
         Weight of strangers in the item step; None: .6, or .9 up to 16 bits.
     stranger_code_share
@@ -137,7 +137,7 @@ class MFDCF:
     tolerance: float = 1e-5
     n_sweeps: int = 2
     target: TargetKind = "favourite"
-    popularity_power: float = 0.5
+    popularity_power: float | None = None
     stranger_weight: float | None = None
     stranger_code_share: float | None = None
     new_items: bool = False
@@ -335,7 +335,7 @@ class MFDCF:
     def _prepare(
         self,
         users: Partitions,
-        data: TrainingData,
+        data: Dataset | Prepared,
         encoder: FeatureEncoder,
         target: RatingTarget,
         rng: np.random.Generator,
@@ -350,7 +350,9 @@ class MFDCF:
             )
         names = groups_of_strangers(groups)
         short = self.n_code_bits <= 16  # too few bits to serve vectors and codes alike
-        weights = item_weights(sums.targets, self.popularity_power)
+        weights = item_weights(
+            sums.targets, _default(self.popularity_power, 0.75 if self.level else 0.5)
+        )
         level = Level.of(sums, n_users) if self.level else Level.none(len(weights))
         gains, means = level.gains[:, 0].astype(np.float64), level.means[:, 0].astype(np.float64)
         # Σ_u T² of each item

@@ -37,6 +37,8 @@ class Encoded:
         What people have rated (people x items), if anything is known of it.
     names
         What people are called; empty: by their place.
+    disliked
+        What people have rated below what it gets on average (people x items), where that counts.
     """
 
     vectors: np.ndarray
@@ -45,6 +47,7 @@ class Encoded:
     ignored: list[tuple[int, str]] = field(default_factory=list)
     history: csr_array | None = None
     names: list[str] = field(default_factory=list)
+    disliked: csr_array | None = None
 
 
 class Encoder(ABC):
@@ -165,9 +168,14 @@ class HistoryPart:
         each[:, -1] /= max(float(each[:, -1].sum()), 1.0)  # one intercept, shared by the liked
         return self._move(each, n_events)
 
-    def disliked(self, history: csr_array) -> np.ndarray:
-        """Return which entries are ratings below what their items get on average."""
-        return self._above(history) < 0
+    def disliked(self, history: csr_array) -> csr_array | None:
+        """Return the entries that are ratings below what their items get on average, if any."""
+        below = self._above(history) < 0
+        if not below.any():
+            return None
+        indptr = np.concatenate([[0], np.cumsum(below)])[history.indptr]
+        entries = (np.ones(indptr[-1], np.float32), history.indices[below], indptr)
+        return csr_array(entries, shape=history.shape)
 
     def _above(self, history: csr_array) -> np.ndarray:
         """Compute ratings above the items' means; 0 for events without a value."""
@@ -293,12 +301,14 @@ class ConsensusEncoder(Encoder):
         vectors: np.ndarray,
     ) -> Encoded:
         """Move vectors by what histories say."""
-        known = shares.sum(axis=1) > 0
-        fallback: np.ndarray = ~known
+        fallback: np.ndarray = shares.sum(axis=1) <= 0
+        disliked = None
         if history is not None and self.history is not None:
             vectors = vectors + self.history.deviation(history)
             fallback = fallback & (np.diff(history.indptr) == 0)
-        return Encoded(vectors, {name: shares[:, at] for at, name in enumerate(said)}, fallback)
+            disliked = self.history.disliked(history)
+        weights = {name: shares[:, at] for at, name in enumerate(said)}
+        return Encoded(vectors, weights, fallback, disliked=disliked)
 
     def _shares(self, features: Features, names: list[str], says: list[np.ndarray]) -> np.ndarray:
         """Weigh each person's groups; rows add up to 1, or to 0 where a person has none."""

@@ -6,7 +6,8 @@
     duckdb      file    table items: row, id, code (BLOB), popularity, word0, word1, ...;
                         the macro nearest(query, k) is the search
     lancedb     folder  table items: row, id, code (uint8 vector), popularity
-    postgres    folder  schema.sql, items.copy, topk.sql for plain PostgreSQL 14 and later
+    postgres    folder  schema.sql, items.copy for plain PostgreSQL 14 and later; the function
+                        nearest_items(query, k) is the search
 
 A row is a place in the catalogue; with what="users" it is a training user, the table is `users`,
 and there is no popularity.
@@ -24,6 +25,8 @@ which both exclude their upper bound) and sort those.
     FROM nearest(?::BLOB, 10)                                     -- DuckDB, one query
     ATTACH 'users.duckdb' AS other;                               -- ... and all users at once
     SELECT u.id, best.* FROM other.users u, nearest(u.code, 10) best;
+    SELECT * FROM nearest_items('0110...', 10);                   -- PostgreSQL, one query
+    SELECT u.id, best.* FROM users u, nearest_items(u.code, 10) best;
     index = faiss.read_index_binary(path)
     table = lancedb.connect(path).open_table("items")
     table.search(query).distance_type("hamming").limit(k)
@@ -32,11 +35,9 @@ which both exclude their upper bound) and sort those.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Literal, get_args
 
 import numpy as np
@@ -44,7 +45,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from coldhash.arrays.codes import pack, signs
-from coldhash.errors import DataError, SettingError, SourceError
+from coldhash.errors import DataError, SettingError, SourceError, check_choice, import_extra
 from coldhash.files import draft_folder, move_into_place
 from coldhash.recommender.items import code_items
 from coldhash.recommender.recommender import Recommender
@@ -52,7 +53,6 @@ from coldhash.recommender.recommender import Recommender
 What = Literal["items", "users"]
 
 _BLOCK_ROWS = 1 << 16  # written at a time
-_SECOND_FILE = {"faiss": ".ids.parquet", "duckdb": ".wal"}  # suffix of a file beside the path
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +77,8 @@ class CodeTable:
     >>> from coldhash import MFDCF, read
     >>> model = MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100))
     >>> table = CodeTable.of(model, "items")
-    >>> len(table), table.codes.shape, table.order
-    (100, (100, 4), 'distance, popularity DESC, row')
+    >>> table.codes.shape, table.order
+    ((100, 4), 'distance, popularity DESC, row')
     """
 
     name: What
@@ -108,8 +108,7 @@ class CodeTable:
         SettingError
             The model has real-valued items, or `what` is neither "items" nor "users".
         """
-        if what not in get_args(What):
-            raise SettingError(f"what={what!r}", hint=f"one of {', '.join(get_args(What))}")
+        check_choice("what", what, get_args(What))
         items = code_items(model.items)
         if items is None:
             raise SettingError(
@@ -122,52 +121,29 @@ class CodeTable:
         codes = _as_bytes(items.packed, n_bits)
         return cls(what, model.item_ids.values, codes, n_bits, model.popularity)
 
-    def __len__(self) -> int:
-        return len(self.codes)
-
     @property
     def order(self) -> str:
         """The order of answers, in SQL."""
         return "distance, row" if self.popularity is None else "distance, popularity DESC, row"
 
-    def to_arrow(self, **columns: pa.Array) -> pa.Table:
-        """Return a table of id, the columns given, and popularity if there is one.
-
-        Parameters
-        ----------
-        **columns
-            Arrays to add by name, one value for each row.
+    def to_arrow(self) -> pa.Table:
+        """Return a table of row, id, code (fixed-size binary), and popularity if there is one.
 
         Returns
         -------
         pyarrow.Table
             The metadata of the schema hold n_bits.
         """
-        columns = {"id": self.ids, **columns}
+        n_rows, n_bytes = self.codes.shape
+        buffers = [None, pa.py_buffer(self.codes)]
+        columns = {
+            "row": np.arange(n_rows, dtype=np.int32),
+            "id": self.ids,
+            "code": pa.FixedSizeBinaryArray.from_buffers(pa.binary(n_bytes), n_rows, buffers),
+        }
         if self.popularity is not None:
-            columns["popularity"] = pa.array(self.popularity)
-        return pa.table(columns).replace_schema_metadata({"n_bits": str(self.n_bits)})
-
-    def rows(self) -> pa.Array:
-        """Return the number of each row.
-
-        Returns
-        -------
-        pyarrow.Array
-            0, 1, 2, ..., int32.
-        """
-        return pa.array(np.arange(len(self), dtype=np.int32))
-
-    def binary(self) -> pa.Array:
-        """Return the codes as fixed-size binary.
-
-        Returns
-        -------
-        pyarrow.FixedSizeBinaryArray
-            A code of n_bits / 8 bytes, rounded up, for each row.
-        """
-        kind, buffer = pa.binary(self.codes.shape[1]), pa.py_buffer(self.codes)
-        return pa.FixedSizeBinaryArray.from_buffers(kind, len(self), [None, buffer])
+            columns["popularity"] = self.popularity
+        return pa.table(columns, metadata={"n_bits": str(self.n_bits)})
 
 
 def export(
@@ -219,19 +195,34 @@ def export(
     ...     parquet.read_table(file).column_names
     ['id', 'code', 'popularity']
     """
-    if to not in EXPORTERS:
-        raise SettingError(f"no export to {to!r}", hint=f"one of {', '.join(EXPORTERS)}")
+    check_choice("to", to, EXPORTERS)
     table = CodeTable.of(model, what)
     target = Path(os.path.abspath(path))
-    _check_free(target, to, overwrite)
+    _check_free(target, overwrite)
     with draft_folder(target) as draft:
         (draft / "new").mkdir()
         try:
             EXPORTERS[to](table, draft / "new" / target.name)
         except RuntimeError as error:  # an engine cannot write
             raise OSError(str(error)) from error
-        _check_free(target, to, overwrite)
-        _move_into_place(draft, target)
+        moves = [(new, target.with_name(new.name)) for new in (draft / "new").iterdir()]
+        for new, place in moves:
+            _check_free(place, overwrite)
+            if os.path.lexists(place):
+                _check_replaceable(new, place)
+        log = target.with_name(f"{target.name}.wal")
+        if to == "duckdb" and os.path.lexists(log):
+            raise SourceError(
+                f"{log} exists already: the database is open, or was not closed properly",
+                hint="close it, or remove both files",
+            )
+        for new, place in moves:
+            if not new.is_dir():
+                move_into_place(new, place)
+                continue
+            if place.is_dir():
+                os.rename(place, draft / "old")
+            os.rename(new, place)
     return Path(path)
 
 
@@ -286,7 +277,7 @@ def _as_bytes(packed: np.ndarray, n_bits: int) -> np.ndarray:
 
 
 def _parquet(table: CodeTable, path: Path) -> None:
-    parquet.write_table(table.to_arrow(code=table.binary()), path)
+    parquet.write_table(table.to_arrow().drop_columns("row"), path)
 
 
 def _numpy(table: CodeTable, path: Path) -> None:
@@ -302,16 +293,17 @@ def _numpy(table: CodeTable, path: Path) -> None:
 
 
 def _faiss(table: CodeTable, path: Path) -> None:
-    faiss = _import_engine("faiss")
+    faiss = import_extra("faiss", "export")
     index = faiss.IndexBinaryFlat(8 * table.codes.shape[1])
     index.add(table.codes)
     faiss.write_index_binary(index, str(path))
-    parquet.write_table(table.to_arrow(), path.with_name(path.name + _SECOND_FILE["faiss"]))
+    names = table.to_arrow().drop_columns(["row", "code"])
+    parquet.write_table(names, path.with_name(f"{path.name}.ids.parquet"))
 
 
 def _duckdb(table: CodeTable, path: Path) -> None:
     """Write a table and its search; whole words are counted much faster than BIT or BLOB."""
-    duckdb = _import_engine("duckdb")
+    duckdb = import_extra("duckdb", "export")
     n_bytes = table.codes.shape[1]
     word = "array_slice({}, {}, {})::BIT::UBIGINT".format  # bytes from 1 on, the last included
     ends = [(start + 1, min(start + 8, n_bytes)) for start in range(0, n_bytes, 8)]
@@ -323,7 +315,7 @@ def _duckdb(table: CodeTable, path: Path) -> None:
     answer = "id, distance, row" if table.popularity is None else "id, distance, popularity, row"
     try:
         with duckdb.connect(str(path)) as connection:
-            connection.register("given", table.to_arrow(row=table.rows(), code=table.binary()))
+            connection.register("given", table.to_arrow())
             connection.execute(f"CREATE TABLE {table.name} AS SELECT *, {words} FROM given")
             connection.execute(
                 f"CREATE MACRO nearest(query, k) AS TABLE SELECT {answer} FROM (SELECT *, "
@@ -335,32 +327,28 @@ def _duckdb(table: CodeTable, path: Path) -> None:
 
 
 def _lancedb(table: CodeTable, path: Path) -> None:
-    lancedb = _import_engine("lancedb")
+    lancedb = import_extra("lancedb", "export")
+    rows = table.to_arrow()
     codes = pa.FixedSizeListArray.from_arrays(pa.array(table.codes.ravel()), table.codes.shape[1])
-    lancedb.connect(str(path)).create_table(
-        table.name, table.to_arrow(row=table.rows(), code=codes)
-    )
+    rows = rows.set_column(rows.column_names.index("code"), "code", codes)
+    lancedb.connect(str(path)).create_table(table.name, rows)
 
 
 def _postgres(table: CodeTable, path: Path) -> None:
-    has_popularity = table.popularity is not None
-    facts = {"name": table.name, "n_bits": table.n_bits, "order": table.order}
-    schema = _SCHEMA.format(**facts, popularity=_POPULARITY if has_popularity else "")
-    top_k = (_TOP_K + (_TOP_K_OF_USERS if has_popularity else "")).format(**facts)
+    popularity = "" if table.popularity is None else _POPULARITY
+    schema = _SCHEMA.format(
+        name=table.name, n_bits=table.n_bits, order=table.order, popularity=popularity
+    )
     path.mkdir()
     (path / "schema.sql").write_text(schema, encoding="utf-8")
-    (path / "topk.sql").write_text(top_k, encoding="utf-8")
     with (path / f"{table.name}.copy").open("x", encoding="utf-8", newline="\n") as file:
-        for start in range(0, len(table), _BLOCK_ROWS):
-            block = slice(start, start + _BLOCK_ROWS)
-            columns: list[Iterable[object]] = [
-                map(_escape_copy, table.ids[block].to_pylist()),
-                bit_strings(table.codes[block], table.n_bits),
-            ]
-            if table.popularity is not None:
-                columns.append(table.popularity[block].tolist())
-            for row, values in enumerate(zip(*columns, strict=True), start):
-                print(row, *values, sep="\t", file=file)
+        rows = table.to_arrow()
+        for start in range(0, len(rows), _BLOCK_ROWS):
+            columns = rows.slice(start, _BLOCK_ROWS).to_pydict()
+            columns["id"] = map(_escape_copy, columns["id"])
+            columns["code"] = bit_strings(table.codes[start : start + _BLOCK_ROWS], table.n_bits)
+            for values in zip(*columns.values(), strict=True):
+                print(*values, sep="\t", file=file)
 
 
 def _escape_copy(text: str) -> str:
@@ -374,79 +362,24 @@ _COPY_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r
 _POPULARITY = ",\n    popularity double precision NOT NULL"
 _SCHEMA = """\
 -- Codes of {n_bits} bits; character b of a code, from the left and from 0, is bit b.
--- In this folder:
+-- In this folder, and then the 10 nearest {name} to a code:
 --   psql -f schema.sql -c "\\copy {name} FROM '{name}.copy' WITH (ENCODING 'UTF8')"
+--   psql -c "SELECT * FROM nearest_{name}('0110...', 10)"
 CREATE TABLE {name} (
     row integer NOT NULL UNIQUE,
     id text PRIMARY KEY,
     code bit({n_bits}) NOT NULL{popularity}
 );
-"""
-_TOP_K = """\
--- The k nearest {name} to a code, for PostgreSQL 14 and later:
---   psql -v query=0110... -v k=10 -f topk.sql
--- The query has {n_bits} characters. It is cast to varbit, because a cast to bit(n) would cut or
--- pad one of another length silently.
-SELECT id, bit_count(code # :'query'::varbit) AS distance
-FROM {name}
-ORDER BY {order}
-LIMIT :k;
-
--- With pgvector 0.7 or later, <~> is the same distance, and an index can serve it:
---   CREATE INDEX ON {name} USING hnsw (code bit_hamming_ops);
--- Such an index is approximate and returns ties in any order, so ask it for more and sort:
---   SELECT * FROM (
---       SELECT *, code <~> :'query'::varbit::bit({n_bits}) AS distance
---       FROM {name} ORDER BY distance LIMIT 10 * :k
---   ) AS near
---   ORDER BY {order} LIMIT :k;
-"""
-_TOP_K_OF_USERS = """
--- For all training users at once, with the export of users in the same database:
---   SELECT users.id AS user_id, best.* FROM users CROSS JOIN LATERAL (
---       SELECT id AS item_id, bit_count({name}.code # users.code) AS distance
---       FROM {name} ORDER BY {order} LIMIT :k
---   ) AS best;
+CREATE FUNCTION nearest_{name}(query varbit, k integer)
+RETURNS TABLE (id text, distance bigint) LANGUAGE sql STABLE AS $$
+    SELECT id, bit_count(code # query) AS distance FROM {name} ORDER BY {order} LIMIT k
+$$;
 """
 
 
-def _import_engine(name: str) -> ModuleType:
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise SettingError(
-            f"{name} is not installed", hint="pip install coldhash[export]"
-        ) from error
-
-
-def _check_free(path: Path, to: str, overwrite: bool) -> None:
-    second = path.with_name(path.name + _SECOND_FILE.get(to, ""))
-    for target in (path, second):
-        if os.path.lexists(target) and not overwrite:
-            raise SourceError(f"{target} exists already", hint="another path, or overwrite=True")
-    if to == "duckdb" and second.exists():
-        raise SourceError(
-            f"{second}: the database is open, or was not closed properly",
-            hint="close it, or remove both files",
-        )
-
-
-def _move_into_place(draft: Path, path: Path) -> None:
-    """Move the new files to their places in one step; a folder replaces the old one."""
-    moves = [(new, path.with_name(new.name)) for new in (draft / "new").iterdir()]
-    for new, target in moves:
-        if os.path.lexists(target):
-            _check_replaceable(new, target)
-    for new, target in moves:
-        if not target.is_dir():
-            move_into_place(new, target)
-            continue
-        os.rename(target, draft / "old")
-        try:
-            os.rename(new, target)
-        except OSError:
-            os.rename(draft / "old", target)
-            raise
+def _check_free(path: Path, overwrite: bool) -> None:
+    if os.path.lexists(path) and not overwrite:
+        raise SourceError(f"{path} exists already", hint="another path, or overwrite=True")
 
 
 def _check_replaceable(new: Path, old: Path) -> None:

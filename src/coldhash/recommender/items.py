@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from coldhash.arrays.checks import take
 from coldhash.arrays.codes import pack, signs
 from coldhash.arrays.products import times
-from coldhash.errors import DataError
+from coldhash.errors import DataError, SettingError
 from coldhash.search import CodeIndex, RowLists
 from coldhash.search.index import N_LEVELS
 from coldhash.search.lanes import GROUP
@@ -44,7 +44,20 @@ class Items(Protocol):
         """Rows in the order in which ties are broken: the most popular first."""
         ...
 
+    @property
+    def levels(self) -> np.ndarray | None:
+        """The levels in 8 bits; None if items have none."""
+        ...
+
     def __len__(self) -> int: ...
+
+    def gains(self, items: Any = slice(None)) -> np.ndarray | None:
+        """Return the root of the level of some items; None if they have none."""
+        ...
+
+    def distances(self, vectors: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Compute Hamming distances between the codes of people and of items (people x items)."""
+        ...
 
     def rows(self, items: Any = slice(None)) -> np.ndarray:
         """Return some items as dense vectors: codes as +1 and -1."""
@@ -152,14 +165,26 @@ class CodeItems:
     ) -> np.ndarray:
         """Compute the scores of all items for some users, or, `by_code`, for their codes."""
         if by_code:
-            vectors = signs(vectors, np.float32)
+            vectors = as_codes(vectors, self.levels is not None)
         scores = times(vectors, self.rows().T.astype(np.float32))
-        bases, gains = self.index.terms(popularity, by_code)
-        levels = self.levels
-        if levels is not None:
-            scores += ((2 if by_code else 1) * bases[levels]).astype(np.float32)
-            scores *= gains[levels].astype(np.float32)
+        gains = self.gains()
+        if gains is not None:
+            scores += np.float32(popularity) * gains
+            scores *= gains
         return scores
+
+    def gains(self, items: Any = slice(None)) -> np.ndarray | None:
+        """Return the root of the level of some items; None if they have none."""
+        if self.levels is None or self.index.gains is None:
+            return None
+        return np.asarray(self.index.gains[self.levels[items]])
+
+    def distances(self, vectors: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Compute Hamming distances between the codes of people and of items (people x items)."""
+        found = self.index.packed(np.maximum(rows, 0).ravel())
+        codes = np.repeat(pack(signs(vectors)), rows.shape[1], axis=0)
+        bits = np.bitwise_count(codes ^ found).sum(axis=1, dtype=np.int32)
+        return np.asarray(bits.reshape(rows.shape))
 
     def best(
         self,
@@ -172,11 +197,13 @@ class CodeItems:
         popularity: float = 1.0,
     ) -> Best:
         """Find the k items with the highest scores, or, `by_code`, the nearest codes."""
-        options = (k, excluded, candidates, threads, popularity)
-        if not by_code:
-            return self.index.weighted(vectors, *options)
-        rows, distances = self.index.hamming(pack(signs(vectors)), *options)
-        return rows, np.where(rows < 0, -np.inf, self.n_bits - 2.0 * distances)
+        options = (k, excluded, candidates, threads)
+        if by_code and self.levels is None:
+            rows, distances = self.index.hamming(pack(signs(vectors)), *options)
+            return rows, np.where(rows < 0, -np.inf, self.n_bits - 2.0 * distances)
+        if by_code:
+            vectors = as_codes(vectors, with_length=True)
+        return self.index.weighted(vectors, *options, popularity)
 
     def popular(
         self, n_users: int, k: int, excluded: RowLists | None, candidates: RowLists | None
@@ -228,6 +255,7 @@ class RealItems:
     vectors: np.ndarray | csr_array
     popularity: np.ndarray
     n_bits: None = None
+    levels: None = None
 
     @property
     def width(self) -> int:
@@ -250,6 +278,13 @@ class RealItems:
 
     def __len__(self) -> int:
         return int(self.vectors.shape[0])
+
+    def gains(self, items: Any = slice(None)) -> None:
+        """Return None: these items have no level."""
+
+    def distances(self, vectors: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Raise an error: these items have no codes."""
+        raise SettingError("real-valued items have no Hamming distance", hint="score='real'")
 
     def rows(self, items: Any = slice(None)) -> np.ndarray:
         """Return some items as dense vectors."""
@@ -340,6 +375,18 @@ def restore_items(
     _, width = take(arrays, {"shape": ("i", 2)})["shape"].tolist()
     entries = tuple(take(arrays, forms).values())
     return RealItems(csr_array(entries, shape=(n, width)), popularity)
+
+
+def as_codes(vectors: np.ndarray, with_length: bool) -> np.ndarray:
+    """Return the codes of vectors, +1 and -1, times the mean length of a person's coordinates.
+
+    Beside levels the length counts: it is how much is known of a person.
+    """
+    codes = signs(vectors, np.float32)
+    if not with_length:
+        return codes
+    lengths = np.abs(vectors).mean(axis=1, keepdims=True, dtype=np.float64)
+    return np.asarray(codes * lengths.astype(np.float32))
 
 
 def code_items(items: Items) -> CodeItems | None:

@@ -38,37 +38,31 @@ HEAD = re.compile(rb'{"__metadata__":{"format":"coldhash","version":"([0-9]{1,9}
 N_HEAD = 64  # bytes that the head fits in
 LARGEST_HEADER = 100_000_000  # as the safetensors readers have it
 LINE = 64  # bytes of a cache line, and what Arrow aligns to
-TYPES = {
-    "F64": np.float64,
-    "F32": np.float32,
-    "I64": np.int64,
-    "U64": np.uint64,
-    "I32": np.int32,
-    "U32": np.uint32,
-    "F16": np.float16,
-    "I16": np.int16,
-    "U16": np.uint16,
-    "I8": np.int8,
-    "U8": np.uint8,
-    "BOOL": np.bool_,
-}
-TYPE_NAMES = {np.dtype(form): name for name, form in TYPES.items()}
+TYPES = {"BOOL": np.dtype(bool)}
+for _form in "f2 f4 f8 i1 i2 i4 i8 u1 u2 u4 u8".split():  # F16, F32, ...
+    TYPES[f"{_form[0].upper()}{8 * int(_form[1])}"] = np.dtype(_form)
+TYPE_NAMES = {form: name for name, form in TYPES.items()}
+AGAIN = "save the model again, or copy the file again"
 # what a header that is not as written may lead to
 ODD = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
 
 
 def write(path: Path, facts: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> None:
     """Write a file in one step: a reader sees the old one or the new one."""
-    arrays = {name: np.asarray(array, order="C") for name, array in tensors.items()}
-    header = _header(facts, arrays)
+    arrays = {name: np.asarray(tensors[name], order="C") for name in sorted(tensors)}
+    # each is aligned: whole cache lines come first, then wide types
+    names = sorted(arrays, key=lambda n: (arrays[n].nbytes % LINE > 0, -arrays[n].itemsize))
+    header = _header(facts, {name: arrays[name] for name in names})
     if len(header) > LARGEST_HEADER:
         raise ModelFileError(
             f"{path}: {len(header):,} bytes of labels and settings are more than a file can hold",
             hint="a column has too many labels: give it a larger min_count",
         )
+    parts: list[bytes | memoryview] = [header]
+    parts += [arrays[name].reshape(-1).view(np.uint8).data for name in names]
     digest = hashlib.sha256()
     with replace_file(path) as file:
-        for part in (header, *(_bytes_of(arrays[name]) for name in _placed(arrays))):
+        for part in parts:
             digest.update(part)
             file.write(part)
         file.write(digest.digest())
@@ -104,29 +98,13 @@ def _header(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes
     metadata = {"format": "coldhash", "version": str(FORMAT), "facts": json.dumps(facts)}
     entries: dict[str, Any] = {"__metadata__": metadata}
     end = 0
-    for name in _placed(arrays):
-        start, end = end, end + arrays[name].nbytes
-        entries[name] = _entry(TYPE_NAMES[arrays[name].dtype], arrays[name].shape, start, end)
-    entries[CHECKSUM] = _entry("U8", (N_CHECKSUM,), end, end + N_CHECKSUM)
+    for name, array in {**arrays, CHECKSUM: np.empty(N_CHECKSUM, np.uint8)}.items():
+        start, end = end, end + array.nbytes
+        kind = TYPE_NAMES[array.dtype]
+        entries[name] = {"dtype": kind, "shape": array.shape, "data_offsets": [start, end]}
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-(N_LENGTH + len(text)) % LINE)  # the tensors start aligned
     return len(text).to_bytes(N_LENGTH, "little") + text
-
-
-def _entry(dtype: str, shape: tuple[int, ...], start: int, end: int) -> dict[str, Any]:
-    return {"dtype": dtype, "shape": list(shape), "data_offsets": [start, end]}
-
-
-def _placed(arrays: Mapping[str, np.ndarray]) -> list[str]:
-    """Order tensors so that each is aligned: whole cache lines first, then wide types first."""
-    return sorted(
-        arrays,
-        key=lambda name: (arrays[name].nbytes % LINE > 0, -arrays[name].dtype.itemsize, name),
-    )
-
-
-def _bytes_of(array: np.ndarray) -> Any:
-    return array.reshape(-1).view(np.uint8).data  # hashed and written without a copy
 
 
 def _mapped(path: Path, copy_up_to: int) -> mmap.mmap:
@@ -155,22 +133,14 @@ def _start(path: Path, mapped: mmap.mmap) -> int:
         )
     length = int.from_bytes(mapped[:N_LENGTH], "little")
     if length > min(LARGEST_HEADER, len(mapped) - N_LENGTH - N_CHECKSUM):
-        raise ModelFileError(
-            f"{path} is damaged: its header claims {length:,} bytes",
-            hint="save the model again, or copy the file again",
-        )
+        raise ModelFileError(f"{path} is damaged: its header claims {length:,} bytes", hint=AGAIN)
     return N_LENGTH + length
 
 
 def _verify(path: Path, mapped: mmap.mmap) -> None:
-    body = memoryview(mapped)[:-N_CHECKSUM]
-    whole = hashlib.sha256(body).digest() == mapped[-N_CHECKSUM:]
-    body.release()
-    if not whole:
-        raise ChecksumError(
-            f"{path} is damaged: the checksum does not fit",
-            hint="save the model again, or copy the file again",
-        )
+    with memoryview(mapped) as whole, whole[:-N_CHECKSUM] as body:
+        if hashlib.sha256(body).digest() != whole[-N_CHECKSUM:]:
+            raise ChecksumError(f"{path} is damaged: the checksum does not fit", hint=AGAIN)
 
 
 def _tensors(mapped: mmap.mmap, start: int, entries: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -178,7 +148,7 @@ def _tensors(mapped: mmap.mmap, start: int, entries: dict[str, Any]) -> dict[str
     tensors: dict[str, np.ndarray] = {}
     end = 0
     for name, entry in entries.items():
-        form, shape = np.dtype(TYPES[entry["dtype"]]), entry["shape"]
+        form, shape = TYPES[entry["dtype"]], entry["shape"]
         if not all(type(n) is int and n >= 0 for n in shape):
             raise ValueError(f"{name!r} has the shape {shape}")
         begin, end = end, end + math.prod(shape) * form.itemsize

@@ -35,7 +35,7 @@ def save_model(model: Recommender, path: Path) -> None:
     """Write a model to one file, in one step."""
     encoder, encoder_arrays = model.encoder.state()
     features, feature_arrays = model.features.state()
-    facts = {
+    facts: dict[str, Any] = {
         "name": model.name,
         "settings": model.settings,
         "scale": list(model.scale),

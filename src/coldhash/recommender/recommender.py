@@ -21,6 +21,7 @@ from coldhash.data.ratings import entries_of_rows
 from coldhash.errors import DataError, SettingError, blame
 from coldhash.features.groups import FeatureEncoder, Features
 from coldhash.features.people import HISTORY, People, Person, as_columns, read_histories
+from coldhash.files import Json
 from coldhash.recommender.encoders import Encoded, Encoder
 from coldhash.recommender.item_map import ItemMap
 from coldhash.recommender.items import CodeItems, Items, RealItems
@@ -86,7 +87,7 @@ class Recommender:
     """
 
     name: str
-    settings: dict[str, Any]
+    settings: dict[str, Json]
     features: FeatureEncoder
     encoder: Encoder
     item_ids: Ids
@@ -95,7 +96,7 @@ class Recommender:
     scale: tuple[float, float]
     user_ids: Ids
     user_vectors: np.ndarray
-    report: dict[str, Any] = field(default_factory=dict)
+    report: dict[str, Json] = field(default_factory=dict)
     seen: csr_array | None = None
     item_table: pa.Table | None = None
     item_map: ItemMap | None = None
@@ -156,9 +157,7 @@ class Recommender:
             raise SettingError("say for whom", hint="users (strangers) or user_ids, one of them")
         columns, features, ratings, ignored = self._features(people, ratings)
         encoded = self.encoder.encode(features, ratings)
-        return Encoded(
-            encoded.vectors, encoded.weights, encoded.fallback, ignored, ratings, _names(columns)
-        )
+        return replace(encoded, ignored=ignored, history=ratings, names=_names(columns))
 
     def _features(
         self, people: People, ratings: csr_array | None = None
@@ -222,14 +221,23 @@ class Recommender:
             As for `recommend`, or what `encode` returned.
         score
             "real" or "hamming".
+        popularity
+            How much the level of items counts, as for `recommend`.
 
         Returns
         -------
         numpy.ndarray
-            People x items; who had nothing usable gets popularity.
+            People x items; who had nothing usable gets popularity, and what a person dislikes is
+            below everything else.
         """
+        self._check_popularity(popularity)
         encoded = self.encode(people)
         scores = self.items.scores(encoded.vectors, popularity, self._by_code(score))
+        if self.items.levels is None:
+            scores[encoded.fallback] = self.popularity
+        if encoded.disliked is not None:
+            people_, items = encoded.disliked.nonzero()
+            scores[people_, items] = scores.min(axis=1)[people_] - 1
         return scores
 
     @overload
@@ -243,6 +251,7 @@ class Recommender:
         candidates: ItemLists | None = None,
         exclude_seen: bool = True,
         score: Score = "real",
+        popularity: float = 1.0,
         threads: int | None = None,
         as_arrays: Literal[False] = False,
     ) -> Recommendations: ...
@@ -258,6 +267,7 @@ class Recommender:
         candidates: ItemLists | None = None,
         exclude_seen: bool = True,
         score: Score = "real",
+        popularity: float = 1.0,
         threads: int | None = None,
         as_arrays: Literal[True],
     ) -> tuple[np.ndarray, np.ndarray]: ...
@@ -272,6 +282,7 @@ class Recommender:
         candidates: ItemLists | None = None,
         exclude_seen: bool = True,
         score: Score = "real",
+        popularity: float = 1.0,
         threads: int | None = None,
         as_arrays: bool = False,
     ) -> Recommendations | tuple[np.ndarray, np.ndarray]:
@@ -293,6 +304,9 @@ class Recommender:
             Leave out what a user has rated.
         score
             `real`: real-valued users against item codes. `hamming`: codes on both sides.
+        popularity
+            How much it counts what everybody likes, for a model with levels: from 1, the most
+            accurate, to 0, only what sets a person apart.
         threads
             How many to use; None: one for one user, all cores for many.
         as_arrays
@@ -322,18 +336,25 @@ class Recommender:
         """
         if k < 1:
             raise SettingError(f"k={k}", hint="at least 1")
+        self._check_popularity(popularity)
         encoded = self.encode(users, user_ids=user_ids)
-        n_users = len(encoded.vectors)
-        seen = encoded.history if exclude_seen else None
-        excluded = self._item_lists("exclude", exclude, n_users, seen)
+        n_users, disliked = len(encoded.vectors), None if exclude_seen else encoded.disliked
+        left_out = encoded.history if exclude_seen else disliked
+        excluded = self._item_lists("exclude", exclude, n_users, left_out)
         allowed = self._item_lists("candidates", candidates, n_users, None)
         by_code, n_threads = self._by_code(score), self._threads(threads, n_users)
-        rows, scores = self.items.best(encoded.vectors, k, excluded, allowed, n_threads, by_code)
-        if encoded.fallback.any():
+        options = (n_threads, by_code, popularity)
+        rows, scores = self.items.best(encoded.vectors, k, excluded, allowed, *options)
+        if encoded.fallback.any() and self.items.levels is None:
             popular = self.items.popular(n_users, k, excluded, allowed)
             counts = np.where(popular >= 0, self.popularity[popular], -np.inf)
             mark = encoded.fallback[:, None]
             rows, scores = np.where(mark, popular, rows), np.where(mark, counts, scores)
+        if disliked is not None and (rows < 0).any():
+            banned = self._item_lists("exclude", exclude, n_users, None)
+            only = self._item_lists("candidates", candidates, n_users, None, disliked)
+            last = self.items.best(encoded.vectors, k, banned, only, *options)
+            rows, scores = _append(rows, scores, *last)
         if as_arrays:
             ids = [[self.item_ids[r] if r >= 0 else None for r in row] for row in rows.tolist()]
             return np.array(ids, dtype=object).reshape(rows.shape), scores
@@ -343,7 +364,7 @@ class Recommender:
             rows=rows,
             scores=scores,
             k=k,
-            distances=self._distances(scores) if by_code else None,
+            distances=self.items.distances(encoded.vectors, rows) if by_code else None,
             fallback=encoded.fallback,
             ignored=encoded.ignored,
         )
@@ -357,6 +378,7 @@ class Recommender:
         candidates: ItemLists | None = None,
         exclude_seen: bool = True,
         score: Score = "real",
+        popularity: float = 1.0,
         threads: int | None = None,
     ) -> Iterator[pa.Table]:
         """Return the k best items for every training user, block by block, as Arrow tables.
@@ -365,7 +387,7 @@ class Recommender:
         ----------
         progress
             Called with the number of users done, and of all.
-        k, exclude, candidates, exclude_seen, score, threads
+        k, exclude, candidates, exclude_seen, score, popularity, threads
             As for `recommend`.
 
         Returns
@@ -390,6 +412,7 @@ class Recommender:
                 candidates=candidates,
                 exclude_seen=exclude_seen,
                 score=score,
+                popularity=popularity,
                 threads=threads,
             ).to_arrow()
             if progress is not None:
@@ -486,15 +509,18 @@ class Recommender:
         >>> model = MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100))
         >>> why = model.explain({"age": 30, "history": {"7": 5}}, "12")
         >>> list(why["contributions"]), len(why["nearest_users"])
-        (['demographics', 'rated 7'], 3)
+        (['popularity', 'demographics', 'rated 7'], 3)
         >>> abs(sum(why["contributions"].values()) - why["score"]) < 1e-6
         True
         """
         with blame("item_id"):
-            item = self.items.rows(self.item_ids.rows([item_id]))[0].astype(np.float64)
+            row = self.item_ids.rows([item_id])
+        item, gain = self.items.rows(row)[0].astype(np.float64), self.items.gains(row)
         _, features, ratings, ignored = self._features(user)
         encoded, parts = self.encoder.explain(features, ratings, self.item_ids)
-        contributions = {name: math.fsum(vector * item) for name, vector in parts.items()}
+        contributions = {} if gain is None else {"popularity": float(gain[0]) ** 2}
+        item = item if gain is None else item * gain[0]
+        contributions |= {name: math.fsum(vector * item) for name, vector in parts.items()}
         return {
             "item_id": as_text(item_id),
             "score": float(sum(contributions.values())),
@@ -531,9 +557,19 @@ class Recommender:
         return RealItems(self.user_vectors, level)
 
     def _item_lists(
-        self, argument: str, lists: ItemLists | None, n_users: int, seen: csr_array | None
+        self,
+        argument: str,
+        lists: ItemLists | None,
+        n_users: int,
+        seen: csr_array | None,
+        within: csr_array | None = None,
     ) -> RowLists | None:
-        """Turn lists of item ids, for everybody or one a user, and what was seen, into filters."""
+        """Turn lists of item ids, for everybody or one a user, and what was seen, into filters.
+
+        `within` is all that may be listed.
+        """
+        if lists is None and within is not None:
+            seen, within = within, None
         if lists is None and seen is None:
             return None
         rows = [np.zeros(0, dtype=np.int64)] * n_users
@@ -548,6 +584,9 @@ class Recommender:
         if seen is not None:
             own = [seen.indices[start:end] for start, end in pairwise(seen.indptr)]
             rows = [np.concatenate(pair) for pair in zip(rows, own, strict=True)]
+        if within is not None:
+            own = [within.indices[start:end] for start, end in pairwise(within.indptr)]
+            rows = [np.intersect1d(*pair) for pair in zip(rows, own, strict=True)]
         return self.items.lists(rows)
 
     def _by_code(self, score: Score) -> bool:
@@ -568,10 +607,16 @@ class Recommender:
             return threads
         return 1 if n_users == 1 and len(self.items) < MANY_ITEMS else os.cpu_count() or 1
 
-    def _distances(self, scores: np.ndarray) -> np.ndarray:
-        """Turn scores of codes, which are n_bits - 2 distances, back into distances."""
-        known = np.where(np.isfinite(scores), scores, self.items.width)
-        return ((self.items.width - known) / 2).astype(np.int32)
+    def _check_popularity(self, popularity: float) -> None:
+        """Raise an error for what is no share, and where there is no level to weigh."""
+        with blame("popularity"):
+            if not 0 <= popularity <= 1:
+                raise SettingError(f"popularity={popularity}", hint="from 0 to 1")
+            if popularity != 1 and self.items.levels is None:
+                raise SettingError(
+                    f"{self.name} gives items no level, so popularity cannot be weighed",
+                    hint="popularity=1, or a model of MFDCF with level=True",
+                )
 
     def _nearest(
         self, kind: str, ids: Ids, items: Items, vector: np.ndarray, k: int, own: np.ndarray
@@ -580,7 +625,9 @@ class Recommender:
         excluded = items.lists([own[own >= 0]])
         rows, scores = items.best(vector, k, excluded, by_code=self.has_codes, popularity=0.0)
         names = ids.texts(rows)[0]
-        distances = self._distances(scores)[0, : len(names)] if self.has_codes else None
+        distances = None
+        if self.has_codes:
+            distances = items.distances(vector, rows)[0, : len(names)]
         return Similar(kind, names, scores[0, : len(names)], distances)
 
 
@@ -591,3 +638,15 @@ def _names(columns: Mapping[str, Any]) -> list[str]:
         return []
     values = given.to_pylist() if isinstance(given, pa.ChunkedArray) else given
     return [str(place) if name is None else str(name) for place, name in enumerate(values)]
+
+
+def _append(
+    rows: np.ndarray, scores: np.ndarray, last_rows: np.ndarray, last_scores: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Fill the free places at the end of lists with what comes last, whatever its score."""
+    width = rows.shape[1]
+    lowest = np.where(rows >= 0, scores, np.inf).min(axis=1, keepdims=True, initial=np.inf)
+    rows = np.hstack([rows, last_rows])
+    scores = np.hstack([scores, np.minimum(last_scores, lowest)])
+    order = np.argsort(rows < 0, axis=1, kind="stable")[:, :width]
+    return np.take_along_axis(rows, order, axis=1), np.take_along_axis(scores, order, axis=1)

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from coldhash.data.ids import Ids
+from coldhash.files import Json
 
 if TYPE_CHECKING:
     import pandas
@@ -22,6 +23,12 @@ Row = dict[str, Any]  # one line of an answer: ids, names, numbers
 
 class Answer(ABC):
     """An answer: rows by iteration, or a table of any kind."""
+
+    def __len__(self) -> int:
+        return int(self.to_arrow().num_rows)
+
+    def __iter__(self) -> Iterator[dict[str, Json]]:
+        return iter(self.to_arrow().to_pylist())
 
     @abstractmethod
     def to_arrow(self) -> pa.Table:
@@ -125,31 +132,20 @@ class Recommendations(Answer):
         counts = (self.rows >= 0).sum(axis=1).tolist()
         return [name for name, n in zip(self.user_ids, counts, strict=True) if n < self.k]
 
-    def __len__(self) -> int:
-        return int((self.rows >= 0).sum())
-
-    def __iter__(self) -> Iterator[Row]:
-        for user_id, rows in zip(self.user_ids, self.lists(), strict=True):
-            for row in rows:
-                yield {"user_id": user_id, **row}
-
-    def lists(self, describe: Callable[[int], Row] | None = None) -> list[list[Row]]:
+    def lists(self, describe: Callable[[int], dict[str, Json]]) -> list[list[dict[str, Json]]]:
         """Return the rows of each person.
 
         Parameters
         ----------
         describe
-            Returns the first columns of an item by its place in the catalogue; None: its id.
+            Returns the first columns of an item by its place in the catalogue.
 
         Returns
         -------
         list of list of dict
             For each person the rows, best first.
         """
-        if describe is None:
-            lists: list[list[Row]] = [[{"item_id": i} for i in ids] for ids in self.item_ids]
-        else:
-            lists = [[describe(row) for row in rows if row >= 0] for rows in self.rows.tolist()]
+        lists = [[describe(row) for row in rows if row >= 0] for rows in self.rows.tolist()]
         near = None if self.distances is None else self.distances.tolist()
         people = zip(lists, self.scores.tolist(), self.fallback.tolist(), strict=True)
         for person, (items, scores, popular) in enumerate(people):
@@ -185,7 +181,7 @@ class Recommendations(Answer):
     def __repr__(self) -> str:
         shown = [
             f"  {row['user_id']}  {row['rank']:>3}  {row['item_id']}  {row['score']:.4g}"
-            for row, _ in zip(self, range(10), strict=False)
+            for row in self.to_arrow().slice(0, 10).to_pylist()
         ]
         more = f"\n  ... {len(self) - 10:,} more" if len(self) > 10 else ""
         return "user  rank  item  score\n" + "\n".join(shown) + more
@@ -219,16 +215,6 @@ class Similar(Answer):
     scores: np.ndarray
     distances: np.ndarray | None
 
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def __iter__(self) -> Iterator[Row]:
-        for place, name in enumerate(self.ids):
-            row = {f"{self.kind}_id": name, "score": float(self.scores[place]), "rank": place + 1}
-            if self.distances is not None:
-                row["distance"] = int(self.distances[place])
-            yield row
-
     def to_arrow(self) -> pa.Table:
         """Return an Arrow table.
 
@@ -237,4 +223,11 @@ class Similar(Answer):
         pyarrow.Table
             Columns item_id or user_id, score and rank, and distance for codes.
         """
-        return pa.Table.from_pylist(list(self))
+        columns = {
+            f"{self.kind}_id": pa.array(self.ids, pa.string()),
+            "score": self.scores.astype(np.float64),
+            "rank": np.arange(1, len(self.ids) + 1),
+        }
+        if self.distances is not None:
+            columns["distance"] = self.distances.astype(np.int64)
+        return pa.table(columns)

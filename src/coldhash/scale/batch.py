@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +23,9 @@ from coldhash.recommender.persistence import load
 from coldhash.recommender.recommender import Recommender
 
 if TYPE_CHECKING:
-    from distributed import Client, Future
+    from distributed import Client
 
 USERS_PER_FILE = 16_384
-TASKS_AHEAD = 4  # that a worker thread has waiting
 
 
 @dataclass(frozen=True)
@@ -114,45 +112,32 @@ def recommend_all_on(
     check_workers(client)
     path, folder = Path(model_path).resolve(), Path(out_folder).resolve()
     checksum, n_users = _checksum(path), len(load(path).user_ids)
-    _check_folder(
-        folder, {"model": checksum, "k": k, "users_per_file": users_per_file, "options": options}
-    )
+    options["k"] = k
+    _check_folder(folder, {"model": checksum, "users_per_file": users_per_file} | options)
     files = [_part_file(folder, at) for at in range(-(-n_users // users_per_file))]
     missing = [number for number, file in enumerate(files) if not file.exists()]
     n_present = len(files) - len(missing)
 
-    def submit(numbers: Iterable[int]) -> list[Future[None]]:
-        task = partial(write_part, path, checksum, folder, users_per_file, k, options)
-        return client.map(task, list(numbers), pure=False)
-
     report = progress or (lambda *_: None)
     report(n_present, len(files))
-    waiting = iter(missing)  # not sent all at once: there may be very many
+    task = partial(write_part, path, checksum, folder, users_per_file, options)
     with translate_dask_errors():
-        n_threads = max(sum(client.nthreads().values()), 1)
-        running = as_completed(submit(islice(waiting, TASKS_AHEAD * n_threads)))
-        for n_done, future in enumerate(running, n_present + 1):
+        futures = client.map(task, missing, pure=False)
+        for n_done, future in enumerate(as_completed(futures), n_present + 1):
             future.result()
-            running.update(submit(islice(waiting, 1)))
             report(n_done, len(files))
     return Batch(files, n_present)
 
 
 def write_part(
-    path: Path,
-    checksum: str,
-    folder: Path,
-    users_per_file: int,
-    k: int,
-    options: dict[str, Any],
-    at: int,
+    path: Path, checksum: str, folder: Path, users_per_file: int, options: dict[str, Any], at: int
 ) -> None:
     """Write file `at`, in a worker."""
     model = _load_model(path, checksum)
     first = at * users_per_file
     rows = range(first, min(first + users_per_file, len(model.user_ids)))
     user_ids = [model.user_ids[row] for row in rows]
-    table = model.recommend(user_ids=user_ids, k=k, threads=1, **options).to_arrow()
+    table = model.recommend(user_ids=user_ids, threads=1, **options).to_arrow()
     with replace_file(_part_file(folder, at)) as file:
         pq.write_table(table, file)
 

@@ -24,7 +24,6 @@ import numba
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-import coldhash
 from coldhash.data.dataset import UserRecords
 from coldhash.errors import SettingError, SourceError, WorkerError
 from coldhash.partitions import Partitions, PerPartition, RunResult, Stored, T, loaded
@@ -136,7 +135,7 @@ def translate_dask_errors() -> Iterator[None]:
 def check_workers(client: Client) -> None:
     """Raise an error if a worker runs other code than this process: results could differ."""
 
-    def versions() -> dict[str, str]:  # sent by value: another coldhash may not have it
+    def versions() -> str:  # sent by value: another coldhash may not have it
         from importlib.metadata import version
 
         import coldhash
@@ -145,24 +144,18 @@ def check_workers(client: Client) -> None:
         digest = hashlib.sha256()
         for path in sorted(folder.rglob("*.py")):
             digest.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes())
-        libraries = {name: version(name) for name in ("numba", "numpy", "scipy")}
-        return {"coldhash": f"{coldhash.__version__} (code {digest.hexdigest()[:8]})", **libraries}
+        own = f"coldhash {coldhash.__version__} (code {digest.hexdigest()[:8]})"
+        return ", ".join([own, *(f"{n} {version(n)}" for n in ("numba", "numpy", "scipy"))])
 
     own = versions()
     with translate_dask_errors():
         found = client.run(versions, on_error="return")
     for worker, theirs in found.items():
-        if isinstance(theirs, Exception):
-            problem = f"cannot run coldhash: {type(theirs).__name__}: {theirs}"
-        elif theirs != own:
-            differing = [name for name in own if theirs[name] != own[name]]
-            problem = "has " + "; ".join(f"{n} {theirs[n]}, here {own[n]}" for n in differing)
-        else:
-            continue
-        raise WorkerError(
-            f"worker {worker} {problem}",
-            hint=f"install coldhash {coldhash.__version__} and the same libraries on every worker",
-        )
+        if theirs != own:  # other versions, or an exception
+            raise WorkerError(
+                f"worker {worker} has {theirs}; here is {own}",
+                hint="install the same coldhash and the same libraries on every worker",
+            )
 
 
 @contextmanager

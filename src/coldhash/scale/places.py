@@ -8,21 +8,20 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import DTypeLike
 from scipy.sparse import csr_array
 
 from coldhash.arrays.checks import n_bytes_of
 from coldhash.data.dataset import Dataset, UserRecords
 from coldhash.errors import SettingError
 from coldhash.files import lock_file
-from coldhash.partitions import MemoryPartitions, Partitions, Stored, T
+from coldhash.partitions import MemoryPartitions, Partitions, Stored
+from coldhash.recommender.model_file import arrow_bytes, arrow_table
 from coldhash.scale.prepared import Prepared
 
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ class DiskPartitions(MemoryPartitions):
         self._numbers = count()
         self.records = self.scatter(records)
 
-    def allocate(self, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
+    def allocate(self, name: str, shape: tuple[int, ...], dtype: type[np.generic]) -> np.ndarray:
         """Return an array in a file; it can be used after the file is removed."""
         if 0 in shape:
             return np.empty(shape, dtype=dtype)
@@ -118,51 +117,39 @@ class DiskPartitions(MemoryPartitions):
         """Write arrays and tables, also those in dicts and dataclasses, to files."""
         if isinstance(value, Stored):
             return value
-        path = self._values / f"{next(self._numbers):08}"
         if isinstance(value, np.ndarray):
-            np.save(path, value)
-            return _StoredFile(path.with_suffix(".npy"), _map_array)
+            return _StoredArray(self._values / f"{next(self._numbers):08}.npy", value)
         if isinstance(value, pa.Table):
-            with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, value.schema) as writer:
-                writer.write_table(value)
-            return _StoredFile(path, _read_table)
+            content = self._store(arrow_bytes(value))
+            return _StoredValue(lambda: arrow_table(content.load(), verify=False))
         if isinstance(value, csr_array):
             arrays = [self._store(each) for each in (value.data, value.indices, value.indptr)]
-            return _StoredMatrix(arrays, value.shape)
+            shape = value.shape
+            return _StoredValue(lambda: csr_array(tuple(a.load() for a in arrays), shape=shape))
         return _map_entries(self._store, value)
 
     def _load(self, part: Any) -> Any:
         return part.load() if isinstance(part, Stored) else _map_entries(self._load, part)
 
 
-class _StoredFile(Generic[T]):
-    """A value in a file of its own, which is removed when nothing refers to it any more."""
+class _StoredArray:
+    """An array in a file of its own, which is removed when nothing refers to it any more."""
 
-    def __init__(self, path: Path, read: Callable[[Path], T]) -> None:
-        self.load = partial(read, path)
+    def __init__(self, path: Path, array: np.ndarray) -> None:
+        np.save(path, array)
+        self._path = path
         weakref.finalize(self, path.unlink, missing_ok=True)
+
+    def load(self) -> np.ndarray:
+        """Map the array; writing to it does not change the file."""
+        return np.asarray(np.load(self._path, mmap_mode="c"))
 
 
 @dataclass(frozen=True, eq=False)
-class _StoredMatrix:
-    """A sparse matrix whose arrays are in files."""
+class _StoredValue:
+    """A value that is made of stored arrays."""
 
-    arrays: list[_StoredFile[np.ndarray]]  # data, indices, indptr
-    shape: tuple[int, ...]
-
-    def load(self) -> csr_array:
-        """Map the files."""
-        return csr_array(tuple(each.load() for each in self.arrays), shape=self.shape)
-
-
-def _map_array(path: Path) -> np.ndarray:
-    """Map an array; writing to it does not change the file."""
-    return np.asarray(np.load(path, mmap_mode="c"))
-
-
-def _read_table(path: Path) -> pa.Table:
-    with pa.OSFile(str(path)) as file:
-        return pa.ipc.open_file(file).read_all()
+    load: Callable[[], Any]
 
 
 def _map_entries(function: Callable[[Any], Any], value: Any) -> Any:

@@ -23,6 +23,7 @@ from typing import get_args
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import TypeAdapter
 from scipy.sparse import csr_array
 
 from coldhash.arrays.checks import n_bytes_of
@@ -37,7 +38,7 @@ from coldhash.data.ids import Ids
 from coldhash.data.plan import FeaturePlan, guess_plan
 from coldhash.data.ratings import Duplicates
 from coldhash.data.tables import TableLike
-from coldhash.errors import ColdhashError, DataError, SettingError, SourceError
+from coldhash.errors import DataError, SettingError, SourceError, check_choice
 from coldhash.files import replace_file, replace_text, writing
 from coldhash.partitions import Allocate
 from coldhash.scale.sorting import RatingSorter
@@ -54,21 +55,21 @@ def partition_file(folder: Path, kind: str, at: int) -> Path:
 
 @dataclass(frozen=True)
 class StoredRecords:
-    """The files of one partition."""
+    """One partition in the files of a folder."""
 
+    folder: Path
+    at: int
     first: int
     shape: tuple[int, int]
-    ratings: Path
-    users: Path
 
     def load(self) -> UserRecords:
         """Read the partition."""
-        table = _without(pq.read_table(self.users), USER_ID)
-        return UserRecords(self.first, self.load_ratings(), table)
+        table = pq.read_table(partition_file(self.folder, "users", self.at))
+        return UserRecords(self.first, self.load_ratings(), _without(table, USER_ID))
 
     def load_ratings(self) -> csr_array:
         """Read the ratings as users x items."""
-        table = pq.read_table(self.ratings)
+        table = pq.read_table(partition_file(self.folder, "ratings", self.at))
         users, items, values = (table.column(at).to_numpy() for at in range(3))
         indptr = np.zeros(self.shape[0] + 1, dtype=np.int32)
         np.cumsum(np.bincount(users, minlength=self.shape[0]), out=indptr[1:])
@@ -133,23 +134,14 @@ class Prepared:
         SourceError
             The folder holds no prepared data or only a part of it, or a newer version made it.
         """
-        path = Path(folder) / MANIFEST
         try:
-            facts = json.loads(path.read_text(encoding="utf-8"))
+            facts = json.loads((Path(folder) / MANIFEST).read_text(encoding="utf-8"))
             if facts["format"] > MANIFEST_FORMAT:
                 raise SourceError(f"{folder} was prepared by a newer version", hint="upgrade")
-            return cls(
-                folder=Path(folder),
-                n_users=facts["n_users"],
-                n_ratings=facts["n_ratings"],
-                scale=(facts["scale"][0], facts["scale"][1]),
-                ends=tuple(facts["ends"]),
-                largest_part=facts["largest_part"],
-                plan=FeaturePlan(**facts["plan"]),
-            )
-        except ColdhashError:
+            return TypeAdapter(cls).validate_python({**facts, "folder": folder})
+        except SourceError:
             raise
-        except (OSError, ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise SourceError(
                 f"{folder} holds no prepared data, or only a part of it: {error!r}",
                 hint="coldhash prepare --ratings FILE --out DIR starts it, or continues it",
@@ -172,8 +164,9 @@ class Prepared:
     @property
     def user_ids(self) -> Ids:
         """The ids of all users, in row order."""
-        tables = [pq.read_table(part.users, columns=[USER_ID]) for part in self.records()]
-        return Ids(_texts(pa.concat_tables(tables), USER_ID), "user")
+        files = [partition_file(self.folder, "users", at) for at in range(len(self.ends) - 1)]
+        table = pa.concat_tables(pq.read_table(file, columns=[USER_ID]) for file in files)
+        return Ids(_texts(table, USER_ID), "user")
 
     def records(self) -> list[StoredRecords]:
         """Return the files of every partition; a fit reads them one by one.
@@ -185,12 +178,7 @@ class Prepared:
         """
         n_items = self._items.num_rows
         return [
-            StoredRecords(
-                first,
-                (last - first, n_items),
-                partition_file(self.folder, "ratings", at),
-                partition_file(self.folder, "users", at),
-            )
+            StoredRecords(self.folder, at, first, (last - first, n_items))
             for at, (first, last) in enumerate(pairwise(self.ends))
         ]
 
@@ -298,11 +286,7 @@ def prepare(
     ...     parts.n_users, parts.n_ratings, parts.ends
     (2, 3, (0, 1, 2))
     """
-    if duplicates not in get_args(Duplicates):
-        raise SettingError(
-            f"duplicates={duplicates!r} is not a rule",
-            hint=f"one of {', '.join(get_args(Duplicates))}",
-        )
+    check_choice("duplicates", duplicates, get_args(Duplicates))
     if part_users < 1:
         raise SettingError(f"part_users={part_users}", hint="at least 1")
     folder, source, mapping = Path(out), Path(ratings), dict(columns or {})
@@ -337,17 +321,12 @@ def prepare(
                     _write_table(path, sorter.ratings(first, last, duplicates))
                 counts.append(pq.read_metadata(path).num_rows)
                 report("writing partitions", at + 1, len(ends) - 1)
-        plan = plan or guess_plan(user_table, item_table)
-        facts = {
-            "format": MANIFEST_FORMAT,
-            "n_users": n_users,
-            "n_ratings": sum(counts),
-            "scale": list(scale or found_scale),
-            "ends": ends,
-            "largest_part": max(counts),
-            "plan": plan.model_dump(exclude_none=True),
-        }
-        replace_text(folder / MANIFEST, json.dumps(facts))
+        plan, scale = plan or guess_plan(user_table, item_table), scale or found_scale
+        done = Prepared(folder, n_users, sum(counts), scale, tuple(ends), max(counts), plan)
+        facts = TypeAdapter(Prepared).dump_python(
+            done, mode="json", exclude={"folder"}, exclude_none=True
+        )
+        replace_text(folder / MANIFEST, json.dumps({"format": MANIFEST_FORMAT, **facts}))
     RatingSorter.remove(folder)  # the partitions hold the ratings
     return Prepared.open(folder)
 

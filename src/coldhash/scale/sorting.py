@@ -24,7 +24,7 @@ from coldhash.data.ratings import (
     merge_duplicates,
 )
 from coldhash.data.tables import TableFile
-from coldhash.errors import DataError, SettingError, SourceError, TableError
+from coldhash.errors import DataError, SettingError, SourceError, TableError, import_extra
 from coldhash.files import DISK_HINT
 
 if TYPE_CHECKING:
@@ -44,18 +44,13 @@ class RatingSorter:
     @contextmanager
     def open(cls, folder: Path, source: Path, memory: int) -> Iterator[RatingSorter]:
         """Open the file of a folder, or create it."""
-        try:
-            import duckdb
-        except ImportError:
-            raise SettingError(
-                "DuckDB is not installed", hint="pip install 'coldhash[scale]'"
-            ) from None
+        duckdb = import_extra("duckdb", "scale")
         if not source.exists():
             raise SourceError(f"{source}: no such file")
+        limits = {"memory_limit": f"{int(memory * SORT_SHARE)}B"}
+        limits["temp_directory"] = str(folder / "sort.tmp")
         try:
-            with duckdb.connect(str(folder / "sort.duckdb")) as base:
-                base.execute(f"SET memory_limit = '{int(memory * SORT_SHARE)}B'")
-                base.execute(f"SET temp_directory = '{_quote(folder / 'sort.tmp')}'")
+            with duckdb.connect(str(folder / "sort.duckdb"), config=limits) as base:
                 yield cls(source, base)
         except duckdb.Error as error:
             reason = str(error).strip().splitlines()[0]

@@ -96,10 +96,10 @@ def create_app(
     async def page(scope: Scope, _: None) -> Response:
         return FileResponse(PAGE / "index.html", headers=PAGE_HEADERS)
 
-    undocumented = [Operation("GET", "/openapi.json", openapi), Operation("GET", "/", page)]
+    get = partial(Operation, limits, "GET")
     routes = [
         Route(operation.path, operation, methods=[operation.method])
-        for operation in (*operations, *undocumented)
+        for operation in (*operations, get("/openapi.json", openapi), get("/", page))
     ]
     router = Router(
         [*routes, Mount("/page", _PageFiles(directory=PAGE))],

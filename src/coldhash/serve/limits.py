@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 
 import orjson
 from starlette.exceptions import HTTPException
+from starlette.responses import Response
 
 from coldhash.errors import ColdhashError, SettingError, UnknownId
 
+JSON = "application/json"
 HINT = "see /openapi.json"
+HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}  # of errors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,26 +65,21 @@ class Limits:
 
 
 class RequestError(HTTPException):
-    """An error of a request: the status, the field that is wrong, the message and a hint."""
+    """An error of a request: the status, the message, the field that is wrong and a hint."""
 
     def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        field: str | None = None,
-        hint: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        self, status: int, message: str, *, field: str | None = None, hint: str | None = None
     ) -> None:
-        super().__init__(status, message, headers)
+        super().__init__(status, message, HEADERS.get(status))
         self.field = field
         self.hint = hint
 
 
-def error_body(error: HTTPException) -> bytes:
-    """Return the JSON of an error; errors of Starlette have no field."""
+def error_response(error: HTTPException) -> Response:
+    """Return the answer that reports an error; errors of Starlette have no field."""
     field, hint = getattr(error, "field", None), getattr(error, "hint", HINT)
-    return orjson.dumps({"error": {"field": field, "message": error.detail, "hint": hint}})
+    body = {"error": {"field": field, "message": error.detail, "hint": hint}}
+    return Response(orjson.dumps(body), error.status_code, error.headers, JSON)
 
 
 @contextmanager

@@ -14,12 +14,11 @@ import traceback
 from dataclasses import dataclass
 
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from coldhash.errors import SettingError
-from coldhash.serve.endpoints import JSON, SERVED
-from coldhash.serve.limits import Limits, RequestError, error_body
+from coldhash.serve.endpoints import SERVED
+from coldhash.serve.limits import Limits, RequestError, error_response
 from coldhash.serve.monitoring import Entry, Log, Metrics, utc_now
 from coldhash.serve.registry import ModelRegistry
 
@@ -64,7 +63,7 @@ class ServiceMiddleware:
         headers = dict(scope["headers"])
         given = headers.get(b"x-request-id", b"")
         request_id = given if REQUEST_ID.fullmatch(given) else os.urandom(8).hex().encode()
-        reply = _Reply(send, request_id)
+        reply = _Reply(scope, receive, send, request_id)
         entry: Entry = {"time": "", "request_id": request_id.decode()}
         try:
             self._check_host(scope["path"], headers)
@@ -116,12 +115,8 @@ class ServiceMiddleware:
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
         is_right = hmac.compare_digest(given.strip(), self.token.encode())
         if not (is_right and scheme.lower() == b"bearer"):
-            raise RequestError(
-                401,
-                "the token is wrong" if given else "a token is required",
-                hint="Authorization: Bearer TOKEN",
-                headers={"WWW-Authenticate": "Bearer"},
-            )
+            message = "the token is wrong" if given else "a token is required"
+            raise RequestError(401, message, hint="Authorization: Bearer TOKEN")
 
     def _check_length(self, n_bytes: int) -> None:
         if n_bytes > self.limits.max_body:
@@ -150,6 +145,8 @@ class ServiceMiddleware:
 class _Reply:
     """Sends an answer with the request id, and keeps its status."""
 
+    scope: Scope
+    receive: Receive
     send: Send
     request_id: bytes
     status: int = 0  # nothing was sent
@@ -162,17 +159,8 @@ class _Reply:
 
     async def send_error(self, error: HTTPException) -> None:
         """Send an error; an answer that has begun breaks off instead, which a client notices."""
-        if self.status:
-            return
-        response = Response(error_body(error), error.status_code, error.headers, JSON)
-        await self(
-            {
-                "type": "http.response.start",
-                "status": error.status_code,
-                "headers": response.raw_headers,
-            }
-        )
-        await self({"type": "http.response.body", "body": response.body})
+        if not self.status:
+            await error_response(error)(self.scope, self.receive, self)
 
 
 def _locate(error: Exception) -> str:

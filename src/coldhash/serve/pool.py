@@ -41,8 +41,7 @@ class Pool:
     async def run(self, work: Callable[[], T], order: int = 0, is_new: bool = True) -> T:
         """Run work in a thread, lower orders first; new work is refused if the queue is full."""
         if is_new and self._waiting >= self._max_waiting:
-            message, headers = "too many requests are waiting", {"Retry-After": "1"}
-            raise RequestError(503, message, hint="try again later", headers=headers)
+            raise RequestError(503, "too many requests are waiting", hint="try again later")
         self._waiting += 1
         try:
             await self._acquire_thread(order)

@@ -1,28 +1,33 @@
 """Requests and answers of the API, and the fields of a person.
 
-`openapi` adds what depends on the limits of the server and on the model. Answers are not built from
-these types, which describe them in the OpenAPI document.
+A request is validated by the type that describes it in the OpenAPI document; so is the value of a
+field of a person. `LIMITED` names what has a limit of the server. Answers are not built from these
+types, which describe them in the document.
 """
 
 from __future__ import annotations
 
-import re
+from functools import cache, cached_property
 from itertools import islice
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.json_schema import WithJsonSchema
 
 from coldhash.features.columns import FittedColumn, Given, Knots, Labels, Standard
 from coldhash.features.groups import FeatureEncoder
 from coldhash.recommender.recommender import Score
-from coldhash.serve.limits import RequestError
+from coldhash.serve.limits import HINT, Limits, RequestError
 
 MAX_CHOICES = 200
 N_DEVIATIONS = 3.0  # from the mean: the range of a standardized number in a form
 LARGEST = float(np.finfo(np.float32).max)
 DECIMAL = "^[ \\t\\r\\n]*([+-]?[0-9]{1,30}([.][0-9]{0,30})?)?[ \\t\\r\\n]*$"  # or an empty text
-UNKNOWN = "or null where it is unknown"
+STRICT = ConfigDict(strict=True)
+REF = "#/components/schemas/{model}"
+NULL = {"type": "null"}
+LIMITED = {"k": "max_k", "users": "max_batch", "user_ids": "max_batch"}  # fields of requests
 
 
 def id_text(value: object) -> str:
@@ -41,17 +46,13 @@ def _whole(value: object) -> object:
 
 
 # one type, not a union of two: an error then names the field alone
-ID: dict[str, Any] = {
-    "anyOf": [
-        {"type": "string", "minLength": 1},
-        {"type": "integer", "minimum": 1 - 2**63, "maximum": 2**63 - 1},
-    ]
-}
+INT64 = {"type": "integer", "minimum": 1 - 2**63, "maximum": 2**63 - 1}
+ID: dict[str, Any] = {"anyOf": [{"type": "string", "minLength": 1}, INT64]}
 Id = Annotated[str, BeforeValidator(id_text), WithJsonSchema(ID)]
-Count = Annotated[
-    int, Field(ge=1, strict=True, description="How many items."), BeforeValidator(_whole)
-]
-Person = dict[str, Any]
+Count = Annotated[int, Field(ge=1, strict=True), BeforeValidator(_whole)]
+# what is in it depends on the model: see `ServedModel.check_person`
+PERSON = {"$ref": REF.format(model="Person")}
+Person = Annotated[dict[str, Any], WithJsonSchema({"allOf": [PERSON]})]
 
 
 class _Request(BaseModel):
@@ -59,25 +60,65 @@ class _Request(BaseModel):
 
 
 class RecommendOptions(_Request):
-    """The options of `Recommender.recommend`."""
+    """The options of `Recommender.recommend`, by the same names."""
 
-    k: Count = 10
+    k: Count = Field(10, description="How many items.")
     exclude: list[Id] | None = Field(None, description="Items not to recommend.")
     candidates: list[Id] | None = Field(None, description="The only items to recommend.")
     score: Score = "real"
     exclude_seen: bool = Field(True, strict=True, description="Leave out what was rated.")
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of `Recommender.recommend`."""
+        values = vars(self)
+        return {name: values[name] for name in OPTIONS}
 
-class RecommendRequest(RecommendOptions):
+
+OPTIONS = tuple(RecommendOptions.model_fields)
+
+
+def _describe_choice(schema: dict[str, Any], request: type[PeopleRequest]) -> None:
+    """Describe that one of the fields of people is given, the other one is missing or null."""
+    nulls = dict.fromkeys(request.people_fields, NULL)
+    schema["oneOf"] = [
+        {"required": [name], "properties": nulls | {name: {"not": NULL}}} for name in nulls
+    ]
+
+
+class PeopleRequest(RecommendOptions):
+    """People, in one of two fields, and options."""
+
+    model_config = ConfigDict(json_schema_extra=_describe_choice)
+    people_fields: ClassVar[tuple[str, str]]  # of strangers, of users of the training data
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the people are users of the training data."""
+        return getattr(self, self.people_fields[1]) is not None
+
+    @property
+    def field(self) -> str:
+        """The field of people that is given; a request error if it is not exactly one."""
+        strangers, users = self.people_fields
+        if self.is_known == (getattr(self, strangers) is not None):
+            message = f"{2 * self.is_known} of {strangers} and {users}"
+            raise field_error(strangers, message, f"either {strangers} or {users}")
+        return self.people_fields[self.is_known]
+
+
+class RecommendRequest(PeopleRequest):
     """A stranger (`user`) or a user of the training data (`user_id`)."""
 
+    people_fields = ("user", "user_id")
     user: Person | None = None
     user_id: Id | None = None
 
 
-class BatchRequest(RecommendOptions):
+class BatchRequest(PeopleRequest):
     """Strangers, or users of the training data."""
 
+    people_fields = ("users", "user_ids")
     users: list[Person] | None = None
     user_ids: list[Id] | None = None
 
@@ -123,6 +164,12 @@ class ErrorAnswer(BaseModel):
     error: ErrorDetail
 
 
+class Status(BaseModel):
+    """The state of the service."""
+
+    status: Literal["ok", "ready"]
+
+
 class Item(BaseModel):
     """An item of the catalogue."""
 
@@ -138,15 +185,41 @@ class RankedItem(Item):
     distance: int | None = Field(None, description="Bits that differ; only for score=hamming.")
 
 
-class PersonCode(BaseModel):
+class _Answer(BaseModel):
+    model: str = Field(description="The version: from one answer, always one model.")
+
+
+class ItemsAnswer(_Answer):
+    """Items that a search found."""
+
+    items: list[Item]
+
+
+class SimilarAnswer(_Answer):
+    """The most similar items, best first."""
+
+    items: list[RankedItem]
+
+
+class _PersonAnswer(_Answer):
+    weights: dict[str, float] = Field(description="The share of each group; 0: it is missing.")
+    fallback: bool = Field(description="Nothing usable was known: these are the popular items.")
+    ignored: list[str] = Field(description="Items of the history that the model does not know.")
+
+
+class ExplainAnswer(_PersonAnswer, Item):
+    """What contributed to the score of an item: contributions add up to it."""
+
+    score: float
+    contributions: dict[str, float]
+    why: str
+
+
+class PersonCode(_PersonAnswer):
     """The code of a person: bit b of the code is bit b % 8 of byte b // 8."""
 
     code: str | None = Field(description="Hexadecimal; null where a method has no codes.")
     n_bits: int | None
-    weights: dict[str, float] = Field(description="The share of each group; 0: it is missing.")
-    fallback: bool = Field(description="Nothing usable was known: these are the popular items.")
-    ignored: list[str] = Field(description="Items of the history that the model does not know.")
-    model: str = Field(description="The version: from one answer, always one model.")
 
 
 class RecommendAnswer(PersonCode):
@@ -156,45 +229,16 @@ class RecommendAnswer(PersonCode):
     user_id: str | None = Field(None, description="As in the request, if it was there.")
 
 
-class BatchAnswer(BaseModel):
+class BatchAnswer(_Answer):
     """One answer for each person, in the order of the request."""
 
     answers: list[RecommendAnswer]
-    model: str
 
 
 class EncodeAnswer(PersonCode):
     """A person as a vector and as a code."""
 
     vector: list[float]
-
-
-class ExplainAnswer(BaseModel):
-    """What contributed to the score of an item: contributions add up to it."""
-
-    item_id: str
-    title: str | None
-    score: float
-    contributions: dict[str, float]
-    weights: dict[str, float]
-    fallback: bool
-    ignored: list[str]
-    why: str
-    model: str
-
-
-class ItemsAnswer(BaseModel):
-    """Items that a search found."""
-
-    items: list[Item]
-    model: str
-
-
-class SimilarAnswer(BaseModel):
-    """The most similar items, best first."""
-
-    items: list[RankedItem]
-    model: str
 
 
 class PersonField(BaseModel):
@@ -208,27 +252,19 @@ class PersonField(BaseModel):
     max: float | None = None
     length: int | None = Field(None, description="Of a vector.")
 
+    @cached_property
+    def values(self) -> TypeAdapter[Any]:
+        """What the field may hold: to validate values, and to describe them."""
+        return _values(self.kind, self.length)
+
     def check(self, value: object, place: str) -> None:
         """Raise a request error if the model cannot use a value."""
-        if value is None or value == "":
-            return
-        if self.kind == "vector":
-            if not isinstance(value, list) or not all(map(_is_number, value)):
-                raise field_error(place, "not a list of numbers", f"{self.length} numbers, or null")
-            if len(value) not in (0, self.length):
-                message = f"a vector of length {len(value)}"
-                raise field_error(place, message, f"{self.length} numbers, or null")
-        elif self.kind == "number":
-            is_text = isinstance(value, str) and re.search(DECIMAL, value)
-            if not (is_text or _is_number(value)):
-                raise field_error(place, "not a number", f"a number, {UNKNOWN}")
-        elif self.kind == "multi-label" and isinstance(value, list):
-            if any(isinstance(label, dict | list) for label in value):
-                raise field_error(
-                    place, "not a list of texts", f"a text or a list of texts, {UNKNOWN}"
-                )
-        elif isinstance(value, dict | list):
-            raise field_error(place, "not a plain value", f"one value, {UNKNOWN}")
+        try:
+            self.values.validator.validate_python(value)
+        except ValidationError:
+            expected = self.values.json_schema()["description"]
+            hint = f"{expected}, or null where it is unknown"
+            raise field_error(place, f"not {expected}", hint) from None
 
 
 class ModelCard(BaseModel):
@@ -244,12 +280,6 @@ class ModelCard(BaseModel):
     groups: list[str]
     fields: list[PersonField]
     takes_history: bool
-
-
-class Status(BaseModel):
-    """The state of the service."""
-
-    status: Literal["ok", "ready"]
 
 
 def person_fields(features: FeatureEncoder) -> dict[str, PersonField]:
@@ -275,6 +305,45 @@ def _describe_column(column: FittedColumn) -> dict[str, Any]:
     return {"kind": "text"}
 
 
+Scale = tuple[float, float]  # the lowest and the highest rating
+Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
+Plain = str | bool | float | None
+
+
+@cache
+def _values(kind: str, length: int | None) -> TypeAdapter[Any]:
+    text = Annotated[str, Field(pattern=DECIMAL)]
+    vector = Annotated[list[Number], Field(min_length=length, max_length=length)]
+    empty = Annotated[list[Any], Field(max_length=0)] | Literal[""]
+    types: dict[str, tuple[Any, str]] = {
+        "number": (Number | text | None, "a number"),
+        "multi-label": (Plain | list[Plain], "a text or a list of texts"),
+        "vector": (vector | empty | None, f"a list of {length} numbers"),
+    }
+    values, description = types.get(kind, (Plain, "one value"))
+    described: Any = Annotated[values, Field(description=description)]
+    return TypeAdapter(described, config=STRICT)
+
+
+@cache
+def history_values(scale: Scale, max_history: int) -> TypeAdapter[Any]:
+    """Return what a history may be: to validate it, and to describe it."""
+    item_id = Annotated[str, Field(min_length=1)]
+    rating = Annotated[float, Field(ge=scale[0], le=scale[1])]
+    size = Field(max_length=max_history, description="Item id -> rating.")
+    return TypeAdapter(Annotated[dict[item_id, rating], size] | None, config=STRICT)
+
+
+def check_history(history: object, scale: Scale, max_history: int, place: str) -> None:
+    """Raise a request error if a history is not an object of ratings."""
+    try:
+        history_values(scale, max_history).validate_python(history)
+    except ValidationError as error:
+        low, high = scale
+        hint = f"at most {max_history:,} item ids, each with a rating from {low:g} to {high:g}"
+        raise first_error(error, place, hint) from None
+
+
 def check_id(value: object, place: str) -> None:
     """Raise a request error if a value is not an id."""
     try:
@@ -283,30 +352,23 @@ def check_id(value: object, place: str) -> None:
         raise field_error(place, str(error), "leave it out") from None
 
 
-def check_history(
-    history: object, scale: tuple[float, float], max_history: int, place: str
-) -> None:
-    """Raise a request error if a history is not an object of ratings."""
-    if history is None:
-        return
-    low, high = scale
-    if not isinstance(history, dict):
-        hint = f'such as {{"1193": {high:g}}}'
-        raise field_error(place, "not an object of item id -> rating", hint)
-    if len(history) > max_history:
-        raise field_error(place, f"{len(history):,} ratings", f"at most {max_history:,}")
-    for item_id, rating in history.items():
-        if not item_id:
-            raise field_error(place, "an empty item id", "leave it out")
-        if not _is_number(rating) or not low <= rating <= high:
-            hint = f"a number from {low:g} to {high:g}"
-            raise field_error(f"{place}.{item_id}", "not a rating", hint)
+def check_limits(request: BaseModel, limits: Limits) -> None:
+    """Raise a request error if a request is beyond a limit of the server."""
+    values = vars(request)
+    for name, limit in LIMITED.items():
+        value, most = values.get(name), getattr(limits, limit)
+        given = len(value) if isinstance(value, list) else value or 0
+        if given > most:
+            message = f"{given:,} is more than this server allows"
+            raise field_error(name, message, f"at most {most:,}")
 
 
-def _is_number(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return abs(value) <= LARGEST
+def first_error(error: ValidationError, place: str = "", hint: str = HINT) -> RequestError:
+    """Return the first of the errors of a validation as that of a request."""
+    first = error.errors()[0]
+    parts = [str(part) for part in (place, *first["loc"]) if part not in ("", "[key]")]
+    message = first["msg"].removeprefix("Value error, ")
+    return field_error(".".join(parts) or "body", message, hint)
 
 
 def field_error(field: str, message: str, hint: str) -> RequestError:

@@ -129,13 +129,13 @@ def serve(serving: Serving) -> None:
     with listen(serving.host, serving.port) as listener, contextlib.suppress(KeyboardInterrupt):
         if serving.workers == 1:
             registry = ModelRegistry(serving.file)
-            _announce(listener)
+            _announce(serving, listener)
             _run(serving, registry, listener)
             return
         model_file.read(serving.file)  # report a bad file once, not from every worker
         with tempfile.TemporaryDirectory(prefix="coldhash-metrics-") as folder:
             os.environ[FOLDER] = folder
-            _announce(listener)
+            _announce(serving, listener)
             Supervisor(
                 target=partial(run_worker, serving),
                 file=serving.file,
@@ -192,10 +192,12 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _announce(listener: socket.socket) -> None:
+def _announce(serving: Serving, listener: socket.socket) -> None:
     host, port = listener.getsockname()[:2]
     name = f"[{host}]" if ":" in host else host
     print(f"serving on http://{name}:{port}", file=sys.stderr, flush=True)
+    if serving.token is None and serving.host not in LOOPBACK:
+        print("warning: anybody can send requests; see --token-file", file=sys.stderr, flush=True)
 
 
 class _Server(Server):

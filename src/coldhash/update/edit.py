@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-from scipy.sparse import csr_array, hstack, vstack
+from scipy.sparse import csr_array, hstack
 
 from coldhash.arrays.codes import signs
 from coldhash.arrays.products import times
 from coldhash.data.dataset import pad_table, read_ratings, read_side_table
-from coldhash.data.ids import Ids
+from coldhash.data.ids import Ids, assign_rows
 from coldhash.data.ratings import Ratings, RatingTarget, is_favourite
 from coldhash.data.tables import TableLike
 from coldhash.errors import DataError, SettingError, UnknownId
 from coldhash.mfdcf.items import descend
+from coldhash.mfdcf.model import MFDCF
 from coldhash.recommender.items import CodeItems, code_items
 from coldhash.recommender.recommender import Recommender
+from coldhash.recommender.settings import settings_from
 from coldhash.registry import MODELS
 
 Source = Literal["ratings", "content", "average"]  # what the code of a new item was made from
@@ -93,84 +95,6 @@ def check_takes_new_items(model: Recommender) -> CodeItems:
     return items
 
 
-def select_items(model: Recommender, rows: np.ndarray) -> Recommender:
-    """Return the model with these items only."""
-    popularity = np.asarray(model.popularity)[rows]
-    items, preference = model.items.select(rows, popularity), model.features.preference
-    features = replace(model.features, preference=preference and preference.take(rows))
-    return replace(
-        model,
-        items=items,
-        item_ids=model.item_ids.take(rows),
-        popularity=popularity,
-        features=features,
-        encoder=model.encoder.follow_items(items, features, rows, 0),
-        seen=None if model.seen is None else csr_array(_as_ones(model.seen)[:, rows]),
-        item_table=model.item_table and model.item_table.take(pa.array(rows)),
-    )
-
-
-def append_items(
-    model: Recommender,
-    item_ids: Ids,
-    codes: np.ndarray,
-    popularity: np.ndarray,
-    content: csr_array,
-    table: pa.Table,
-    seen: csr_array,
-) -> Recommender:
-    """Return the model with more items after the ones it has; `seen` is of the new ones alone."""
-    counts = np.concatenate([model.popularity, popularity.astype(model.popularity.dtype)])
-    items = check_takes_new_items(model).extend(codes, counts)
-    preference = model.features.preference
-    features = replace(model.features, preference=preference and preference.extend(content))
-    rows = np.arange(len(model.item_ids))
-    return replace(
-        model,
-        items=items,
-        item_ids=_append_ids(model.item_ids, item_ids, "item"),
-        popularity=counts,
-        features=features,
-        encoder=model.encoder.follow_items(items, features, rows, len(codes)),
-        seen=_stack(hstack, model.seen, seen),
-        item_table=model.item_table and pa.concat_tables([model.item_table, table]),
-    )
-
-
-def append_users(
-    model: Recommender, ids: Ids, ratings: csr_array | None
-) -> tuple[Recommender, np.ndarray]:
-    """Return the model with the users and ratings that it did not have, and the rows of `ids`.
-
-    The vectors of new users are 0.
-    """
-    new = np.flatnonzero(model.user_ids.find(ids.values) < 0)
-    user_ids = _append_ids(model.user_ids, ids.take(new), "user") if len(new) else model.user_ids
-    rows = user_ids.rows(ids.values)
-    zeros = np.zeros((len(new), model.user_vectors.shape[1]), dtype=model.user_vectors.dtype)
-    vectors = np.vstack([model.user_vectors, zeros])
-    unrated = csr_array((len(new), len(model.item_ids)), dtype=np.float32)
-    seen = _stack(vstack, model.seen, unrated)
-    if seen is not None and ratings is not None:
-        owners = np.repeat(rows, np.diff(ratings.indptr))
-        places = owners, ratings.indices
-        seen = _as_ones(seen + csr_array((np.ones_like(ratings.data), places), shape=seen.shape))
-    return replace(model, user_ids=user_ids, user_vectors=vectors, seen=seen), rows
-
-
-def _append_ids(ids: Ids, more: Ids, kind: str) -> Ids:
-    return Ids.of(pa.concat_arrays([each.values.cast(pa.string()) for each in (ids, more)]), kind)
-
-
-def _stack(
-    stack: Callable[..., csr_array], seen: csr_array | None, more: csr_array
-) -> csr_array | None:
-    """Return what users have rated with more items or users; None if the model does not keep it."""
-    if seen is None:
-        return None
-    return csr_array(stack([_as_ones(seen), _as_ones(more)], format="csr"))
-
-
 def _as_ones(ratings: csr_array) -> csr_array:
     """Return a matrix of ones where there are ratings; a loaded model stores a single 1."""
     ones = np.ones(len(ratings.indices), dtype=np.float32)
@@ -226,7 +150,7 @@ def add_items(
     >>> len(more.item_ids), change.items_added
     (101, {'new': 'content'})
     """
-    check_takes_new_items(model)
+    codes = check_takes_new_items(model)
     ids, given = read_side_table(items, "item", {})
     assert ids is not None
     again = [item_id for item_id in ids if item_id in model.item_ids]
@@ -237,20 +161,35 @@ def add_items(
         )
     table = _match_columns(model, given, len(ids))
     content = model.features.item_content(table, len(ids))
-    rated = _read_ratings(model, ids, ratings)
-    vectors = np.vstack([model.user_vectors, _encode_strangers(model, rated, users)])
-    if model.item_map is None:
-        codes = _codes_of_ratings(model, vectors, rated)
-    else:
-        pulls = model.item_map.pulls(content, vectors, rated.matrix)
-        codes = new_codes(model.item_map.gram, pulls)
+    hint = "add a row for it to the item table; refresh learns from ratings of the other items"
+    rated = _read_ratings(ratings, model.user_ids, ids, model, hint)
     liked = is_favourite(rated.matrix.data, rated.scale[1]).astype(np.float64)
-    popularity = np.bincount(rated.matrix.indices, liked, minlength=len(ids))
-    seen = rated.of_users(np.arange(len(model.user_ids))).matrix
-    added = append_items(model, ids, codes, popularity, content, table, seen)
+    favourites = np.bincount(rated.matrix.indices, liked, minlength=len(ids))
+    levels = _levels_of_items(model, codes, favourites)
+    gains = np.ones((len(ids), 1), np.float32)
+    if levels is not None and codes.index.gains is not None:
+        gains = codes.index.gains[levels][:, None]
+    added = _codes_of_items(model, content, rated, users, gains)
+    popularity = np.concatenate([model.popularity, favourites.astype(model.popularity.dtype)])
+    codes = codes.extend(added, popularity, levels)
+    preference, seen, rows = model.features.preference, model.seen, np.arange(len(model.item_ids))
+    features = replace(model.features, preference=preference and preference.extend(content))
+    if seen is not None:
+        new = rated.of_users(np.arange(len(model.user_ids))).matrix
+        seen = csr_array(hstack([_as_ones(seen), _as_ones(new)], format="csr"))
+    grown = replace(
+        model,
+        items=codes,
+        item_ids=assign_rows(ids.values, model.item_ids, "item", str)[0],
+        popularity=popularity,
+        features=features,
+        encoder=model.encoder.follow_items(codes, features, rows, len(ids)),
+        seen=seen,
+        item_table=model.item_table and pa.concat_tables([model.item_table, table]),
+    )
     source = np.where(np.diff(content.indptr) > 0, "content", "average")
     source = np.where(rated.per_item > 0, "ratings", source)
-    return added, Change(items_added=dict(zip(ids, source.tolist(), strict=True)))
+    return grown, Change(items_added=dict(zip(ids, source.tolist(), strict=True)))
 
 
 def remove_items(model: Recommender, item_ids: Iterable[str | int]) -> tuple[Recommender, Change]:
@@ -288,7 +227,20 @@ def remove_items(model: Recommender, item_ids: Iterable[str | int]) -> tuple[Rec
         raise SettingError("no item would be left", hint="keep at least one")
     removed = [model.item_ids[row] for row in rows]
     kept = np.setdiff1d(np.arange(len(model.item_ids)), rows)
-    return select_items(model, kept), Change(items_removed=removed)
+    popularity = np.asarray(model.popularity)[kept]
+    items, preference = model.items.select(kept, popularity), model.features.preference
+    features = replace(model.features, preference=preference and preference.take(kept))
+    smaller = replace(
+        model,
+        items=items,
+        item_ids=model.item_ids.take(kept),
+        popularity=popularity,
+        features=features,
+        encoder=model.encoder.follow_items(items, features, kept, 0),
+        seen=None if model.seen is None else csr_array(_as_ones(model.seen)[:, kept]),
+        item_table=model.item_table and model.item_table.take(pa.array(kept)),
+    )
+    return smaller, Change(items_removed=removed)
 
 
 def update_users(
@@ -337,18 +289,22 @@ def update_users(
     ids, table = read_side_table(users, "user", {})
     given = None
     if ratings is not None:
-        rated = read_ratings(ratings, {}, ids, model.item_ids, model.scale, "error")
-        if len(rated.items) > len(model.item_ids):
-            raise UnknownId(
-                f"item {rated.items[len(model.item_ids)]!r} is rated, but not in the model",
-                hint="add_items first",
-            )
+        rated = _read_ratings(ratings, ids, model.item_ids, model, "add_items first")
         ids, given = rated.users, rated.matrix
     assert ids is not None
-    grown, rows = append_users(model, ids, given)
     people = pad_table(table, len(ids)) if table.num_columns else [{}] * len(ids)
+    user_ids, rows = assign_rows(ids.values, model.user_ids, "user", str)
     n_known = len(model.user_ids)
-    return grown.with_users(ids.values, people, given), Change(
+    vectors = np.pad(model.user_vectors, ((0, len(user_ids) - n_known), (0, 0)))
+    vectors[rows] = model.encode(people, given).vectors
+    seen = model.seen
+    if seen is not None:
+        seen = _as_ones(seen)
+        seen.resize(len(user_ids), len(model.item_ids))
+        if given is not None:
+            places = np.repeat(rows, np.diff(given.indptr)), given.indices
+            seen = _as_ones(seen + csr_array((np.ones_like(given.data), places), shape=seen.shape))
+    return replace(model, user_ids=user_ids, user_vectors=vectors, seen=seen), Change(
         users_added=[ids[at] for at in np.flatnonzero(rows >= n_known)],
         users_changed=[ids[at] for at in np.flatnonzero(rows < n_known)],
     )
@@ -370,8 +326,29 @@ def new_codes(gram: np.ndarray, pulls: np.ndarray) -> np.ndarray:
     return best.astype(np.int8)
 
 
-def _codes_of_ratings(model: Recommender, vectors: np.ndarray, rated: Ratings) -> np.ndarray:
-    """Find the codes of new items from ratings alone, for which no map is needed."""
+def _levels_of_items(
+    model: Recommender, items: CodeItems, favourites: np.ndarray
+) -> np.ndarray | None:
+    """Return the levels of new items: by their favourites, and at least those of a usual item."""
+    if items.levels is None or items.index.gains is None:
+        return None
+    roots = np.sqrt((favourites + 0.5) / (len(model.user_ids) + 1))
+    levels = np.searchsorted(items.index.gains, roots).clip(1, 255)
+    return np.maximum(levels, np.median(items.levels)).astype(np.uint8)
+
+
+def _codes_of_items(
+    model: Recommender,
+    content: csr_array,
+    rated: Ratings,
+    users: TableLike | None,
+    gains: np.ndarray,
+) -> np.ndarray:
+    """Find the codes of new items: without a map, from ratings alone."""
+    vectors = np.vstack([model.user_vectors, _encode_strangers(model, rated, users)])
+    if model.item_map is not None:
+        pulls = model.item_map.pulls(content, vectors, rated.matrix, gains)
+        return new_codes(model.item_map.gram, pulls)
     plenty = len(model.seen.indices) / len(model.item_ids) if model.seen is not None else np.inf
     few = np.flatnonzero(rated.per_item < max(plenty, 1.0))
     if len(few):
@@ -381,26 +358,23 @@ def _codes_of_ratings(model: Recommender, vectors: np.ndarray, rated: Ratings) -
             "was fitted without new_items",
             hint=NEEDS_MAP,
         )
-    target = RatingTarget(model.settings["target"], model.scale[1])
+    target = RatingTarget(settings_from(MFDCF, model.settings).target, model.scale[1])
     matrix = rated.matrix
     shown = csr_array((target(matrix.data), matrix.indices, matrix.indptr), shape=matrix.shape)
-    pulls = np.float32(vectors.shape[1]) * times(shown.T.tocsr(), vectors)
+    pulls = times(shown.T.tocsr(), vectors) / gains
     return new_codes(model.user_vectors.T @ model.user_vectors, pulls)
 
 
-def _read_ratings(model: Recommender, items: Ids, ratings: TableLike | None) -> Ratings:
+def _read_ratings(
+    ratings: TableLike | None, users: Ids | None, items: Ids, model: Recommender, hint: str
+) -> Ratings:
+    """Read ratings of these items alone; users that are not listed come after the others."""
     if ratings is None:
-        nothing = csr_array((len(model.user_ids), len(items)), dtype=np.float32)
-        return Ratings(nothing, model.user_ids, items)
-    rated = read_ratings(ratings, {}, model.user_ids, items, model.scale, "error")
+        users = users or model.user_ids
+        return Ratings(csr_array((len(users), len(items)), dtype=np.float32), users, items)
+    rated = read_ratings(ratings, {}, users, items, model.scale, "error")
     if len(rated.items) > len(items):
-        other = rated.items[len(items)]
-        raise UnknownId(
-            f"item {other!r} is rated, but not among the new items",
-            hint="refresh learns from ratings of items that are there already"
-            if other in model.item_ids
-            else "add a row for it to the item table",
-        )
+        raise UnknownId(f"item {rated.items[len(items)]!r} is rated, but not known", hint=hint)
     return rated
 
 

@@ -98,7 +98,9 @@ def _first_codes(model: Recommender, data: Dataset, new: np.ndarray, seed: int) 
         return np.random.default_rng(seed).integers(0, 2, size=shape) * 2 - 1
     content = model.features.item_content(data.items, len(data.ratings.items))[new]
     nobody, nothing = model.user_vectors[:0], data.ratings.matrix[:0, new]
-    return new_codes(model.item_map.gram, model.item_map.pulls(content, nobody, nothing))
+    gains = np.ones((len(new), 1), np.float32)  # they count for ratings only
+    pulls = model.item_map.pulls(content, nobody, nothing, gains)
+    return new_codes(model.item_map.gram, pulls)
 
 
 def _compare(
