@@ -111,7 +111,13 @@ def test_verdicts_on_planted_hits(tmp_path, fair, unfair, verdict):
 
 def planted_row(folder, label, score, n_bits, fair, unfair):
     n, per_user = 400, 20
-    question = {"protocol": "sampled-1000", "shots": 0, "oracle": False, "score": score}
+    question = {
+        "protocol": "sampled-1000",
+        "shots": 0,
+        "oracle": False,
+        "score": score,
+        "popularity": 1.0,
+    }
     columns = {name: [value] * n for name, value in question.items()}
     columns |= {"user_id": [str(u) for u in range(n)], "pairs": np.full(n, per_user)}
     rng = np.random.default_rng(0)  # the same luck for all

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -186,7 +186,7 @@ def resolve_order(ratings: Ratings, order: Order | None) -> Order:
     """Return the order in which first ratings are given: by time where times are known."""
     if order is None:
         return "random" if ratings.times is None else "time"
-    check_choice("order", order, Order)
+    check_choice("order", order, get_args(Order))
     if order == "time" and ratings.times is None:
         raise DataError("the times of ratings are unknown", hint="order='random'")
     return order

@@ -357,7 +357,9 @@ def draw_candidates(
     return drawn
 
 
-def scorer(model: Recommender, how: Score = "real", *, known: bool = False) -> ScoreFunction:
+def scorer(
+    model: Recommender, how: Score = "real", *, popularity: float = 1.0, known: bool = False
+) -> ScoreFunction:
     """Return a function by which a model scores people, for `judge` and `rank`.
 
     Parameters
@@ -366,6 +368,8 @@ def scorer(model: Recommender, how: Score = "real", *, known: bool = False) -> S
         A fitted model.
     how
         "real", or "hamming" to compare codes with codes.
+    popularity
+        How much the level of items counts, for a model with levels.
     known
         Look people up among the training users by their `user_id`; see `make_known_trial`.
 
@@ -383,9 +387,9 @@ def scorer(model: Recommender, how: Score = "real", *, known: bool = False) -> S
     """
     if known:
         return lambda people, _: model.score(
-            model.encode(user_ids=people.column(USER_ID).to_pylist()), how
+            model.encode(user_ids=people.column(USER_ID).to_pylist()), how, popularity
         )
-    return lambda people, history: model.score(model.encode(people, history), how)
+    return lambda people, history: model.score(model.encode(people, history), how, popularity)
 
 
 def rank(score: ScoreFunction, trial: Trial) -> Ranks:

@@ -55,6 +55,7 @@ _DEFAULTS: dict[str, Any] = {
     "oracle": [False],
     "scores": ["real"],
     "train_shares": [1.0],
+    "popularity": [1.0],
     "user_ratings": [0],
     "order": None,
 }
@@ -78,6 +79,7 @@ class _Questions(BaseModel):
     oracle: list[bool] | None = None
     scores: list[Literal["real", "hamming"]] | None = None
     train_shares: list[Share] | None = None
+    popularity: list[Annotated[float, Field(ge=0, le=1)]] | None = None
     user_ratings: list[Annotated[int, Field(ge=0)]] | None = None
     order: Order | None = None
 
@@ -95,7 +97,9 @@ class ModelPlan(_Questions):
         Fixed settings.
     grid
         Lists of values by setting; every combination is run.
-    datasets, splits, protocols, shots, oracle, scores, train_shares, user_ratings, order
+    datasets, splits, protocols, shots, oracle, scores, train_shares, popularity
+        Replace those of the `Experiment` if not None.
+    user_ratings, order
         Replace those of the `Experiment` if not None.
 
     Examples
@@ -146,6 +150,8 @@ class Experiment(_Questions):
         "real" and "hamming", the latter for methods with codes; `["real"]` if None.
     train_shares
         Shares of the training users to fit on; `[1.0]` if None.
+    popularity
+        How much the level of items counts, for methods that have it; `[1.0]` if None.
     user_ratings
         Ratings that a training user has at most, drawn at random; 0 for all, `[0]` if None.
     order
@@ -271,7 +277,7 @@ class Experiment(_Questions):
                 raise SettingError(
                     f"{self.name}: {name}: no {unknown[0]!r}", hint=f"one of {', '.join(known)}"
                 )
-        asked = (values[name] for name in ("protocols", "shots", "oracle", "scores"))
+        asked = (values[name] for name in ("protocols", "shots", "oracle", "scores", "popularity"))
         questions = tuple(Question(*each) for each in itertools.product(*asked))
         for *point, dataset, share, n_ratings in itertools.product(
             *plan.grid.values(),
@@ -303,6 +309,7 @@ class Question:
     shots: int
     oracle: bool
     score: Literal["real", "hamming"]
+    popularity: float
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ LoggedTies = Literal["expected", "optimistic"]
 TextColumn = Literal["dataset", "model", "label", "protocol", "score"]  # in every row
 NumberColumn = Literal["split", "shots"]
 
-_QUESTION = ("protocol", "shots", "oracle", "score")
+_QUESTION = ("protocol", "shots", "oracle", "score", "popularity")
 _NESTED = ("objective", "fit_parts", "stamp")  # not in results.parquet
 
 

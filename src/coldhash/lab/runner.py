@@ -159,12 +159,12 @@ def _execute(run: Run, data: Path | None) -> Outcome:
         model, seconds = _fit(run, train)
         judgements, tables = [], []
         for question in run.questions:
-            if question.score == "hamming" and not model.has_codes:
+            if not _answers(model, question):
                 continue
             start = time.perf_counter()
             with threadpool_limits(1, "blas"):  # the same sums in any process
                 trial = _trial(run, question, data)
-                judged = judge(scorer(model, question.score), trial)
+                judged = judge(scorer(model, question.score, popularity=question.popularity), trial)
             passed = time.perf_counter() - start
             asked = asdict(question) | {"given_by": trial.order}
             judgements.append(asked | {"metrics": judged.metrics, "seconds": passed})
@@ -175,9 +175,11 @@ def _execute(run: Run, data: Path | None) -> Outcome:
         **{name: value for name, value in asdict(run).items() if name != "questions"},
         "settings": json.loads(run.settings),
         "train_users": n_users,
+        "cold_users": len(cold.ratings.users),
         "train_ratings": len(train.ratings),
         "n_bits": model.settings.get("n_bits"),
         "bytes_per_item": model.bytes_per_item,
+        "profiles": len(np.unique(model.encode(trial.people).vectors, axis=0)),
         "judgements": judgements,
         "objective": model.report.get("objective"),
         "fit_parts": model.report.get("seconds"),
@@ -185,6 +187,12 @@ def _execute(run: Run, data: Path | None) -> Outcome:
         "stamp": stamp(),
     }
     return line, pa.concat_tables(tables)
+
+
+def _answers(model: Recommender, question: Question) -> bool:
+    """Return whether a model has what a question is about: codes, levels."""
+    coded, leveled = model.has_codes, model.items.levels is not None
+    return (coded or question.score == "real") and (leveled or question.popularity == 1)
 
 
 def _fit(run: Run, train: Dataset) -> tuple[Recommender, float]:

@@ -17,7 +17,14 @@ if TYPE_CHECKING:
 
 ClaimVerdict = Literal["holds", "does not hold", "does not hold under fair ties", "inconclusive"]
 
-DATASETS = {"ml-1m": "MovieLens-1M", "book-crossing": "Book-Crossing", "sample": "the sample"}
+DATASETS = {
+    "ml-1m": "MovieLens-1M",
+    "ml-100k": "MovieLens-100K",
+    "book-crossing": "Book-Crossing",
+    "complete-journey": "The Complete Journey",
+    "jester": "Jester",
+    "sample": "the sample",
+}
 NAMES = {  # where it is not the label in upper case
     "popularity": "popularity",
     "ridge": "ridge",
