@@ -143,8 +143,8 @@ class Ease:
         counts = np.bincount(events.indices, minlength=events.shape[1])
         self.items = np.sort(np.argsort(-counts, kind="stable")[:max_items])
         self.rest = counts / (counts.max() + 1.0) - 1e6
-        X = np.hstack([events[:, self.items].toarray(), features]).astype(np.float32)
-        gram = X.T @ X
+        stacked = np.hstack([events[:, self.items].toarray(), features]).astype(np.float32)
+        gram = stacked.T @ stacked
         gram[np.diag_indices_from(gram)] += penalty
         inverse = np.linalg.inv(gram)
         weights = -inverse / np.diag(inverse)

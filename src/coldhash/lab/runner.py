@@ -40,6 +40,7 @@ from coldhash.recommender.settings import settings_from
 
 _LOGGED_KS = (5, 10, 20, 50)  # for which hits are logged user by user
 
+_SplitKey = tuple[str, float, int, int, Path | None]  # data, share, seed, ratings a user, folder
 RunProgress = Callable[[int, int, str], None]  # runs done, runs in all, the last run
 
 
@@ -150,12 +151,10 @@ def _exit_with(sentinel: int) -> None:
 def _execute(run: Run, data: Path | None) -> Outcome:
     """Fit one model and answer all questions of the run."""
     try:
-        train, cold = _split(run.dataset, run.cold_share, run.split, data)
+        train, cold = _split(_split_key(run, data))
         n_users = round(len(train.ratings.users) * run.train_share)
         if run.train_share < 1:
             train = train.of_users(np.arange(n_users))  # users are in no special order
-        if run.user_ratings:
-            train, _ = split_first_ratings(train, run.user_ratings, run.split, "random")
         model, seconds = _fit(run, train)
         judgements, tables = [], []
         for question in run.questions:
@@ -243,25 +242,33 @@ def _read(name: str, folder: Path | None) -> Dataset:
 
 
 @functools.lru_cache(maxsize=2)
-def _split(name: str, share: float, seed: int, folder: Path | None) -> tuple[Dataset, Dataset]:
-    return split_cold_users(_read(name, folder), share, seed, described=True)
+def _split(key: _SplitKey) -> tuple[Dataset, Dataset]:
+    name, share, seed, user_ratings, folder = key
+    train, cold = split_cold_users(_read(name, folder), share, seed, described=True)
+    if user_ratings:
+        train, _ = split_first_ratings(train, user_ratings, seed, "random")
+    return train, cold
+
+
+def _split_key(run: Run, data: Path | None) -> _SplitKey:
+    return run.dataset, run.cold_share, run.split, run.user_ratings, data
 
 
 def _trial(run: Run, question: Question, data: Path | None) -> Trial:
-    split = (run.dataset, run.cold_share, run.split, data)
+    split = _split_key(run, data)
     return _make_trial(split, question.protocol, question.shots, run.order, question.oracle)
 
 
 @functools.lru_cache(maxsize=16)
 def _make_trial(
-    split: tuple[str, float, int, Path | None],
+    split: _SplitKey,
     protocol: str,
     shots: int,
     order: Order | None,
     oracle: bool,
 ) -> Trial:
     return make_trial(
-        *_split(*split),
+        *_split(split),
         protocol=protocol,
         n_given=shots,
         order=order,
