@@ -25,6 +25,7 @@ KEPT = {
     "shots": None,
     "bytes": None,
     "protocols": {"mfdcf", "popularity"},
+    "anywhere": None,
 }
 
 
