@@ -145,12 +145,8 @@ def test_the_order_of_first_ratings_can_be_chosen(small, timed):
     np.testing.assert_array_equal(random.ratings.matrix.indices, untimed.ratings.matrix.indices)
     assert (random.ratings.matrix != by_time.ratings.matrix).nnz
     for user in range(len(timed.ratings.users)):
-        first, later = (
-            part.ratings.times[
-                part.ratings.matrix.indptr[user] : part.ratings.matrix.indptr[user + 1]
-            ]
-            for part in (by_time, rest)
-        )
+        row = np.array([user])
+        first, later = (part.ratings.of_users(row).times for part in (by_time, rest))
         assert not len(later) or first.max() < later.min()
     with pytest.raises(DataError, match="times"):
         split_first_ratings(small, 3, order="time")
