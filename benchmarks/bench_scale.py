@@ -8,19 +8,17 @@ two columns for users and one for items.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from bench_fit import exponent
-from table import Row, finish, options
+from table import Row, finish, options, run_python
 
 N_ITEMS, PER_USER, BLOCK = 100_000, 100, 50_000
 ROUNDS = 10
@@ -57,12 +55,8 @@ def prepared(path: Path) -> tuple[float, float]:
     arguments = ["prepare", "--ratings", path / "ratings.parquet", "--users",
                  path / "users.parquet", "--items", path / "items.parquet", "--out",
                  path / "parts", "--memory", "2GB"]  # fmt: skip
-    begin = time.perf_counter()
-    process = subprocess.Popen([sys.executable, "-m", "coldhash", *map(str, arguments)])
-    _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        raise SystemExit("preparation failed")
-    return time.perf_counter() - begin, usage.ru_maxrss * 1024.0
+    cost = run_python("-m", "coldhash", *arguments)
+    return cost.seconds, cost.peak
 
 
 def fitted(path: Path, place: str, rounds: int) -> dict:

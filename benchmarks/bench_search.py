@@ -1,8 +1,9 @@
 """Search beside FAISS, implicit and BLAS, at the same number of threads; times in microseconds.
 
-Codes and queries are random. All queries of a batch have the same 500 seen items, because a
-selector of FAISS belongs to a call. Lists and selectors are built before the clock starts, and
-copies in float32 are left out at 10 million items, where they would take gigabytes.
+Codes and queries are random. Items with levels have as many bytes, one of them for the level, and
+the share of users who like the j-th item is .3 / j. All queries of a batch have the same 500 seen
+items, because a selector of FAISS belongs to a call. Lists and selectors are built before the clock
+starts, and copies in float32 are left out at 10 million items, where they would take gigabytes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # or peers spin for cores t
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import faiss
 import numpy as np
@@ -62,6 +64,12 @@ class Catalogue:
             self.dense = unpack(self.packed, n_bits).astype(np.float32)
             self.flat = faiss.IndexFlatIP(n_bits)
             self.flat.add(self.dense)
+        shares = np.maximum(0.3 / np.arange(1, n_items + 1), 1e-6)
+        levels = np.round(255 * np.sqrt(shares / shares[0])).astype(np.uint8)
+        gains = np.sqrt(shares[0]) * np.arange(256) / 255
+        steps = np.arange(256, dtype=np.int32) // 16
+        tables = (levels, gains.astype(np.float32), steps)
+        self.leveled = CodeIndex.of(self.packed, n_bits - 8, np.zeros(n_items), *tables)
 
     def codes(self, n_codes: int) -> np.ndarray:
         return self.rng.integers(2**64, size=(n_codes, self.n_bits // 64), dtype=np.uint64)
@@ -76,6 +84,30 @@ class Catalogue:
         yield self.filtered(f"Hamming, {what}, k 10, {N_SEEN} seen", codes, threads)
         for k in (10, 100):
             yield from self.real(f"real, {what}, k {k}", codes, vectors, k, threads)
+            yield from self.with_level(what, codes, vectors, k, threads)
+
+    def with_level(
+        self, what: str, codes: np.ndarray, vectors: np.ndarray, k: int, threads: int
+    ) -> Iterator[Row]:
+        """Compare items with a level with those of as many bytes without."""
+        n_bits, family = self.n_bits - 8, f"level, {self.n_items:,} items, {asked(codes)}"
+        short = np.ascontiguousarray(vectors[:, :n_bits]) / n_bits
+        for name, plain, ours in (
+            (
+                "Hamming",
+                lambda: self.index.hamming(codes, k, threads=threads),
+                self.leveled.hamming,
+            ),
+            (
+                "real",
+                lambda: self.index.weighted(vectors, k, threads=threads),
+                self.leveled.weighted,
+            ),
+        ):
+            queries = codes if name == "Hamming" else short
+            times = race({"ours": partial(ours, queries, k, threads=threads), "plain": plain})
+            label = f"{name} with level, {what}, k {k} / without"
+            yield Row(label, times["ours"], times["plain"], "<= 1.5", family=f"{name}, {family}")
 
     def hamming(self, what: str, codes: np.ndarray, k: int, threads: int) -> Row:
         as_bytes = codes.view(np.uint8)

@@ -170,7 +170,7 @@ def seconds_to_ready(file: Path, repeats: int) -> float:
 
 
 def memory(file: Path, n_workers: int) -> dict[str, float]:
-    """Serve and ask; gives megabytes of all workers: all, private, and of the model file."""
+    """Serve and ask; gives megabytes of all workers: all, private, and of the model's copy."""
     command = ["-m", "coldhash", "serve", str(file), "--port", "0", "--workers", str(n_workers)]
     with running(command) as (process, port):
         asyncio.run(asyncio.wait_for(_all_up(port, n_workers), LONGEST))
@@ -181,9 +181,13 @@ def memory(file: Path, n_workers: int) -> dict[str, float]:
             .read_text(encoding="utf-8")
             .split()
         )
-        pids = [pid for pid in (str(process.pid), *children) if _maps(pid, file)]
+        pids = [
+            pid
+            for pid in (str(process.pid), *children)
+            if any(map(_is_copy, _mappings(pid, "maps")))
+        ]
         assert len(pids) == n_workers
-        each = [_megabytes(pid, file) for pid in pids]
+        each = [_megabytes(pid) for pid in pids]
     return {name: sum(own[name] for own in each) for name in each[0]}
 
 
@@ -194,17 +198,22 @@ async def _all_up(port: int, n_workers: int) -> None:
         await asyncio.sleep(0.1)
 
 
-def _maps(pid: str, file: Path) -> bool:
-    return str(file) in Path(f"/proc/{pid}/maps").read_text(encoding="utf-8")
+def _mappings(pid: str, name: str) -> list[str]:
+    return Path(f"/proc/{pid}/{name}").read_text(encoding="utf-8").splitlines()
 
 
-def _megabytes(pid: str, file: Path) -> dict[str, float]:
+def _is_copy(mapping: str) -> bool:
+    """Tell whether a line is about a mapped temporary file without a name."""
+    return tempfile.gettempdir() in mapping and mapping.endswith("(deleted)")
+
+
+def _megabytes(pid: str) -> dict[str, float]:
     found = {"all": 0.0, "private": 0.0, "file": 0.0}
     of_file = False
-    for line in Path(f"/proc/{pid}/smaps").read_text(encoding="utf-8").splitlines():
+    for line in _mappings(pid, "smaps"):
         name, _, value = line.partition(":")
         if "-" in line.split(" ", 1)[0]:  # a new mapping begins
-            of_file = line.endswith(str(file))
+            of_file = _is_copy(line)
         elif name == "Pss":
             found["all"] += int(value.split()[0]) / 1024
             found["file"] += of_file * int(value.split()[0]) / 1024

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import re
 import selectors
@@ -18,6 +17,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
+import tests_path  # noqa: F401
+
+from connections import Client, request_bytes
+
+__all__ = ["LONGEST", "Client", "load", "must_be_200", "raw_load", "request_bytes", "running"]
 
 LONGEST = 120  # seconds that any part may take
 
@@ -46,42 +50,6 @@ async def _ready(process: subprocess.Popen[str], talk: Any) -> int:
                 if (await Client.ask_once(port, "GET", "/readyz"))[0] == 200:
                     return port
         await asyncio.sleep(0.01)
-
-
-class Client:
-    """One connection, kept alive."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
-
-    @classmethod
-    async def ask_once(cls, port: int, method: str, path: str) -> tuple[int, bytes]:
-        client = cls(*await asyncio.open_connection("127.0.0.1", port))
-        answer = await client.ask(request_bytes(method, path))
-        client.writer.close()
-        return answer
-
-    async def ask(self, request: bytes) -> tuple[int, bytes]:
-        self.writer.write(request)
-        head = (await self.reader.readuntil(b"\r\n\r\n")).lower()
-        status = int(head[9:12])
-        if b"transfer-encoding: chunked" in head:
-            return status, await self._chunks()
-        length = int(head.split(b"content-length: ", 1)[1].split(b"\r\n", 1)[0])
-        return status, await self.reader.readexactly(length)
-
-    async def _chunks(self) -> bytes:
-        body = b""
-        while size := int(await self.reader.readuntil(b"\r\n"), 16):
-            body += (await self.reader.readexactly(size + 2))[:-2]
-        await self.reader.readexactly(2)
-        return body
-
-
-def request_bytes(method: str, path: str, body: Any = None) -> bytes:
-    content = b"" if body is None else json.dumps(body).encode()
-    lines = f"{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-    return f"{lines}content-length: {len(content)}\r\n\r\n".encode() + content
 
 
 async def load(

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -68,6 +69,26 @@ def best_times(functions: dict[str, Callable[[], object]], repeats: int) -> dict
             function()
             best[name] = min(best[name], time.perf_counter() - start)
     return best
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a command took."""
+
+    seconds: float
+    processor_seconds: float
+    peak: float  # bytes
+
+
+def run_python(*arguments: object) -> Cost:
+    """Run Python with these arguments in a process of its own."""
+    begin = time.perf_counter()
+    process = subprocess.Popen([sys.executable, *map(str, arguments)], stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        sys.exit(f"failed: {' '.join(map(str, arguments))}")
+    seconds = time.perf_counter() - begin
+    return Cost(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024.0)
 
 
 def finish(

@@ -22,9 +22,9 @@ def coldhash_command(*arguments, cwd=None):
     )
 
 
-def coldhash_in_process(*arguments, cwd="."):
+def coldhash_in_process(*arguments, cwd=".", encoding="utf-8"):
     """Run a command in this process; return the same as `coldhash_command`."""
-    out, err = io.StringIO(), io.StringIO()
+    out, err = io.TextIOWrapper(io.BytesIO(), encoding, newline=""), io.StringIO()
     code = 0
     with (
         contextlib.chdir(cwd),
@@ -36,4 +36,6 @@ def coldhash_in_process(*arguments, cwd="."):
             main()
         except SystemExit as end:
             code = end.code or 0
-    return subprocess.CompletedProcess(sys.argv, code, out.getvalue(), err.getvalue())
+    out.flush()
+    printed = out.buffer.getvalue().decode(encoding, "surrogateescape")
+    return subprocess.CompletedProcess(sys.argv, code, printed, err.getvalue())

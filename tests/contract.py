@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -35,15 +38,46 @@ def same(one: Recommender, two: Recommender) -> None:
     np.testing.assert_array_equal(one.encode(PEOPLE).vectors, two.encode(PEOPLE).vectors)
 
 
-_FITTED: dict[tuple[str, int], tuple[Dataset, Recommender]] = {}
+@dataclass(frozen=True)
+class Fit:
+    """A model, what its callback was told, and whether the ratings were changed."""
+
+    model: Recommender
+    told: list[tuple[int, float]]
+    data: Dataset  # held: ids are not reused
+    left_alone: bool
+
+
+_FITS: dict[tuple[str, int], Fit] = {}
+
+
+def fit_once(settings, data: Dataset) -> Fit:
+    """Fit with two threads, once for all checks."""
+    key = (repr(settings), id(data))
+    if key not in _FITS:
+        told: list[tuple[int, float]] = []
+        before = data.ratings.matrix.copy()
+        with threads(2):
+            model = settings.fit(data, seed=0, callback=lambda *progress: told.append(progress))
+        after = data.ratings.matrix
+        left_alone = (before != after).nnz == 0 and before.nnz == after.nnz
+        _FITS[key] = Fit(model, told, data, left_alone)
+    return _FITS[key]
 
 
 def fitted(settings, data: Dataset) -> Recommender:
-    """Fit once for all checks that only look at the model."""
-    key = (repr(settings), id(data))
-    if key not in _FITTED:
-        _FITTED[key] = (data, settings.fit(data, seed=0))  # the data are held: ids are not reused
-    return _FITTED[key][1]
+    return fit_once(settings, data).model
+
+
+@contextmanager
+def threads(n: int) -> Iterator[None]:
+    """Compute with a number of threads; with two afterwards."""
+    set_num_threads(n)
+    try:
+        with threadpool_limits(n, "blas"):
+            yield
+    finally:
+        set_num_threads(2)
 
 
 def saved(model: Recommender) -> bytes:
@@ -53,27 +87,23 @@ def saved(model: Recommender) -> bytes:
 
 
 def check_same_seed_same_model(settings, data: Dataset) -> None:
-    one, two = settings.fit(data, seed=5), settings.fit(data, seed=5)
+    one = fitted(settings, data)
+    with threads(2):
+        two = settings.fit(data, seed=0)
     same(one, two)
     assert saved(one) == saved(two)
 
 
 def check_threads_do_not_matter(settings, data: Dataset) -> None:
-    set_num_threads(1)
-    with threadpool_limits(1, "blas"):
-        alone = settings.fit(data, seed=1)
-    set_num_threads(2)
-    with threadpool_limits(2, "blas"):
-        together = settings.fit(data, seed=1)
+    together = fitted(settings, data)
+    with threads(1):
+        alone = settings.fit(data, seed=0)
     same(alone, together)
     assert saved(alone) == saved(together)
 
 
 def check_the_data_is_left_alone(settings, data: Dataset) -> None:
-    before = data.ratings.matrix.copy()
-    settings.fit(data, seed=0)
-    assert (before != data.ratings.matrix).nnz == 0
-    assert before.nnz == data.ratings.matrix.nnz
+    assert fit_once(settings, data).left_alone
 
 
 def check_codes_are_plus_and_minus_one(settings, data: Dataset) -> None:
@@ -119,8 +149,7 @@ def check_scores_are_finite_numbers(settings, data: Dataset) -> None:
 
 
 def check_progress_is_told(settings, data: Dataset) -> None:
-    told: list[tuple[int, float]] = []
-    settings.fit(data, seed=0, callback=lambda n, objective: told.append((n, objective)))
+    told = fit_once(settings, data).told
     assert [n for n, _ in told] == list(range(len(told)))
     assert all(np.isfinite(objective) for _, objective in told)
 

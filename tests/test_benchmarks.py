@@ -6,8 +6,10 @@ import json
 import sys
 from pathlib import Path
 
-import page
 import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+import page
 import table
 from page import Script
 from table import Row

@@ -15,6 +15,8 @@ import coldhash
 from coldhash.cli.app import DataOptions, app
 from commands import coldhash_command, coldhash_in_process
 
+pytestmark = pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
+
 
 def test_version():
     run = coldhash_command("--version")
@@ -61,13 +63,12 @@ def test_any_stdout_takes_any_character(tmp_path, encoding):
     (tmp_path / "u.csv").write_text(
         "user_id,Stra\u00dfe,\u57ce\U0001f600\n1,x,y\n", encoding="utf-8"
     )
-    run = subprocess.run(
-        [sys.executable, "-m", "coldhash", "describe", "--ratings", "r.csv", "--users", "u.csv",
-         "--json"],
-        capture_output=True, cwd=tmp_path, env=os.environ | {"PYTHONIOENCODING": encoding},
+    run = coldhash_in_process(
+        "describe", "--ratings", "r.csv", "--users", "u.csv", "--json",
+        cwd=tmp_path, encoding=encoding,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
-    columns = json.loads(run.stdout.decode(encoding))["user_columns"]
+    columns = json.loads(run.stdout)["user_columns"]
     assert {"Stra\u00dfe", "\u57ce\U0001f600"} <= set(columns)
 
 
@@ -104,7 +105,7 @@ def test_a_mistake_is_reported_in_one_line_with_exit_code_2(tmp_path, arguments,
 @pytest.fixture(scope="module")
 def model_file(tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
-    run = coldhash_command(
+    run = coldhash_in_process(
         "fit", "--dataset", "sample", "--bits", 32, "--set", "n_rounds=3", "--out",
         folder / "m.coldhash", "--json",
     )  # fmt: skip
@@ -125,18 +126,19 @@ def test_a_person_nested_without_end_is_a_mistake_too(model_file):
 
 @pytest.mark.slow
 def test_answers_go_to_a_file_of_any_name_or_not_at_all(model_file, tmp_path):
-    for name in (b"\xff\xef.csv", b"s3:x.parquet"):
-        out = tmp_path / os.fsdecode(name)
-        run = subprocess.run(
-            [sys.executable, "-m", "coldhash", "recommend", model_file, "--user", "{}",
-             "--out", out],
-            capture_output=True, timeout=120, env=os.environ | {"PYTHONIOENCODING": "utf-8"},
-        )  # fmt: skip
-        assert (run.returncode, run.stdout) == (0, os.fsencode(out) + b"\n"), run.stderr
-        assert out.stat().st_size > 100
-    run = coldhash_in_process(
-        "recommend", model_file, "--user", "{}", "--out", tmp_path / "nowhere" / "x.csv"
-    )
+    ask = ["recommend", model_file, "--user", "{}", "--out"]
+    out = tmp_path / os.fsdecode(b"\xff\xef.csv")
+    run = subprocess.run(
+        [sys.executable, "-m", "coldhash", *ask, out],
+        capture_output=True, timeout=120, env=os.environ | {"PYTHONIOENCODING": "utf-8"},
+    )  # fmt: skip
+    assert (run.returncode, run.stdout) == (0, os.fsencode(out) + b"\n"), run.stderr
+    assert out.stat().st_size > 100
+    out = tmp_path / "s3:x.parquet"
+    run = coldhash_in_process(*ask, out)
+    assert (run.returncode, run.stdout) == (0, f"{out}\n"), run.stderr
+    assert out.stat().st_size > 100
+    run = coldhash_in_process(*ask, tmp_path / "nowhere" / "x.csv")
     assert (run.returncode, run.stdout) == (2, "")
     assert run.stderr.startswith("error: cannot write")
     assert len(list(tmp_path.iterdir())) == 2

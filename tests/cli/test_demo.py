@@ -7,46 +7,53 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from functools import partial
 
 import pytest
 
-from coldhash import load
+from coldhash import load, read
+from commands import coldhash_in_process
 
 pytestmark = pytest.mark.slow
 
 
-def test_it_fits_judges_draws_and_says_what_it_found(tmp_path):
-    run = subprocess.run(
-        [sys.executable, "-m", "coldhash", "demo", "--no-serve"],
-        cwd=tmp_path, capture_output=True, encoding="utf-8", check=True,
-    )  # fmt: skip
-    found = dict(re.findall(r"^  (\w+) +(0\.\d+)   \(95%", run.stdout, re.M))
+def test_it_fits_judges_draws_opens_the_page_and_ends_cleanly(tmp_path):
+    with (tmp_path / "stdout").open("w+", encoding="utf-8") as stdout:
+        running = subprocess.Popen(
+            [sys.executable, "-m", "coldhash", "demo", "--port", "0"],
+            cwd=tmp_path, stdout=stdout, stderr=subprocess.PIPE, encoding="utf-8",
+        )  # fmt: skip
+        assert running.stderr is not None
+        address = next(
+            match[0] for line in running.stderr if (match := re.search(r"http://[\d.]+:\d+", line))
+        )
+        with urllib.request.urlopen(address) as page:
+            assert b"<html" in page.read()
+        running.send_signal(signal.SIGINT)
+        running.stderr.read()
+        assert running.wait(timeout=60) == 0
+        running.stderr.close()
+        stdout.seek(0)
+        text = stdout.read()
+    found = dict(re.findall(r"^  (\w+) +(0\.\d+)   \(95%", text, re.M))
     assert set(found) == {"MFDCF", "ridge", "popularity"}
     assert float(found["MFDCF"]) > float(found["popularity"])
-    found_line = re.search(r"^Found: .*", run.stdout, re.M)[0]
+    found_line = re.search(r"^Found: .*", text, re.M)[0]
     # whether it is ahead of ridge or level with it is within what rounding decides
     assert re.search(r"MFDCF .* ridge.* and is better than popularity", found_line)
     assert "worse" not in found_line
-    assert len(re.findall(r"^  \d\. item ", run.stdout, re.M)) == 5
+    assert len(re.findall(r"^  \d\. item ", text, re.M)) == 5
     folder = tmp_path / "coldhash-demo"
     assert (folder / "demo.png").read_bytes().startswith(b"\x89PNG")
     assert b"<svg" in (folder / "demo.svg").read_bytes()
     assert len(load(folder / "sample.coldhash").item_ids) == 1000
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["coldhash-demo"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["coldhash-demo", "stdout"]
 
 
-def test_it_opens_the_page_and_ends_cleanly(tmp_path):
-    running = subprocess.Popen(
-        [sys.executable, "-m", "coldhash", "demo", "--port", "0", "--out", str(tmp_path)],
-        stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, encoding="utf-8",
-    )  # fmt: skip
-    assert running.stderr is not None
-    address = next(
-        match[0] for line in running.stderr if (match := re.search(r"http://[\d.]+:\d+", line))
-    )
-    with urllib.request.urlopen(address) as page:
-        assert b"<html" in page.read()
-    running.send_signal(signal.SIGINT)
-    running.stderr.read()
-    assert running.wait(timeout=60) == 0
-    running.stderr.close()
+@pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
+def test_without_a_page_it_ends_by_itself(tmp_path, monkeypatch):
+    monkeypatch.setattr("coldhash.data.sources.read", partial(read, n_users=300, n_items=100))
+    run = coldhash_in_process("demo", "--no-serve", "--out", tmp_path / "out")
+    assert run.returncode == 0, run.stderr
+    assert "http://" not in run.stderr
+    assert len(load(tmp_path / "out" / "sample.coldhash").item_ids) == 100

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from coldhash.baselines.ridge import Ridge
-from commands import coldhash_command, coldhash_in_process
+from commands import coldhash_in_process
 
 pytest.importorskip("optuna")
 
@@ -20,20 +20,16 @@ ridge = {low = 1.0, high = 1000.0, log = true}
 """
 
 
-def coldhash_tune(*arguments, cwd):
-    return coldhash_command("tune", *arguments, cwd=cwd)
-
-
 @pytest.mark.slow
 def test_a_study_of_a_file_and_its_resumption(tmp_path):
     (tmp_path / "study.toml").write_text(STUDY, encoding="utf-8")
-    first = coldhash_tune("study.toml", "--out", "out", cwd=tmp_path)
+    first = coldhash_in_process("tune", "study.toml", "--out", "out", cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     assert first.stdout == (tmp_path / "out" / "ridge.md").read_text(encoding="utf-8")
     assert f"| 0 (defaults) | {Ridge().ridge:g} |" in first.stdout
     assert "Warning" not in first.stderr
-    again = coldhash_tune(
-        "study.toml", "--out", "out", "--trials", 4, "--minutes", 5, "--json", cwd=tmp_path
+    again = coldhash_in_process(
+        "tune", "study.toml", "--out", "out", "--trials", 4, "--minutes", 5, "--json", cwd=tmp_path
     )
     report = json.loads(again.stdout)
     assert report == json.loads((tmp_path / "out" / "ridge.json").read_text(encoding="utf-8"))
@@ -43,8 +39,8 @@ def test_a_study_of_a_file_and_its_resumption(tmp_path):
 
 @pytest.mark.slow
 def test_the_study_that_is_shipped_on_other_data(tmp_path):
-    run = coldhash_tune(
-        "--model", "ridge", "--dataset", "sample", "--trials", 2, "--out", ".", "--json",
+    run = coldhash_in_process(
+        "tune", "--model", "ridge", "--dataset", "sample", "--trials", 2, "--out", ".", "--json",
         cwd=tmp_path,
     )  # fmt: skip
     report = json.loads(run.stdout)

@@ -16,6 +16,7 @@ def read(path, **options):
     return TableFile(path=path, **options).read()
 
 
+@pytest.mark.slow
 def test_a_gz_bomb_is_refused_before_it_is_unpacked(tmp_path):
     path = tmp_path / "r.csv.gz"
     with gzip.open(path, "wb", compresslevel=1) as file:
@@ -25,6 +26,7 @@ def test_a_gz_bomb_is_refused_before_it_is_unpacked(tmp_path):
         read(path)
 
 
+@pytest.mark.slow
 def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path):
     path = tmp_path / "r.zip"
     with (

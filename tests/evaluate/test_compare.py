@@ -11,7 +11,7 @@ from coldhash import read
 from coldhash.errors import DataError, SettingError
 from coldhash.evaluate.compare import UserHits, _draw_weights, compare, compare_models, interval
 from coldhash.registry import MODELS
-from commands import coldhash_command
+from commands import coldhash_in_process
 
 
 def hits_of(rng, n_users=200, chance=0.3, ids=None, pairs=None):
@@ -191,7 +191,7 @@ def test_the_first_model_is_compared_with_the_others_at_every_shot(small):
 
 
 def command(*arguments):
-    return coldhash_command("evaluate", "--dataset", "sample", *arguments)
+    return coldhash_in_process("evaluate", "--dataset", "sample", *arguments)
 
 
 @pytest.mark.slow

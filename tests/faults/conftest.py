@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from bench_kills import make_world
 
+from faults.world import make_world
 from serve.conftest import live, model, model_files, put_file, version_of  # noqa: F401
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 JUMPING = """
 import itertools, time

@@ -9,11 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from bench_kills import experimenting, fit_of, model_facts
 
 import coldhash
 from coldhash import load
+from commands import coldhash_in_process
 from faults.conftest import AHEAD, JUMPING
+from faults.world import experiment_facts, fit_of, model_facts
 
 pytestmark = pytest.mark.slow
 
@@ -74,16 +75,20 @@ def test_a_server_whose_clock_jumps_answers_and_swaps(
 
 def test_an_experiment_and_a_fit_are_the_same_by_any_clock(world, with_clock, tmp_path):
     results = []
-    for name, environment in (("right", {}), ("jumping", with_clock(JUMPING))):
+    for name, n_jobs in (("right", 1), ("jumping", 2)):
         folder = tmp_path / name
         folder.mkdir()
         for arguments in (
             [*fit_of(world), "--out", folder / "m"],
-            ["experiment", world / "plan.toml", "--out", folder / "out", "-j", 2],
+            ["experiment", world / "plan.toml", "--out", folder / "out", "-j", n_jobs],
         ):
-            command = [sys.executable, "-m", "coldhash", *map(str, arguments)]
-            run = subprocess.run(command, capture_output=True, env=os.environ | environment)
+            if name == "right":
+                run = coldhash_in_process(*arguments)
+            else:
+                command = [sys.executable, "-m", "coldhash", *map(str, arguments)]
+                environment = os.environ | with_clock(JUMPING)
+                run = subprocess.run(command, capture_output=True, env=environment)
             assert run.returncode == 0, run.stderr
         load(folder / "m")
-        results.append((model_facts(folder / "m"), experimenting(world).result(folder)))
+        results.append((model_facts(folder / "m"), experiment_facts(folder)))
     assert results[0] == results[1]

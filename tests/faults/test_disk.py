@@ -9,11 +9,12 @@ import sys
 
 import pyarrow.parquet as pq
 import pytest
-from bench_kills import fit_of
 
-from coldhash import load
+from coldhash import load, read
+from coldhash.baselines.ridge import Ridge
 from coldhash.cli import app
 from coldhash.recommender import model_file
+from faults.world import fit_of
 
 pytestmark = pytest.mark.slow
 
@@ -84,10 +85,17 @@ exec "$@"
 """
 
 
-def test_where_nothing_can_be_written_a_model_still_answers(world, tmp_path):
+@pytest.fixture
+def ridge(tmp_path):
+    """Write a model without codes: it needs few compiled functions, which are compiled here."""
+    Ridge().fit(read("sample", n_users=100, n_items=50)).save(tmp_path / "ridge")
+    return tmp_path / "ridge"
+
+
+def test_where_nothing_can_be_written_a_model_still_answers(ridge, tmp_path):
     """Compiled code cannot be cached: it is compiled again."""
     (tmp_path / "nowhere.sh").write_text(NOWHERE, encoding="utf-8")
-    arguments = ["recommend", str(world / "old"), "--user", '{"age": 30}', "-k", "3"]
+    arguments = ["recommend", str(ridge), "--user", '{"age": 30}', "-k", "3"]
     command = [sys.executable, "-m", "coldhash", *arguments]
     try:
         run = subprocess.run(
@@ -101,11 +109,11 @@ def test_where_nothing_can_be_written_a_model_still_answers(world, tmp_path):
     if run.returncode == 77 or "unshare:" in run.stderr:
         pytest.skip("no file systems of one's own can be made here")
     assert run.returncode == 0, run.stderr
-    expected = load(world / "old").recommend({"age": 30}, k=3)
+    expected = load(ridge).recommend({"age": 30}, k=3)
     assert [line.split("\t")[2] for line in run.stdout.splitlines()] == expected.item_ids[0]
 
 
-def test_compiled_code_that_does_not_fit_on_the_disk_is_used_all_the_same(world, full_disk):
+def test_compiled_code_that_does_not_fit_on_the_disk_is_used_all_the_same(ridge, full_disk):
     script = """
 import sys
 from coldhash import load
@@ -114,13 +122,13 @@ print(*load(sys.argv[1]).recommend({"age": 30}, k=3).item_ids[0])
     if full_disk.limit is not None:
         pytest.skip("no disk can be mounted here")
     run = subprocess.run(
-        [sys.executable, "-c", script, str(world / "old")],
+        [sys.executable, "-c", script, str(ridge)],
         capture_output=True,
         encoding="utf-8",
         env=os.environ | {"NUMBA_CACHE_DIR": str(full_disk.folder)},
     )
     assert run.returncode == 0, run.stderr
-    assert run.stdout.split() == load(world / "old").recommend({"age": 30}, k=3).item_ids[0]
+    assert run.stdout.split() == load(ridge).recommend({"age": 30}, k=3).item_ids[0]
 
 
 def test_a_draft_in_somebodys_hands_is_not_abandoned(tmp_path):

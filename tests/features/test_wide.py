@@ -21,7 +21,7 @@ from coldhash.features.columns import Knots, Standard, ValueCounts
 from coldhash.features.folding import WIDEST, places_of
 from coldhash.features.groups import Features
 
-TASTES, N_ITEMS, N_USERS = 4, 40, 1500
+TASTES, N_ITEMS, N_USERS, N_NUMBERS = 4, 40, 1500, 400
 TASTE = np.arange(N_USERS) % TASTES
 
 
@@ -68,14 +68,14 @@ def labels():
 
 @pytest.fixture(scope="module")
 def numbers():
-    """3,000 columns, each of which says a little about the taste."""
+    """400 columns of several places each, all of which say a little about the taste."""
     rng = np.random.default_rng(3)
     tastes = np.concatenate([TASTE, np.arange(100) % TASTES])
-    centres = rng.normal(size=(TASTES, 3000)) * 0.3
-    X = centres[tastes] + rng.normal(size=(len(tastes), 3000))
-    ratings, users = rated({f"c{j}": X[:N_USERS, j] for j in range(3000)})
+    centres = rng.normal(size=(TASTES, N_NUMBERS)) * 0.3
+    X = centres[tastes] + rng.normal(size=(len(tastes), N_NUMBERS))
+    ratings, users = rated({f"c{j}": X[:N_USERS, j] for j in range(N_NUMBERS)})
     data = Dataset.from_tables(ratings, users, scale=(0.0, 5.0))
-    new = [{f"c{j}": row[j] for j in range(3000)} for row in X[N_USERS:].tolist()]
+    new = [{f"c{j}": row[j] for j in range(N_NUMBERS)} for row in X[N_USERS:].tolist()]
     return data, new, tastes[N_USERS:]
 
 
@@ -159,8 +159,8 @@ def test_many_numbers_are_encoded_as_one_by_one(form):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
 def test_many_columns_are_read_fitted_and_stored(tmp_path):
-    """20,000 columns: where the work for one grew with their number, this took minutes."""
-    n = 20_000
+    """10,000 columns: where the work for one grew with their number, this took minutes."""
+    n = 10_000
     values = np.random.default_rng(0).integers(2, size=(n, 12)).astype(str)
     users = {"user_id": range(12)} | {f"c{j}": values[j] for j in range(n)}
     ratings = {"user_id": [*range(12)] * 2, "item_id": [0] * 12 + [1] * 12, "rating": [5, 4] * 12}

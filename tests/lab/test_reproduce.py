@@ -9,7 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from coldhash import read
 from coldhash.errors import SettingError
+from coldhash.lab import runner
 from coldhash.lab.experiment import Experiment, experiments_folder
 from coldhash.lab.reproduce import EXPERIMENTS, SECTIONS, make_section, write_report
 from coldhash.lab.reproduce.paper import judge_outperforms
@@ -27,6 +29,24 @@ KEPT = {
     "protocols": {"mfdcf", "popularity"},
     "anywhere": None,
 }
+
+
+@pytest.fixture(scope="module")
+def small_sample():
+    """Let experiments read a smaller sample than the one that is shipped."""
+
+    def read_small(name, folder=None, n_users=500, n_items=250):
+        return read(name, folder, n_users=n_users, n_items=n_items)
+
+    def clear():
+        for cached in (runner._read, runner._split, runner._make_trial):
+            cached.cache_clear()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner, "read", read_small)
+        clear()
+        yield
+    clear()
 
 
 def in_the_sample(name: str) -> Experiment:
@@ -50,6 +70,7 @@ def in_the_sample(name: str) -> Experiment:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KEPT)
+@pytest.mark.usefixtures("small_sample")
 def test_an_experiment_becomes_a_section(name, tmp_path):
     plan = in_the_sample(name)
     log = run_experiment(plan, None, tmp_path)

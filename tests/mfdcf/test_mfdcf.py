@@ -26,6 +26,7 @@ from coldhash.mfdcf import equations
 from coldhash.mfdcf.items import descend
 from coldhash.mfdcf.model import MFDCF
 from coldhash.mfdcf.problem import (
+    Level,
     Problem,
     UserBlock,
     draw_strangers,
@@ -37,14 +38,14 @@ from coldhash.partitions import MemoryPartitions, PerPartition
 TINY = 1e-5  # of the objective: what float32 may blur
 
 
-def make_problem(rng, n_bits, n_groups, stranger_weight=0.0):
+def make_problem(rng, n_bits, n_groups, stranger_weight=0.0, level=True):
     """One-hot blocks (a singular Gram), a wide group with d >= n, one narrower than the rank.
 
     Gives the problem and its users, in one partition.
     """
     n_users, n_items = 60, 40
     S = csr_array(random_array((n_users, n_items), density=1 / 6, rng=rng, dtype=np.float32))
-    S.data[:] = n_bits * rng.choice([0.3, 1.0], size=S.nnz)
+    S.data[:] = rng.choice([0.3, 1.0], size=S.nnz)
     towns, jobs = np.eye(3)[rng.integers(3, size=n_users)], np.eye(5)[rng.integers(5, size=n_users)]
     ones = np.ones((n_users, 1))
     matrices = {
@@ -59,13 +60,18 @@ def make_problem(rng, n_bits, n_groups, stranger_weight=0.0):
         matrices["wide"][has["wide"] == 0] = 0
     X = {name: matrices[name] for name in names}
     masks = {name: column[:, None] for name, column in has.items()}
-    block = UserBlock(0, S, csr_array(S.T.tocsr()), X, masks)
+    trained = np.ones((n_users, 1), np.float32)
+    block = UserBlock(0, S, csr_array(S.T.tocsr()), X, masks, trained)
     users = MemoryPartitions([block])
     blocks = PerPartition([block])
     grams = {name: X[name].T.astype(float) @ X[name] for name in names}
     counts = {name: int(has[name].sum()) for name in names}
     groups = make_groups(grams, [counts], ridge=0.5)
-    norms = np.asarray((S.toarray().astype(float) ** 2).sum(axis=0))
+    means = S.toarray().mean(axis=0)[:, None] if level else np.zeros((n_items, 1), np.float32)
+    gains = rng.uniform(0.2, 0.8, size=(n_items, 1)) if level else np.ones((n_items, 1))
+    kind = Level(gains.astype(np.float32), means, np.zeros(n_items, np.uint8) if level else None)
+    T = (S.toarray() - means.T) / kind.gains.T
+    norms = np.sum(T.astype(float) ** 2, axis=0)
     weights = rng.uniform(0.5, 1.5, size=(n_items, 1)).astype(np.float32)
     unseen = groups_of_strangers(groups)
     problem = Problem(
@@ -74,6 +80,8 @@ def make_problem(rng, n_bits, n_groups, stranger_weight=0.0):
         drawn=draw_strangers(users, blocks, unseen, n_users, rng),
         known=float(weights[:, 0] @ norms),
         item_weights=weights,
+        level=kind,
+        noise=T.var(axis=0)[:, None],
         groups=groups,
         groups_of_strangers=unseen,
         fit_weight=2.0,
@@ -90,6 +98,7 @@ def random_state(problem, users, block, n_bits, rng) -> equations.FitState:
     D = signs(rng.normal(size=(40, n_bits)), np.float32)
     codes = np.packbits(rng.normal(size=(60, n_bits)) >= 0, axis=1)
     state = equations.start(users, problem, D, [codes])
+    state.length = 0.8
     set_vectors(state, block, rng.normal(size=(60, n_bits)).astype(np.float32))
     state.W = {
         name: rng.normal(scale=0.3, size=(X.shape[1], n_bits)).astype(np.float32)
@@ -102,13 +111,24 @@ def random_state(problem, users, block, n_bits, rng) -> equations.FitState:
 
 
 def set_vectors(state, block, H):
+    """Take vectors, as if they were what the ratings alone say."""
     state.H = PerPartition([H])
-    state.XtH = {name: equations.features_times(block, name, H) for name in block.X}
+    TD = H.astype(float) @ state.DtD
+    state.XtT = {name: equations.features_times(block, name, TD) for name in block.X}
     state.average = H.mean(axis=0)
 
 
+def misfits_of(problem, state):
+    block, H = problem.blocks.parts[0], state.H.parts[0]
+    misfits = {}
+    for name, W in state.W.items():
+        apart = block.has[name] * H - block.X[name] @ W
+        misfits[name] = float(np.sum(apart**2) + problem.groups[name].ridge * np.sum(W**2))
+    return misfits
+
+
 def loss(users, problem, state) -> float:
-    state.misfits = equations.compute_misfits(users, problem, state)
+    state.misfits = misfits_of(problem, state)
     return equations.objective(users, problem, state)
 
 
@@ -116,8 +136,17 @@ def set_users(users, problem, state, rng):
     equations.update_vectors(users, problem, state)
 
 
+def set_users_and_maps(users, problem, state, rng):
+    """With one group and no pull to codes, the maps and then the vectors minimise over both."""
+    state.B = PerPartition([None])
+    equations.set_items(users, problem, state, state.D)
+    equations.update_maps(problem, state)
+    equations.update_vectors(users, problem, state)
+    state.B = PerPartition([None])
+
+
 def set_maps(users, problem, state, rng):
-    state.W = equations.fit_maps(problem, state)
+    equations.update_maps(problem, state)
 
 
 def set_beyond_rank(users, problem, state, rng):
@@ -126,7 +155,7 @@ def set_beyond_rank(users, problem, state, rng):
 
 
 def set_group_weights(users, problem, state, rng):
-    state.mu = equations.group_weights(equations.compute_misfits(users, problem, state))
+    state.mu = equations.group_weights(misfits_of(problem, state))
 
 
 def set_items(users, problem, state, rng):
@@ -154,31 +183,55 @@ STEPS = [
 ]
 
 
+@pytest.mark.parametrize("level", [True, False])
 @pytest.mark.parametrize("n_groups", [1, 2, 3])
 @pytest.mark.parametrize("n_bits", [8, 16])
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.__name__)
-def test_no_step_raises_the_objective(step, n_bits, n_groups):
-    for seed in range(5):
+def test_no_step_raises_the_objective(step, n_bits, n_groups, level):
+    for seed in range(3):
         rng = np.random.default_rng(seed)
-        problem, users, block = make_problem(rng, n_bits, n_groups)
+        problem, users, block = make_problem(rng, n_bits, n_groups, level=level)
         state = random_state(problem, users, block, n_bits, rng)
         before = loss(users, problem, state)
         step(users, problem, state, rng)
         assert loss(users, problem, state) <= before + TINY * abs(before)
 
 
+def test_vectors_and_maps_are_solved_together(rng):
+    """For one group and β = γ = 0, no other pair of H and W has a lower objective."""
+    problem, users, block = make_problem(rng, 8, 1)
+    problem = replace(problem, code_weight=0.0, rank_weight=0.0)
+    group = problem.groups["one-hot"]
+    state = random_state(problem, users, block, 8, rng)
+    # the ridge of the joint problem, direction by direction, is ε (1 + 1/α e)
+    values = np.linalg.eigvalsh(state.DtD)
+    problem = replace(problem, groups={"one-hot": replace(group, ridge=1e-9)})
+    set_users_and_maps(users, problem, state, rng)
+    best = loss(users, problem, state)
+    assert values[0] > 0
+    for _ in range(10):
+        W = state.W["one-hot"] + 0.1 * rng.normal(size=state.W["one-hot"].shape)
+        moved = replace(state, W={"one-hot": W.astype(np.float32)}, mu=dict(state.mu))
+        equations.update_vectors(users, problem, moved)
+        moved.B = PerPartition([None])
+        assert loss(users, problem, moved) > best
+
+
 def test_a_step_is_exact_where_it_says_so(rng):
     """Small random moves away from the solution of an exact step only raise the objective."""
     problem, users, block = make_problem(rng, 8, 2)
     state = random_state(problem, users, block, 8, rng)
-    codes = state.B
+    codes, length, mu = state.B, state.length, state.mu
     equations.update_vectors(users, problem, state)
-    state.B, H = codes, state.H.parts[0]
+    state.B, state.length, state.mu, H = codes, length, mu, state.H.parts[0]
     best = loss(users, problem, state)
     for _ in range(10):
         moved = H + 0.3 * rng.normal(size=H.shape).astype(np.float32)
         assert loss(users, problem, replace(state, H=PerPartition([moved]))) > best
-    state.W = equations.fit_maps(problem, state)
+    set_vectors(state, block, H)
+    V = state.V
+    equations.update_maps(problem, state)
+    state.V = V
     best = loss(users, problem, state)
     for _ in range(10):
         W = {g: w + 0.3 * rng.normal(size=w.shape).astype(np.float32) for g, w in state.W.items()}
@@ -188,10 +241,12 @@ def test_a_step_is_exact_where_it_says_so(rng):
 def test_the_objective_is_what_the_formula_says(rng):
     problem, users, block = make_problem(rng, 8, 2)
     state = random_state(problem, users, block, 8, rng)
-    S, H = block.S.toarray().astype(float), state.H.parts[0].astype(float)
+    level, H = problem.level, state.H.parts[0].astype(float)
+    T = (block.S.toarray() - level.means.T) / level.gains.T
     B = np.unpackbits(state.B.parts[0], axis=1) * 2.0 - 1.0
     weights = problem.item_weights[:, 0]
-    expected = 2.0 * np.sum(weights * (S - H @ state.D.T) ** 2) + 3.0 * np.sum((B - H) ** 2)
+    expected = 2.0 * np.sum(weights * (T - H @ state.D.T) ** 2)
+    expected += 3.0 * np.sum((state.length * B - H) ** 2)
     for name, group in problem.groups.items():
         W = state.W[name].astype(float)
         rows = block.has[name][:, 0] > 0
@@ -206,14 +261,10 @@ def test_turning_everything_changes_all_but_the_fit_to_ratings_and_codes(rng):
     """What R turns is a gauge: with D and B turned too, the objective is the same."""
     problem, users, block = make_problem(rng, 8, 3)
     state = random_state(problem, users, block, 8, rng)
-    before = equations.compute_misfits(users, problem, state)
+    before = misfits_of(problem, state)
     T = np.linalg.qr(rng.normal(size=(8, 8)))[0]
     turn(users, state, T)
-    after = equations.compute_misfits(users, problem, state)
-    assert after == pytest.approx(before, rel=1e-5)
-    again = {name: equations.features_times(block, name, state.H.parts[0]) for name in block.X}
-    for name, XtH in state.XtH.items():
-        np.testing.assert_allclose(XtH, again[name], rtol=1e-4, atol=1e-4)
+    assert misfits_of(problem, state) == pytest.approx(before, rel=1e-5)
 
 
 def test_maps_solve_the_sylvester_equation(rng):
@@ -224,13 +275,14 @@ def test_maps_solve_the_sylvester_equation(rng):
     X = block.X["one-hot"].astype(float)
     XtX = X.T @ X + group.ridge * np.eye(X.shape[1])
     expected = solve_sylvester(1.5 * V @ V.T, XtX / mu, (state.H.parts[0].T @ X) / mu).T
-    np.testing.assert_allclose(equations.fit_maps(problem, state)["one-hot"], expected, atol=1e-4)
+    equations.update_maps(problem, state)
+    np.testing.assert_allclose(state.W["one-hot"], expected, atol=1e-4)
 
 
 def test_group_weights_follow_the_misfit(rng):
     problem, users, block = make_problem(rng, 8, 3)
     state = random_state(problem, users, block, 8, rng)
-    misfits = equations.compute_misfits(users, problem, state)
+    misfits = misfits_of(problem, state)
     weights = equations.group_weights(misfits)
     total = sum(value**0.5 for value in misfits.values())
     for name in weights:
@@ -271,8 +323,17 @@ def small():
     return read("sample", n_users=240, n_items=90)
 
 
-FIXED = {"n_bits": 16, "stranger_weight": 0.0, "ridge": 10.0, "n_rounds": 15, "tolerance": 0.0}
+FIXED = {
+    "n_bits": 16,
+    "level": False,
+    "fit_weight": 10.0,
+    "stranger_weight": 0.0,
+    "ridge": 10.0,
+    "n_rounds": 15,
+    "tolerance": 0.0,
+}
 PLAIN = MFDCF(**FIXED)
+LEVEL = replace(PLAIN, level=True, n_bits=24, code_weight=0.0)
 PRINTED = PrintedMFDCF(**FIXED, rotation="identity", item_step="descent", cold_rotation=True)
 
 
@@ -280,13 +341,14 @@ PRINTED = PrintedMFDCF(**FIXED, rotation="identity", item_step="descent", cold_r
     "settings",
     [
         PLAIN,
+        LEVEL,
         replace(PRINTED, rotation="mm"),
         replace(PRINTED, item_step="guarded"),
         replace(PRINTED, svd_rank=12),
         replace(PLAIN, popularity_power=0.0, target="share"),
         replace(PLAIN, rank_weight=100.0, retained_rank=2, ridge=0.1),
     ],
-    ids=["plain", "mm", "guarded", "svd", "paper's loss", "low rank"],
+    ids=["plain", "level", "mm", "guarded", "svd", "paper's loss", "low rank"],
 )
 @pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
 def test_the_objective_never_rises(settings, small):
@@ -359,7 +421,7 @@ def test_a_history_moves_people_towards_what_they_like(small):
     import worlds
 
     data = worlds.checkerboard(60, 40)
-    model = MFDCF(n_bits=16).fit(data)
+    model = MFDCF(n_bits=24).fit(data)
     for own in (0, 1):
         history = {str(item): 5 for item in range(own, 20, 2)}
         encoded = model.encode({"history": history})
@@ -385,7 +447,7 @@ def test_no_cold_rating_reaches_the_model(small):
     keep = np.array([user not in users for user in small.ratings.users])
     erased = small.with_ratings(small.ratings.where(np.repeat(keep, small.ratings.per_user)))
     clean, _ = split_cold_users(erased, seed=0)
-    one, two = MFDCF(n_bits=16).fit(train), MFDCF(n_bits=16).fit(clean)
+    one, two = MFDCF(n_bits=24).fit(train), MFDCF(n_bits=24).fit(clean)
     np.testing.assert_array_equal(one.items.packed, two.items.packed)
     np.testing.assert_array_equal(one.popularity, two.popularity)
     np.testing.assert_array_equal(one.encode(cold.users).vectors, two.encode(cold.users).vectors)
@@ -420,9 +482,9 @@ TOWN = FeaturePlan(users={"who": {"town": Category(min_count=1)}})
     ],
     ids=["one of each", "one item", "one user", "all equal", "all zero", "missing", "d > n"],
 )
-@pytest.mark.parametrize("n_bits", [1, 7, 64])
-def test_odd_data_works(data, n_bits):
-    model = MFDCF(n_bits=n_bits).fit(data)
+@pytest.mark.parametrize(("level", "n_bits"), [(False, 1), (False, 7), (True, 9), (True, 64)])
+def test_odd_data_works(data, level, n_bits):
+    model = MFDCF(n_bits=n_bits, level=level).fit(data)
     rated = {"history": {"1": model.scale[1]}}
     scores = model.score(model.encode([{"town": "x"}, {"v": [0.5] * 9}, {}, rated]))
     assert np.isfinite(scores).all()
@@ -435,7 +497,8 @@ def test_data_that_says_nothing_is_an_error():
         MFDCF().fit(nothing)
     unknown = tiny(u=[1, 2], i=[1, 2], r=[1, 5], town=["", ""], plan=TOWN)
     with pytest.raises(DataError, match="feature"):
-        MFDCF().fit(unknown)
+        MFDCF(level=False).fit(unknown)
+    assert MFDCF().fit(unknown).recommend({}, k=1).fallback[0]  # beside a level, none are needed
     spoilt = FeaturePlan(users={"v": {"v": Vector()}})
     with pytest.raises(DataError, match=r"column 'v'.*NaN"):
         MFDCF().fit(tiny(u=[1, 2], i=[1, 2], r=[1, 5], v=[[1.0], [float("nan")]], plan=spoilt))
@@ -449,7 +512,7 @@ def test_data_that_says_nothing_is_an_error():
         ("fit_weight", 0.0),
         ("ridge", 0.0),
         ("stranger_weight", 1.0),
-        ("retained_rank", 65),
+        ("retained_rank", 57),
         ("n_rounds", 0),
     ],
 )
@@ -466,14 +529,14 @@ def test_impossible_printed_settings_are_named(name, value):
 
 def test_collapsed_codes_are_warned_of(sample):
     with pytest.warns(CodeCollapse, match=r"score='real'"):
-        model = MFDCF(n_bits=2).fit(sample)
+        model = MFDCF(n_bits=2, level=False).fit(sample)
     assert model.report["warning"].endswith("use more bits")
 
 
 def test_the_report_says_what_a_reader_wants(small):
     report = MFDCF(n_bits=32).fit(small).report
     assert sum(report["group_weights"].values()) == pytest.approx(1)
-    assert set(report["group_weights"]) == {"demographics", "preference"}
+    assert set(report["group_weights"]) == {"demographics"}
     for codes in ("user_codes", "item_codes", "stranger_codes"):
         assert 1 <= report[codes]["distinct"] <= report[codes]["of"]
         assert 0 <= report[codes]["mean_imbalance"] <= 1
@@ -495,8 +558,8 @@ def test_planted_codes_are_found():
         plan=FeaturePlan(users={"taste": {"taste": Vector()}}),
         scale=(0.0, 5.0),
     )
-    # 8 planted bits, and one for the level that all likings share; the best of a few starts
-    settings = MFDCF(n_bits=9, popularity_power=0.0)
+    # the level is what all likings share; the best of a few starts
+    settings = MFDCF(n_bits=8 + 8, popularity_power=0.0)
     models = [settings.fit(data, seed=seed) for seed in range(5)]
     model = min(models, key=lambda model: model.report["objective"][-1])
     found = model.items.rows(model.item_ids.rows(np.arange(150))).astype(int)

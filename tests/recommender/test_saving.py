@@ -44,8 +44,13 @@ def data() -> Dataset:
 
 
 @pytest.fixture(scope="module")
-def model(data) -> Recommender:
-    return SETTINGS["mfdcf"].fit(data)
+def models(data) -> dict[str, Recommender]:
+    return {name: settings.fit(data) for name, settings in SETTINGS.items()}
+
+
+@pytest.fixture(scope="module")
+def model(models) -> Recommender:
+    return models["mfdcf"]
 
 
 @pytest.fixture
@@ -107,8 +112,8 @@ def run(script: str, *arguments: object, **environment: str) -> str:
 
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("verify", [True, False])
-def test_a_loaded_model_answers_as_the_saved_one(name, verify, data, tmp_path):
-    fitted = SETTINGS[name].fit(data)
+def test_a_loaded_model_answers_as_the_saved_one(name, verify, models, tmp_path):
+    fitted = models[name]
     fitted.save(tmp_path / "model")
     loaded = load(tmp_path / "model", verify=verify)
     same(fitted, loaded)
@@ -117,8 +122,8 @@ def test_a_loaded_model_answers_as_the_saved_one(name, verify, data, tmp_path):
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_a_model_saved_again_is_the_same_file(name, data, tmp_path):
-    SETTINGS[name].fit(data).save(tmp_path / "one")
+def test_a_model_saved_again_is_the_same_file(name, models, tmp_path):
+    models[name].save(tmp_path / "one")
     load(tmp_path / "one").save(tmp_path / "two")
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
@@ -223,10 +228,10 @@ model = load(sys.argv[1])
 many = model.recommend([{"age": age} for age in range(20, 60)], k=5)
 print(many.item_ids, many.scores.tolist(), model.encode({"age": 30}).vectors.tolist())
 """
-    one, two = (run(script, path, NUMBA_NUM_THREADS=threads) for threads in ("1", "2"))
+    one = run(script, path, NUMBA_NUM_THREADS="1")  # there are two or more in this process
     many = model.recommend([{"age": age} for age in range(20, 60)], k=5)
     vectors = model.encode({"age": 30}).vectors.tolist()
-    assert one == two == f"{many.item_ids} {many.scores.tolist()} {vectors}\n"
+    assert one == f"{many.item_ids} {many.scores.tolist()} {vectors}\n"
 
 
 # What is no model, or no longer one
@@ -576,18 +581,19 @@ print(found.count(0), found.count(1))
 """
 
 
+N_KILLS = 100
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "n_kills", [10, pytest.param(200, marks=pytest.mark.slow)], ids=lambda n: f"{n} kills"
-)
-def test_a_process_killed_while_it_saves_leaves_one_model_or_the_other(n_kills, model, tmp_path):
+def test_a_process_killed_while_it_saves_leaves_one_model_or_the_other(model, tmp_path):
     for name in ("one", "two"):
         replace(model, report={"filling": name * 300_000}).save(tmp_path / name)
-    found = list(map(int, run(KILLS, tmp_path, n_kills).split()))
-    assert sum(found) == n_kills
+    found = list(map(int, run(KILLS, tmp_path, N_KILLS).split()))
+    assert sum(found) == N_KILLS
     left = [each for each in tmp_path.iterdir() if each.name not in ("one", "two", "model")]
     assert all(DRAFT.fullmatch(each.name) for each in left)
-    assert (min(found) > 0 and len(left) > 20) or n_kills < 100  # many were caught in the act
+    assert min(found) > 0
+    assert len(left) > N_KILLS // 10  # many were caught in the act
     for each in left:
         os.utime(each, (1e9, 1e9))
     load(tmp_path / "model").save(tmp_path / "model")

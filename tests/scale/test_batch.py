@@ -12,7 +12,7 @@ import pytest
 from coldhash import MFDCF, load, read
 from coldhash.errors import SettingError, SourceError
 from coldhash.scale.batch import recommend_all_on, write_part
-from commands import coldhash_command
+from commands import coldhash_in_process
 
 distributed = pytest.importorskip("distributed")
 pytestmark = [
@@ -32,7 +32,7 @@ def path(tmp_path_factory):
 def client():
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
@@ -99,7 +99,7 @@ def test_a_model_that_changed_under_the_workers_is_refused(path, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_worker_killed_in_the_middle(path, tmp_path):
+def test_a_worker_killed_in_the_middle(client, path, tmp_path):
     """Its tasks go to the other one, or to the one that the nanny starts in its place."""
     killed = []
 
@@ -108,13 +108,7 @@ def test_a_worker_killed_in_the_middle(path, tmp_path):
             killed.append(client.run(os.getpid))
             os.kill(next(iter(killed[0].values())), signal.SIGKILL)
 
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
-        ) as cluster,
-        distributed.Client(cluster) as client,
-    ):
-        batch = recommend_all_on(client, path, tmp_path, 3, users_per_file=10, progress=kill_once)
+    batch = recommend_all_on(client, path, tmp_path, 3, users_per_file=10, progress=kill_once)
     assert len(killed) == 1
     assert whole(batch.files) == expected(path, 3)
 
@@ -124,7 +118,7 @@ import sys
 from distributed import Client, LocalCluster
 from coldhash.scale import recommend_all_on
 if __name__ == "__main__":
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
         with Client(cluster) as client:
             recommend_all_on(client, sys.argv[1], sys.argv[2], 3, users_per_file=1)
 """
@@ -149,11 +143,12 @@ def test_killed_and_started_again(client, path, tmp_path):
     assert whole(batch.files) == expected(path, 3)
 
 
-def test_the_command(path, tmp_path):
+def test_the_command(client, path, tmp_path):
     def command(*arguments):
-        return coldhash_command("recommend", path, *arguments)
+        return coldhash_in_process("recommend", path, *arguments)
 
-    run = command("--all", "--dask", "local", "--out", str(tmp_path / "out"), "-k", "3")
+    address = client.scheduler.address
+    run = command("--all", "--dask", address, "--out", str(tmp_path / "out"), "-k", "3")
     assert (run.returncode, run.stdout) == (0, f"{tmp_path / 'out'}\n"), run.stderr
     assert whole(sorted((tmp_path / "out").glob("part-*"))) == expected(path, 3)
     wrong = command("--user-id", "1", "--dask", "local")

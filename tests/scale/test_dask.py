@@ -16,6 +16,7 @@ import coldhash
 from coldhash import MFDCF, read
 from coldhash.errors import WorkerError
 from coldhash.scale.batch import recommend_all_on
+from coldhash.scale.dask import DaskPartitions
 
 distributed = pytest.importorskip("distributed")
 pytestmark = [
@@ -85,6 +86,39 @@ def test_a_changed_file_is_another_version(scheduler, start, tmp_path):
         client.wait_for_workers(1)
         with pytest.raises(WorkerError, match=f"has coldhash {coldhash.__version__} .code"):
             MFDCF(n_bits=8).fit(read("sample", n_users=100, n_items=50), on=client)
+
+
+@pytest.mark.parametrize("what", ["fit", "recommend"])
+def test_a_worker_of_another_version_that_joins_late_is_refused(what, scheduler, start, tmp_path):
+    """It takes over from the worker that was there at the start."""
+    other = tmp_path / "other"
+    shutil.copytree(Path(coldhash.__file__).parent, other / "coldhash")
+    with (other / "coldhash" / "arrays" / "codes.py").open("a", encoding="utf-8") as file:
+        file.write("\n# changed\n")
+    _, address = scheduler
+    first = start(*WORKER, address)
+    data, path = read("sample", n_users=100, n_items=50), tmp_path / "m.coldhash"
+
+    def replace_worker(*_):
+        if first.poll() is None:
+            start(*WORKER, address, PYTHONPATH=str(other))
+            client.wait_for_workers(2)
+            first.kill()
+            first.wait()
+
+    def fit():
+        partitions = DaskPartitions(client, data.records(50))
+        replace_worker()
+        return partitions.sum(lambda records: records.ratings.shape[0], partitions.records)
+
+    def recommend():
+        MFDCF(n_bits=8, n_rounds=1).fit(data).save(path)
+        recommend_all_on(client, path, tmp_path / "all", progress=replace_worker)
+
+    with distributed.Client(address) as client:
+        client.wait_for_workers(1)
+        with pytest.raises(WorkerError, match=f"has coldhash {coldhash.__version__} .code"):
+            fit() if what == "fit" else recommend()
 
 
 @pytest.mark.parametrize("what", ["fit", "recommend"])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -218,6 +219,21 @@ def test_methods_without_codes_are_served_too(name):
             assert (refused.status_code, refused.json()["error"]["field"]) == (422, "score")
         assert client.get("/v1/items?search=1").status_code == 200
         assert client.post("/v1/encode", json={"user": {}}).status_code == 200
+
+
+def test_an_answer_that_overflows_is_an_error(log):
+    model = MODELS["mf"](n_factors=4).fit(checkerboard())
+    vectors = np.array(model.user_vectors)
+    vectors[1] = np.finfo(vectors.dtype).max
+    items = replace(model.items, vectors=np.full_like(model.items.vectors, 2))
+    absurd = replace(model, user_vectors=vectors, items=items)
+    with TestClient(create_app(absurd, log=log.append)) as client:
+        ask = [{"user_id": user_id} for user_id in list(model.user_ids)[:2]]
+        fine, refused = (client.post("/v1/recommend", json=json) for json in ask)
+    assert fine.status_code == 200
+    assert refused.status_code == 422
+    assert refused.json()["error"]["field"] == "user_id"
+    assert "not finite" in refused.json()["error"]["message"]
 
 
 def test_server_timing_is_told(client):

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import subprocess
 import sys
+import tempfile
 import tracemalloc
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from coldhash.errors import ColdhashError, ModelFileError, SourceError
+from coldhash.errors import ChecksumError, ColdhashError, ModelFileError, SourceError
 from coldhash.recommender import model_file
 from coldhash.serve import create_app
-from coldhash.serve.registry import ModelRegistry, ServedModel
+from coldhash.serve.registry import (
+    NAMED_SECONDS,
+    ModelRegistry,
+    ServedModel,
+    copy_model,
+    find_copy,
+    forget_copies,
+)
 
 SOON = 0.01  # seconds between two looks at the file
 
@@ -110,16 +120,74 @@ def test_a_change_in_place_of_the_same_size_and_time_is_another_model(
     assert registry.current.model.item_ids[0] == "b0"
 
 
-def test_a_mapped_file_that_is_damaged_in_place_is_told(served, monkeypatch):
-    monkeypatch.setattr("coldhash.serve.registry.MAX_COPIED", 0)
+def test_a_file_that_is_damaged_in_place_is_refused(served):
     registry, refused = ModelRegistry(served), []
     registry.on_refusal = refused.append
+    expected = registry.current.model.recommend({}, k=3)
     content = bytearray(served.read_bytes())
     content[len(content) // 2] ^= 1
     overwrite(served, bytes(content))
     registry.refresh()
     assert len(refused) == 1
-    assert "changed in place" in str(refused[0])
+    assert isinstance(refused[0], ChecksumError)
+    assert str(served) in str(refused[0])
+    found = registry.current.model.recommend({}, k=3)
+    assert found.item_ids == expected.item_ids
+    assert np.array_equal(found.scores, expected.scores)
+
+
+def test_registries_with_a_folder_share_one_copy_of_a_new_file(
+    served, model_files, put_file, version_of, tmp_path
+):
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    registries = [ModelRegistry(served, copies=copies) for _ in range(2)]
+    put_file(model_files["b"], served)
+    for registry in registries:
+        registry.refresh()
+    assert [registry.current.model.item_ids[0] for registry in registries] == ["b0", "b0"]
+    (place,) = copies.glob("*.copy")
+    mapped = [line for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+              if line.endswith(str(place))]  # fmt: skip
+    assert len(mapped) == 2
+    copy = find_copy(copies, {version_of(served)})
+    assert copy.file.read() == served.read_bytes()
+    copy.file.close()
+    assert find_copy(copies, {version_of(model_files["a"])}) is None
+    first_seen = {}
+    for now in (7.0, 7.0 + NAMED_SECONDS):
+        forget_copies(copies, first_seen, now)
+        assert place.exists()
+    forget_copies(copies, first_seen, 8.0 + NAMED_SECONDS)
+    assert not list(copies.glob("*.copy"))
+    assert registries[0].current.model.recommend({}, k=1).item_ids[0][0].startswith("b")
+
+
+def test_without_a_temporary_folder_the_copy_is_in_memory(served, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(served / "missing"))
+    registry = ModelRegistry(served)
+    os.truncate(served, 1)
+    assert registry.current.model.recommend({}, k=1).item_ids[0][0].startswith("a")
+
+
+@pytest.fixture
+def no_room(served):
+    """Limit the size of files that this process writes to half of a model file."""
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (served.stat().st_size // 2, most))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_no_room_for_a_copy_is_an_error_with_a_hint(shared, served, no_room, tmp_path):
+    folder = tmp_path / "copies" if shared else None
+    if shared:
+        folder.mkdir()
+    with pytest.raises(SourceError, match=r"cannot copy .*served\.coldhash") as told:
+        copy_model(served, folder)
+    assert "TMPDIR" in told.value.hint
+    assert not shared or not list(folder.glob("*.copy"))
 
 
 TRUNCATED = """
@@ -136,6 +204,7 @@ print(len(refused))
 """
 
 
+@pytest.mark.slow
 def test_a_file_cut_off_in_place_does_not_end_the_process(served):
     run = subprocess.run(
         [sys.executable, "-c", TRUNCATED, str(served)],

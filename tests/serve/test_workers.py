@@ -8,8 +8,10 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import httpx
+import pyarrow as pa
 import pytest
 
 pytestmark = pytest.mark.slow
@@ -18,11 +20,12 @@ STOP_SECONDS = 40  # TimeoutStopSec of the unit in docs/serving.md
 DYING = """
 import operator, sys, tempfile
 from pathlib import Path
+from coldhash.serve.registry import copy_model
 from coldhash.serve.server import listen
 from coldhash.serve.supervisor import Supervisor
 if __name__ == "__main__":
-    Supervisor(target=operator.eq, file=Path(sys.argv[1]), listener=listen("127.0.0.1", 0),
-               n_workers=1, stop_seconds=9).run()
+    Supervisor(target=operator.eq, start=copy_model(Path(sys.argv[1])), copies=Path(sys.argv[2]),
+               listener=listen("127.0.0.1", 0), n_workers=1, stop_seconds=9).run()
 """
 
 
@@ -76,6 +79,28 @@ def test_replacements_serve_the_last_good_model(server, served, model_files, put
     server._until(lambda: served_by_all(server, version_of(model_files["a"])))
 
 
+@pytest.mark.parametrize("n_workers", [1, 2])
+def test_a_large_file_that_is_changed_in_place_ends_nobody(n_workers, live, model, tmp_path):
+    """Too large for any cache of a reader: what is not in memory would be read again."""
+    notes = pa.array([os.urandom(1 << 19) for _ in model.item_ids], pa.binary())
+    table = model.item_table.append_column("notes", notes)
+    served = tmp_path / "large.coldhash"
+    replace(model, item_table=table).save(served)
+    assert served.stat().st_size > 48 << 20
+    server = live(served, "--workers", str(n_workers))
+    asked = [{"user": {"age": 30}}, {"user_id": model.user_ids[-1]}]
+    expected = [server.client.post("/v1/recommend", json=json).json() for json in asked]
+    for size, n_refused in ((served.stat().st_size // 2, n_workers), (1, 2 * n_workers)):
+        os.truncate(served, size)
+        server._until(lambda n=n_refused: len(server.events("model refused")) == n)
+        for _ in range(4):
+            with httpx.Client(base_url=server.url, timeout=120) as client:
+                found = [client.post("/v1/recommend", json=json).json() for json in asked]
+                assert found == expected
+                assert client.get("/v1/items", params={"search": "a"}).status_code == 200
+    assert not server.events("worker died")
+
+
 def served_by_all(server, version):
     wanted = f'version="{version}"}} 2.0'
     return wanted in fresh(server, "/metrics").text
@@ -97,7 +122,7 @@ def test_restarts_are_delayed_more_and_more(model_files, tmp_path):
     script = tmp_path / "dying.py"
     script.write_text(DYING, encoding="utf-8")
     with subprocess.Popen(
-        [sys.executable, script, model_files["a"]],
+        [sys.executable, script, model_files["a"], tmp_path],
         stderr=subprocess.PIPE,
         env=os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)},
     ) as process:

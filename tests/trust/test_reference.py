@@ -9,10 +9,12 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from coldhash import MFDCF, FeaturePlan, read, split_cold_users
+from coldhash.arrays.codes import pack
 from coldhash.data.plan import Category, Number
 from coldhash.evaluate.judge import judge
 from coldhash.evaluate.protocol import make_trial, scorer
-from coldhash.recommender.items import CodeItems
+from coldhash.mfdcf.problem import uniform
+from coldhash.search import CodeIndex
 from reference import Reference
 
 pytestmark = [
@@ -25,17 +27,23 @@ FIXED = MFDCF(
     n_rounds=6,
     tolerance=0.0,
     ridge=10.0,
+    fit_weight=0.5,
+    code_weight=0.3,
+    popularity_power=0.5,
     stranger_weight=0.6,
     stranger_code_share=0.4,
 )
+NO_LEVEL = replace(FIXED, level=False)
 BY_SETTINGS = {
     "strangers": FIXED,
     "no strangers": replace(FIXED, stranger_weight=0.0),
     "the paper's loss": replace(FIXED, stranger_weight=0.0, popularity_power=0.0),
     "low rank": replace(FIXED, rank_weight=300.0, retained_rank=2, ridge=0.5),
-    "nothing beyond the rank": replace(FIXED, retained_rank=16),
-    "blocks of three": replace(FIXED, n_bits=9),
+    "nothing beyond the rank": replace(FIXED, retained_rank=8),
+    "blocks of three": replace(FIXED, n_bits=17),
     "ratings hardly count": replace(FIXED, fit_weight=0.01, code_weight=50.0),
+    "no level": NO_LEVEL,
+    "no level, the paper's loss": replace(NO_LEVEL, stranger_weight=0.0, popularity_power=0.0),
 }
 
 
@@ -66,15 +74,22 @@ def random_codes(data, n_bits):
 
 def reference_of(data, settings, features):
     """The same problem in double precision; ratings are made targets here once more."""
-    matrix, n_bits = data.ratings.matrix, settings.n_bits
+    matrix, n_bits = data.ratings.matrix, settings.n_code_bits
     targets = np.zeros(matrix.shape)
     owners = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
     targets[owners, matrix.indices] = np.where(matrix.data >= 4, 1.0, 0.3)  # stars, 1 to 5
     weights = targets.sum(axis=0) ** settings.popularity_power
     rank = settings.retained_rank or n_bits // 2
+    n_users, n_items = targets.shape
+    roots = np.sqrt(((targets == 1).sum(axis=0) + 0.5) / (n_users + 1))
+    unit = roots.max() / 255
     return Reference(
-        S=n_bits * targets,
+        S=targets,
+        level=settings.level,
         v=weights / weights.mean(),
+        m=targets.mean(axis=0) if settings.level else np.zeros(n_items),
+        g=np.maximum(np.rint(roots / unit), 1) * unit if settings.level else np.ones(n_items),
+        trained=uniform(np.arange(n_users), 0) >= 0.25,
         X={name: X.astype(float) for name, X in features.matrices.items()},
         has={name: has.astype(float) for name, has in features.has.items()},
         unseen=tuple(name for name in features.matrices if name != "preference"),
@@ -92,7 +107,7 @@ def reference_of(data, settings, features):
 
 
 def fitted(data, settings):
-    return settings.fit(data, seed=SEED, item_codes=random_codes(data, settings.n_bits))
+    return settings.fit(data, seed=SEED, item_codes=random_codes(data, settings.n_code_bits))
 
 
 def features_of(data, model):
@@ -147,7 +162,7 @@ def test_a_mistake_in_the_equations_would_be_seen(world):
 def test_single_precision_costs_nothing():
     """In double precision fewer than one bit in a thousand differs, and accuracy is the same."""
     train, cold = split_cold_users(read("sample", n_users=500, n_items=200), seed=0)
-    settings = replace(FIXED, n_bits=32, n_rounds=8, stranger_code_share=1.0)
+    settings = replace(FIXED, n_bits=40, n_rounds=8, stranger_code_share=1.0)
     single = fitted(train, settings)
     slow = reference_of(train, settings, features_of(train, single))
     rng = np.random.default_rng(SEED)
@@ -157,10 +172,12 @@ def test_single_precision_costs_nothing():
     assert (single.items.rows() != slow.D).mean() < 1e-3
     assert ((single.user_vectors >= 0) != (slow.H >= 0)).mean() < 1e-3
     maps = {name: slow.W[name] for name in single.encoder.maps}
+    index, packed = single.items.index, pack(slow.D.astype(np.int8))
+    levels = (single.items.levels, index.gains, index.steps)
     double = replace(
         single,
-        items=CodeItems.of(slow.D.astype(np.int8), single.popularity),
-        encoder=replace(single.encoder, maps=maps, average=slow.H.mean(axis=0)),
+        items=replace(single.items, index=CodeIndex.of(packed, 32, single.popularity, *levels)),
+        encoder=replace(single.encoder, maps=maps, average=slow.average),
     )
     trial = make_trial(train, cold, protocol="sampled-1000", n_given=0, seed=0)
     found = [judge(scorer(model, "real"), trial).metrics for model in (single, double)]

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from coldhash import MFDCF, load, read
-from commands import coldhash_command
+from commands import coldhash_in_process
 
 pytestmark = pytest.mark.slow
 
@@ -18,7 +18,7 @@ def path(tmp_path_factory):
 
 
 def update(*arguments):
-    return coldhash_command("update", *arguments)
+    return coldhash_in_process("update", *arguments)
 
 
 def test_update(path, tmp_path):

@@ -64,6 +64,15 @@ def check_finite(arrays: Mapping[str, np.ndarray]) -> None:
                     raise ModelFileError(f"{name!r} holds NaN or infinity")
 
 
+def check_computed(computed: np.ndarray) -> None:
+    """Raise an error if an answer is NaN or infinite: every number in a model may be finite."""
+    if not np.isfinite(computed).all():
+        raise DataError(
+            "an answer is not finite: numbers in the model are too large",
+            hint="fit the model again, or use another model file",
+        )
+
+
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 

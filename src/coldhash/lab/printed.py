@@ -26,6 +26,7 @@ from coldhash.features.groups import FeatureEncoder
 from coldhash.mfdcf.checkpoint import Checkpoint
 from coldhash.mfdcf.equations import (
     FitState,
+    inverse_gram,
     item_problem,
     objective,
     set_items,
@@ -35,7 +36,7 @@ from coldhash.mfdcf.equations import (
     update_vectors,
 )
 from coldhash.mfdcf.items import descend
-from coldhash.mfdcf.model import MFDCF
+from coldhash.mfdcf.model import MFDCF, SETTLED
 from coldhash.mfdcf.problem import ItemSums, Problem, UserBlock, choose_ridges
 from coldhash.mfdcf.report import Clock
 from coldhash.partitions import Partitions, PerPartition
@@ -117,19 +118,20 @@ class PrintedMFDCF(MFDCF):
         losses: list[float] = []
         rotation = Rotation(self.rotation, self.rotation_weight, self.n_bits, rng)
         improve = ITEM_STEPS[self.item_step]
+        if self.ridge is None:
+            problem = choose_ridges(users, problem, state.TD, inverse_gram(state.DtD), rng)
         while not self._settled(losses):
-            update_vectors(users, problem, state)
-            if self.ridge is None and not losses:
-                problem = choose_ridges(users, problem, state.H, state.DtD, rng)
-            update_maps(users, problem, state)
+            update_maps(problem, state)
+            learn_alpha = self.fit_weight is None and len(losses) < SETTLED
+            update_vectors(users, problem, state, learn_alpha)
             rotation.update(users, problem, state)  # (17), (24), (25)
             L, G = item_problem(users, problem, state)
             set_items(users, problem, state, improve(state.D, L, G, self.n_sweeps, rng))  # (21)
             losses.append(objective(users, problem, state))
             if callback is not None:
                 callback(len(losses) - 1, losses[-1])
+        update_maps(problem, state)
         update_vectors(users, problem, state)
-        update_maps(users, problem, state)
         if not self.cold_rotation:  # (28) as printed: maps to H before it is rotated
             state.W = {name: W @ rotation.R.astype(np.float32) for name, W in state.W.items()}
         return problem, state, losses
@@ -185,7 +187,6 @@ def turn(users: Partitions, state: FitState, T: np.ndarray) -> None:
     state.H, _ = users.update(lambda H: (H @ T32, None), state.H)
     state.W = {name: W @ T32 for name, W in state.W.items()}
     state.V = {name: None if V is None else T.T @ V for name, V in state.V.items()}
-    state.XtH = {name: XtH @ T for name, XtH in state.XtH.items()}
     state.average = state.average @ T32
 
 

@@ -42,7 +42,7 @@ class FitState:
     length: float = 0.0  # s: the length of a coordinate of H
     W: Maps = field(default_factory=dict)
     V: dict[str, np.ndarray | None] = field(default_factory=dict)  # directions beyond the rank
-    XtH: Maps = field(default_factory=dict)  # X'Ĥ of each group
+    XtT: Maps = field(default_factory=dict)  # X'T V D of each group
     average: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))  # row of H
     misfits: dict[str, float] = field(default_factory=dict)  # ‖H - X W‖² + ε‖W‖²
 
@@ -50,9 +50,9 @@ class FitState:
 class UserSums(NamedTuple):
     """What (19) adds up over users."""
 
-    XtH: Maps  # X'Ĥ
     total: np.ndarray  # Σ_u h_u
     lengths: float  # Σ |h|
+    misfits: dict[str, float]  # ‖H - X W‖²
     apart: float  # ‖Ĥ - P‖²
     prior: float  # Σ_u Σ_g 1/μ_g over the groups that a user has
 
@@ -84,54 +84,84 @@ def start(
     B = users.scatter([None] * len(users) if codes is None else codes)
     alpha = np.inf if problem.fit_weight is None else problem.fit_weight
     state = FitState(D, np.zeros(0), TD=nothing, H=nothing, B=B, mu=mu, alpha=alpha)
+    state.average = np.zeros(D.shape[1], np.float32)
     set_items(users, problem, state, D)
     return state
+
+
+# (14)  W_g = argmin 1/μ_g (‖Ĥ - X_g W_g‖² + ε_g‖W_g‖²) + γ‖W_g V_g‖²
+# (23)  V_g = the right singular vectors of W_g beyond the retained rank
+#       Ĥ = T V D (D'V D)⁻¹ is what the ratings alone say. For one group and β = 0, this W and the
+#       H of (19) that follows from it minimise (9) over both, up to the ridge.
+def update_maps(problem: Problem, state: FitState) -> None:
+    """Fit the map of every group: least squares, stiffer along the directions V."""
+    inverse = inverse_gram(state.DtD)
+    state.W = {
+        name: group.map(
+            state.XtT[name] @ inverse, problem.rank_weight * state.mu[name], state.V.get(name)
+        )
+        for name, group in problem.groups.items()
+    }
+    state.V = {name: beyond_rank(W, problem.retained_rank) for name, W in state.W.items()}
+
+
+def inverse_gram(DtD: np.ndarray) -> np.ndarray:
+    """Return (D'V D)⁻¹; directions in which codes do not differ count as if they did a little."""
+    values, U = np.linalg.eigh(DtD)
+    return np.asarray((U / np.maximum(values, FLAT * values.mean())) @ U.T)
 
 
 # (19)  H = argmin α‖(T - H D') V½‖² + β‖s B - H‖² + Σ_g 1/μ_g ‖H - X_g W_g‖²
 #         = (α T V D + β s B + Σ_g 1/μ_g X_g W_g) (α D'V D + β I + Σ_g 1/μ_g I)⁻¹
 # (21)  B = sgn(H),  s = mean |H|
-#       Ĥ = T V D (D'V D)⁻¹, what the ratings alone say, is what the maps are fitted to: for one
-#       group and β = 0, that minimises (9) over H and W together.
-def update_vectors(users: Partitions, problem: Problem, state: FitState) -> None:
+# (12)  μ_g = √misfit_g / Σ_g' √misfit_g'
+def update_vectors(
+    users: Partitions, problem: Problem, state: FitState, learn_alpha: bool = False
+) -> None:
     """Solve for all user vectors and codes; one eigendecomposition serves any set of groups."""
     beta, length = np.float32(problem.code_weight), np.float32(state.length)
     values, vectors = np.linalg.eigh(state.DtD)
     values = np.maximum(values, FLAT * values.mean())
     eigenvalues, U = values.astype(np.float32), vectors.astype(np.float32)
-    W, mu, names = state.W, state.mu, tuple(problem.groups)
-    average = state.average if len(state.average) else np.zeros(len(values), np.float32)
-    # α = ∞, before the noise is known, is what the ratings alone say
+    W, mu, average = state.W, state.mu, state.average
+    # before the noise is known, α = ∞: what the ratings alone say
     pull = np.float32(0 if np.isinf(state.alpha) else 1 / state.alpha)
 
     def solve(
         block: UserBlock, TD: np.ndarray, B: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray, UserSums]:
-        rotated = TD @ U
-        free = (rotated / eigenvalues) @ U.T
-        said, prior = np.zeros_like(TD), np.zeros((len(TD), 1), dtype=np.float32)
-        for name in W:
-            inverse = np.float32(1 / mu[name])
-            said += inverse * (block.X[name] @ W[name])
-            prior += inverse * block.has[name]
+        says = {name: block.X[name] @ W[name] for name in W}
+        right, prior = np.zeros_like(TD), np.zeros((len(TD), 1), dtype=np.float32)
+        for name, say in says.items():
+            right += np.float32(1 / mu[name]) * say
+            prior += np.float32(1 / mu[name]) * block.has[name]
         unknown = prior == 0  # no features: the average user is expected
-        said, prior = said + unknown * average, prior + unknown
-        apart, right, weight = free - said / prior, said, prior
+        right, prior = right + unknown * average, prior + unknown
+        rotated, expected, weight = TD @ U, right / prior, prior
         if B is not None:
             right = right + (beta * length) * unpack_codes(B, TD.shape[1])
             weight = weight + beta
         H = ((rotated + pull * (right @ U)) / (eigenvalues + pull * weight)) @ U.T
-        XtH = {name: features_times(block, name, free) for name in names}
-        lengths = float(np.abs(H).sum(dtype=np.float64))
-        sums = UserSums(XtH, row_sum(H), lengths, square(apart), float(prior.sum()))
+        sums = UserSums(
+            total=row_sum(H),
+            lengths=float(np.abs(H).sum(dtype=np.float64)),
+            misfits={name: square(_having(block, name, H) - say) for name, say in says.items()},
+            apart=square((rotated / eigenvalues) @ U.T - expected),
+            prior=float(prior.sum()),
+        )
         return H, np.packbits(H >= 0, axis=1), sums
 
     state.H, state.B, sums = users.update(solve, problem.blocks, state.TD, state.B, n_kept=2)
-    n_values = problem.n_users * len(state.DtD)
-    state.XtH, state.length = sums.XtH, sums.lengths / n_values
-    average = sums.total / problem.n_users if problem.level.bytes is None else 0 * sums.total
-    state.average = average.astype(np.float32)  # beside a level, the average user is exactly 0
-    if problem.fit_weight is None:
+    n_values = problem.n_users * len(values)
+    state.length = sums.lengths / n_values
+    if problem.level.bytes is None:  # beside a level, the average user is 0
+        state.average = (sums.total / problem.n_users).astype(np.float32)
+    state.misfits = {
+        name: value + problem.groups[name].ridge * square(W[name])
+        for name, value in sums.misfits.items()
+    }
+    state.mu = group_weights(state.misfits)
+    if learn_alpha:
         prior = sums.prior / problem.n_users + problem.code_weight
         state.alpha = prior / shrinkage(problem, state, values, sums.apart / n_values)
 
@@ -144,28 +174,9 @@ def shrinkage(problem: Problem, state: FitState, eigenvalues: np.ndarray, varian
     how users differ. Weights in proportion give the vectors of least expected error.
     """
     noisy = state.D * (problem.item_weights**2 * problem.noise)
-    inverse = np.linalg.inv(state.DtD + FLAT * eigenvalues.mean() * np.eye(len(state.DtD)))
+    inverse = inverse_gram(state.DtD)
     noise = np.trace(inverse @ (state.D.T @ noisy).astype(np.float64) @ inverse) / len(inverse)
     return float(eigenvalues.mean() * noise / max(variance - noise, 1e-3 * variance))
-
-
-# (14)  W_g = argmin 1/μ_g (‖Ĥ - X_g W_g‖² + ε_g‖W_g‖²) + γ‖W_g V_g‖²
-# (23)  V_g = the right singular vectors of W_g beyond the retained rank
-# (12)  μ_g = √misfit_g / Σ_g' √misfit_g'
-def update_maps(users: Partitions, problem: Problem, state: FitState) -> None:
-    """Fit the map of every group to Ĥ, and weigh groups by how well they fit H."""
-    state.W = fit_maps(problem, state)
-    state.V = {name: beyond_rank(W, problem.retained_rank) for name, W in state.W.items()}
-    state.misfits = compute_misfits(users, problem, state)
-    state.mu = group_weights(state.misfits)
-
-
-def fit_maps(problem: Problem, state: FitState) -> Maps:
-    """Solve (14) for every group: least squares, stiffer along the directions V."""
-    return {
-        name: group.map(state.XtH[name], problem.rank_weight * state.mu[name], state.V.get(name))
-        for name, group in problem.groups.items()
-    }
 
 
 def beyond_rank(W: np.ndarray, retained_rank: int) -> np.ndarray | None:
@@ -175,19 +186,6 @@ def beyond_rank(W: np.ndarray, retained_rank: int) -> np.ndarray | None:
         return None
     _, vectors = np.linalg.eigh((W.T @ W).astype(np.float64))
     return vectors[:, :n_beyond]
-
-
-def compute_misfits(users: Partitions, problem: Problem, state: FitState) -> dict[str, float]:
-    """Compute ‖H - X W‖² + ε‖W‖² of every group, over the users who have it."""
-    W = state.W
-
-    def distances(block: UserBlock, H: np.ndarray) -> dict[str, float]:
-        return {name: square(_having(block, name, H) - block.X[name] @ W[name]) for name in W}
-
-    found = users.sum(distances, problem.blocks, state.H)
-    return {
-        name: value + problem.groups[name].ridge * square(W[name]) for name, value in found.items()
-    }
 
 
 def group_weights(misfits: dict[str, float]) -> dict[str, float]:
@@ -238,12 +236,16 @@ def item_problem(
 
 
 def set_items(users: Partitions, problem: Problem, state: FitState, D: np.ndarray) -> None:
-    """Take new item codes, and what follows from them: D'V D, and T V D of every user."""
+    """Take new item codes, and what follows from them: D'V D, T V D of every user, and X'T V D."""
     state.D, state.DtD = D, (D.T @ (D * problem.item_weights)).astype(np.float64)
     weighted, mean = weighted_codes(problem, D)
-    state.TD, _ = users.update(
-        lambda block: (times(block.S, weighted) - mean, None), problem.blocks
-    )
+    names = tuple(problem.groups)
+
+    def project(block: UserBlock) -> tuple[np.ndarray, Maps]:
+        TD = times(block.S, weighted) - mean
+        return TD, {name: features_times(block, name, TD) for name in names}
+
+    state.TD, state.XtT = users.update(project, problem.blocks)
 
 
 def weighted_codes(problem: Problem, D: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -253,7 +255,7 @@ def weighted_codes(problem: Problem, D: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def objective(users: Partitions, problem: Problem, state: FitState) -> float:
-    """Compute (9); the misfits are those of the last `update_maps`."""
+    """Compute (9); the misfits are those of the last `update_vectors`."""
     length = np.float32(state.length)
 
     def terms(H: np.ndarray, TD: np.ndarray, B: np.ndarray | None) -> ObjectiveSums:

@@ -21,7 +21,14 @@ from scipy.sparse import csr_array
 
 from coldhash.arrays.products import times
 from coldhash.data.dataset import UserRecords
-from coldhash.mfdcf.equations import FLAT, FitState, stranger_vectors, vdot, weighted_codes
+from coldhash.data.ratings import RatingTarget
+from coldhash.mfdcf.equations import (
+    FitState,
+    inverse_gram,
+    stranger_vectors,
+    vdot,
+    weighted_codes,
+)
 from coldhash.mfdcf.problem import ItemSums, Problem, UserBlock, uniform
 from coldhash.partitions import Partitions, add_up
 from coldhash.recommender.encoders import HistoryPart
@@ -48,7 +55,12 @@ class Moments(NamedTuple):
 
 
 def fit_history(
-    users: Partitions, problem: Problem, state: FitState, sums: ItemSums, items: CodeItems
+    users: Partitions,
+    problem: Problem,
+    state: FitState,
+    target: RatingTarget,
+    sums: ItemSums,
+    items: CodeItems,
 ) -> HistoryPart:
     """Learn how a few events move a person, for several numbers of events."""
     part = _without_maps(sums, items, state.D)
@@ -59,13 +71,15 @@ def fit_history(
         records: UserRecords, block: UserBlock, TD: np.ndarray
     ) -> dict[int, tuple[Moments, Moments]]:
         """Add up trained and held-out users apart, for every number of events."""
-        P = stranger_vectors(block, block.has, W, mu, average) @ DtD
-        whole = np.asarray(block.S.sum(axis=1)).ravel()
+        known = {name: block.has[name] for name in W}
+        P = stranger_vectors(block, known, W, mu, average) @ DtD
+        ratings = records.ratings
+        worth = csr_array((target(ratings.data), ratings.indices, ratings.indptr), ratings.shape)
+        whole = np.asarray(worth.sum(axis=1)).ravel()
         trained = block.trained[:, 0] > 0
         found: dict[int, list[tuple[Moments, Moments]]] = {t: [] for t in COUNTS}
         for t, rows, entries in _first_events(records):
-            given = _take(records.ratings, entries, t)
-            targets = _take(block.S, entries, t)
+            given, targets = _take(ratings, entries, t), _take(worth, entries, t)
             Z = part.evidence(given)
             rest = TD[rows] + mean - times(targets, weighted)
             left = whole[rows] - np.asarray(targets.sum(axis=1)).ravel()
@@ -97,7 +111,7 @@ def fit_history(
 
 def _without_maps(sums: ItemSums, items: CodeItems, D: np.ndarray) -> HistoryPart:
     """Return what evidence needs: the weight and the mean rating of items, and the usual event."""
-    n_ratings, total = sums.ratings.sum(), sums.rated.sum()
+    n_ratings, total = float(sums.ratings.sum()), float(sums.rated.sum())
     means = (sums.rated + PRIOR_RATINGS * total / n_ratings) / (sums.ratings + PRIOR_RATINGS)
     # Σ (r - mean)² = Σ r² - 2 Σ mean r + Σ mean²
     squares = sums.squares - 2 * means @ sums.rated + means**2 @ sums.ratings
@@ -138,7 +152,7 @@ def _take(matrix: csr_array, entries: np.ndarray, t: int) -> csr_array:
 
 
 def _product(one: np.ndarray, two: np.ndarray) -> np.ndarray:
-    return (one.T @ two).astype(np.float64)  # type: ignore[no-any-return]
+    return np.asarray(one.T @ two, dtype=np.float64)
 
 
 def _solve(
@@ -150,7 +164,7 @@ def _solve(
     Y, Y_held = (
         each.ZtT / left - np.outer(each.total, mean) - each.ZtP for each in (trained, held)
     )
-    inverse = np.linalg.inv(DtD + FLAT * np.trace(DtD) / n_bits * np.eye(n_bits))
+    inverse = inverse_gram(DtD)
     exposure, preference = slice(0, n_bits), slice(n_bits, 2 * n_bits)
     diagonal = np.diag(trained.ZtZ)
     scale = np.ones(len(diagonal))
@@ -162,7 +176,7 @@ def _solve(
     def solve(of_exposure: float, of_preference: float) -> np.ndarray:
         ridges[exposure] = of_exposure * scale[exposure]
         ridges[preference] = of_preference * scale[preference]
-        C = np.linalg.solve(trained.ZtZ + np.diag(ridges), Y) @ inverse
+        C: np.ndarray = np.linalg.solve(trained.ZtZ + np.diag(ridges), Y) @ inverse
         C[preference] = _semidefinite(C[preference])
         return C
 

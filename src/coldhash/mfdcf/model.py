@@ -42,6 +42,7 @@ from coldhash.features.groups import FeatureEncoder
 from coldhash.mfdcf.checkpoint import Checkpoint
 from coldhash.mfdcf.equations import (
     FitState,
+    inverse_gram,
     item_problem,
     objective,
     set_items,
@@ -77,6 +78,7 @@ from coldhash.scale import Prepared, open_partitions
 from coldhash.scale.places import Place
 
 LEVEL_BITS = 8
+SETTLED = 3  # rounds after which the weight of ratings is no longer learned
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,7 +230,7 @@ class MFDCF:
             items = CodeItems.of(
                 signs(state.D), popularity, *level.tables(stranger_length(users, problem, state))
             )
-            history = fit_history(users, problem, state, sums, items)
+            history = fit_history(users, problem, state, target, sums, items)
             clock.mark("history")
             item_map = None
             if self.new_items:
@@ -281,8 +283,9 @@ class MFDCF:
     ) -> tuple[Problem, FitState, list[float]]:
         """Go round the steps: each lowers (9) over one block of variables.
 
-        Two things do not: strangers pull the item step elsewhere, and choosing the ridge changes
-        (9) itself, once. With `stranger_weight=0` and a given ridge, (9) never rises.
+        Two things do not: strangers pull the item step elsewhere, and learning α changes (9) itself
+        in the first rounds. Several groups are fitted one by one. With one group,
+        `stranger_weight=0` and a given `fit_weight`, (9) never rises.
         """
         resumed = checkpoint.resume(users, problem, rng)
         if resumed is not None:
@@ -290,13 +293,13 @@ class MFDCF:
         else:
             D = self._first_codes(problem, rng, checkpoint.item_codes)
             state, losses = start(users, problem, D), []
+        if self.ridge is None and resumed is None:
+            problem = choose_ridges(users, problem, state.TD, inverse_gram(state.DtD), rng)
         while not self._settled(losses):
-            update_vectors(users, problem, state)  # (19), (21)
+            update_maps(problem, state)  # (14), (23)
+            learn_alpha = self.fit_weight is None and len(losses) < SETTLED
+            update_vectors(users, problem, state, learn_alpha)  # (19), (21), (12)
             clock.mark("users")
-            if self.ridge is None and not losses:  # by codes that have seen no ratings yet
-                problem = choose_ridges(users, problem, state.H, state.DtD, rng)
-            update_maps(users, problem, state)  # (14), (23), (12)
-            clock.mark("maps")
             L, G = item_problem(users, problem, state)
             set_items(users, problem, state, descend(state.D, L, G, self.n_sweeps, rng))  # (21)
             clock.mark("items")
@@ -305,8 +308,8 @@ class MFDCF:
             checkpoint.save(users, problem, state, losses, rng)
             if callback is not None:
                 callback(len(losses) - 1, losses[-1])
+        update_maps(problem, state)
         update_vectors(users, problem, state)
-        update_maps(users, problem, state)
         return problem, state, losses
 
     @property

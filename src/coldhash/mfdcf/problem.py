@@ -251,12 +251,16 @@ def item_weights(popularity: np.ndarray, power: float) -> np.ndarray:
 def choose_ridges(
     users: Partitions,
     problem: Problem,
-    H: PerPartition[np.ndarray],
-    DtD: np.ndarray,
+    TD: PerPartition[np.ndarray],
+    inverse: np.ndarray,
     rng: np.random.Generator,
 ) -> Problem:
-    """Choose for each group the ridge with which it predicts the ratings that H stands for."""
-    root = _root(DtD)
+    """Choose for each group the ridge with which it predicts what the ratings alone say.
+
+    `inverse` is (D'V D)⁻¹, of codes that have not seen the ratings: others fit users so well that
+    noise looks like something that features predict.
+    """
+    root = np.linalg.cholesky(inverse).astype(np.float32)  # of T V D (D'V D)⁻¹, in its own metric
     ridges = {}
     for name, group in problem.groups.items():
         rows = choose_rows(sum(group.counts), RIDGE_SAMPLE, rng)
@@ -264,13 +268,17 @@ def choose_ridges(
         U = group.U.astype(np.float32)
 
         def select(
-            block: UserBlock, H: np.ndarray, chosen: np.ndarray, name: str = name, U: np.ndarray = U
+            block: UserBlock,
+            TD: np.ndarray,
+            chosen: np.ndarray,
+            name: str = name,
+            U: np.ndarray = U,
         ) -> tuple[np.ndarray, np.ndarray]:
             """Return features and vectors of the chosen users who have the group."""
             rows = np.flatnonzero(block.has[name][:, 0])[chosen]
-            return block.X[name][rows] @ U, (H @ root)[rows]
+            return block.X[name][rows] @ U, (TD @ root)[rows]
 
-        found = list(users.map(select, problem.blocks, H, chosen))
+        found = list(users.map(select, problem.blocks, TD, chosen))
         Z, Y = (np.concatenate([pair[at] for pair in found]) for at in (0, 1))
         ridges[name] = best_ridge(Z, Y)
     return problem.with_ridges(ridges)
@@ -300,9 +308,3 @@ def best_ridge(Z: np.ndarray, Y: np.ndarray) -> float:
 def _gram(X: Matrix) -> np.ndarray:
     XtX = X.T @ X
     return np.asarray(XtX.toarray() if hasattr(XtX, "toarray") else XtX, dtype=np.float64)
-
-
-def _root(G: np.ndarray) -> np.ndarray:
-    """Return C with C C' = G: distances in H C are distances between predicted ratings."""
-    lift = 1e-6 * np.trace(G) / len(G) * np.eye(len(G))
-    return np.linalg.cholesky(G + lift).astype(np.float32)

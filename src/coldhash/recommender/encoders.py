@@ -182,7 +182,7 @@ class HistoryPart:
         if not self.spread:
             return np.zeros(len(history.data), dtype=np.float32)
         above = (history.data - self.means[history.indices]) / np.float32(self.spread)
-        return np.nan_to_num(above).astype(np.float32)
+        return np.asarray(np.nan_to_num(above), dtype=np.float32)
 
     def _move(self, evidence: np.ndarray, n_events: np.ndarray) -> np.ndarray:
         moved = np.zeros((len(evidence), self.maps.shape[2]), dtype=np.float32)

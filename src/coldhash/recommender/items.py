@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.sparse import csr_array
 
-from coldhash.arrays.checks import take
+from coldhash.arrays.checks import check_computed, take
 from coldhash.arrays.codes import pack, signs
 from coldhash.arrays.products import times
 from coldhash.errors import DataError, SettingError
@@ -312,7 +312,10 @@ class RealItems:
     ) -> Best:
         """Find the k items with the highest scores; ties go by popularity."""
         del threads, by_code, popularity
-        return self._best(self.scores(vectors), k, excluded, candidates)
+        with np.errstate(all="ignore"):  # what overflows is an error
+            scores = self.scores(vectors)
+        check_computed(scores)
+        return self._best(scores, k, excluded, candidates)
 
     def popular(
         self, n_users: int, k: int, excluded: RowLists | None, candidates: RowLists | None

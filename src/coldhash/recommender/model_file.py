@@ -8,8 +8,9 @@
 
 Any safetensors reader opens it, and nothing in it can run. It is written beside its place and then
 renamed, so that a crash leaves the old file or the new one. It is read by memory map: processes
-that serve the same file share its pages. To change it, put another file in its place: a file that
-is overwritten changes for everybody who has mapped it.
+that load the same file share its pages. To change it, put another file in its place: a file that
+is overwritten changes for everybody who has mapped it, and one that is cut off ends their process
+(SIGBUS). The service maps a private copy.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ import mmap
 import os
 import re
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -69,23 +71,21 @@ def write(path: Path, facts: Mapping[str, Any], tensors: Mapping[str, np.ndarray
 
 
 def read(
-    path: Path, verify: bool = True, copy_up_to: int = 0
+    path: Path, verify: bool = True, file: BinaryIO | None = None
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Map a file into memory: what is not an array, and the arrays.
 
-    A file of at most `copy_up_to` bytes is copied into memory instead, so that a later change of
-    the file changes nothing.
+    An open `file` is mapped instead of the one at `path`, which errors name.
 
     Without `verify` only the header is checked, and that all its tensors are there in full length.
     What they hold is taken on trust, so that a damaged id or index may give a wrong answer or crash
     the process: only for files that nobody can have touched since they were verified.
     """
-    mapped = _mapped(path, copy_up_to)
+    mapped = _mapped(path, file)
     start = _start(path, mapped)
     if verify:
         _verify(path, mapped)
-        if len(mapped) > copy_up_to:
-            mapped.madvise(mmap.MADV_DONTNEED)  # what is not used need not be in memory
+        mapped.madvise(mmap.MADV_DONTNEED)  # what is not used need not be in memory
     try:
         entries = json.loads(mapped[N_LENGTH:start])
         facts = json.loads(entries.pop("__metadata__")["facts"])
@@ -107,18 +107,13 @@ def _header(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes
     return len(text).to_bytes(N_LENGTH, "little") + text
 
 
-def _mapped(path: Path, copy_up_to: int) -> mmap.mmap:
-    with open_regular(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        if size == 0:
+def _mapped(path: Path, file: BinaryIO | None) -> mmap.mmap:
+    with open_regular(path) if file is None else nullcontext(file) as opened:
+        if os.fstat(opened.fileno()).st_size == 0:
             raise ModelFileError(f"{path} is empty: no model file")
-        if size > copy_up_to:
-            # copy-on-write: nobody writes, so pages stay shared; compiled code takes arrays
-            # that could be written to by a much quicker way than read-only ones
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-        copied = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        file.readinto(copied)
-        return copied
+        # copy-on-write: nobody writes, so pages stay shared; compiled code takes arrays
+        # that could be written to by a much quicker way than read-only ones
+        return mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_COPY)
 
 
 def _start(path: Path, mapped: mmap.mmap) -> int:

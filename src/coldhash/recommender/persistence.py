@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from coldhash.arrays.checks import check_finite, check_places, take
 from coldhash.data.ids import Ids
-from coldhash.errors import DataError, ModelFileError
+from coldhash.errors import ModelFileError
 from coldhash.features.groups import FeatureEncoder
 from coldhash.features.people import HISTORY
 from coldhash.recommender import model_file
@@ -64,8 +64,11 @@ def save_model(model: Recommender, path: Path) -> None:
     model_file.write(path, facts, tensors)
 
 
-def load(path: str | Path, verify: bool = True, *, copy_up_to: int = 0) -> Recommender:
+def load(path: str | Path, verify: bool = True, *, file: BinaryIO | None = None) -> Recommender:
     """Read a model from its file, by memory map.
+
+    Replace the file by another one (`mv`, `save`) while it is loaded, but do not write over it: the
+    model would change, and a file that is cut off ends the process.
 
     Parameters
     ----------
@@ -73,9 +76,8 @@ def load(path: str | Path, verify: bool = True, *, copy_up_to: int = 0) -> Recom
         The file.
     verify
         Check the checksum, all values and one answer; False trusts the file.
-    copy_up_to
-        Copy a file of at most so many bytes into memory instead of mapping it, so that a later
-        change of the file in place changes nothing.
+    file
+        An open file to read instead of the one at `path`, which errors name.
 
     Returns
     -------
@@ -101,7 +103,7 @@ def load(path: str | Path, verify: bool = True, *, copy_up_to: int = 0) -> Recom
     >>> answers[0] == answers[1]
     True
     """
-    facts, tensors = model_file.read(Path(path), verify, copy_up_to)
+    facts, tensors = model_file.read(Path(path), verify, file)
     try:
         if verify:
             check_finite(tensors)
@@ -127,11 +129,7 @@ def check_answers(model: Recommender) -> None:
         asked.append({"user_ids": [model.user_ids[0]]})
     for score in ("real", "hamming") if model.has_codes else ("real",):
         for who in asked:
-            with np.errstate(all="ignore"):
-                answer = model.recommend(**who, k=1, score=score, threads=1, candidates=ends)
-            found = [bool(items) for items in answer.item_ids]
-            if not np.isfinite(answer.scores[found]).all():
-                raise DataError("an answer holds NaN or infinity", hint="fit the model again")
+            model.recommend(**who, k=1, score=score, threads=1, candidates=ends)
 
 
 def _restored(facts: dict[str, Any], tensors: dict[str, np.ndarray], verify: bool) -> Recommender:

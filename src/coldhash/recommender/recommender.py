@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from scipy.sparse import csr_array
 
+from coldhash.arrays.checks import check_computed
 from coldhash.arrays.codes import signs
 from coldhash.data.ids import Ids, IdValue, as_text
 from coldhash.data.ratings import entries_of_rows
@@ -156,7 +157,9 @@ class Recommender:
         if people is None or user_ids is not None:
             raise SettingError("say for whom", hint="users (strangers) or user_ids, one of them")
         columns, features, ratings, ignored = self._features(people, ratings)
-        encoded = self.encoder.encode(features, ratings)
+        with np.errstate(all="ignore"):  # what overflows is an error
+            encoded = self.encoder.encode(features, ratings)
+        check_computed(encoded.vectors)
         return replace(encoded, ignored=ignored, history=ratings, names=_names(columns))
 
     def _features(
@@ -233,11 +236,12 @@ class Recommender:
         self._check_popularity(popularity)
         encoded = self.encode(people)
         scores = self.items.scores(encoded.vectors, popularity, self._by_code(score))
+        check_computed(scores)
         if self.items.levels is None:
             scores[encoded.fallback] = self.popularity
         if encoded.disliked is not None:
-            people_, items = encoded.disliked.nonzero()
-            scores[people_, items] = scores.min(axis=1)[people_] - 1
+            rows, columns = encoded.disliked.nonzero()
+            scores[rows, columns] = scores.min(axis=1)[rows] - 1
         return scores
 
     @overload
@@ -517,7 +521,9 @@ class Recommender:
             row = self.item_ids.rows([item_id])
         item, gain = self.items.rows(row)[0].astype(np.float64), self.items.gains(row)
         _, features, ratings, ignored = self._features(user)
-        encoded, parts = self.encoder.explain(features, ratings, self.item_ids)
+        with np.errstate(all="ignore"):  # what overflows is an error
+            encoded, parts = self.encoder.explain(features, ratings, self.item_ids)
+        check_computed(encoded.vectors)
         contributions = {} if gain is None else {"popularity": float(gain[0]) ** 2}
         item = item if gain is None else item * gain[0]
         contributions |= {name: math.fsum(vector * item) for name, vector in parts.items()}

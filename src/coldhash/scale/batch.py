@@ -96,7 +96,7 @@ def recommend_all_on(
     >>> model = MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100))
     >>> with (
     ...     TemporaryDirectory() as folder,
-    ...     Client(processes=False, n_workers=1, dashboard_address=None) as client,
+    ...     Client(processes=False, n_workers=1, dashboard_address=":0") as client,
     ... ):
     ...     model.save(f"{folder}/m.coldhash")
     ...     written = recommend_all_on(client, f"{folder}/m.coldhash", f"{folder}/all", k=3)
@@ -107,9 +107,9 @@ def recommend_all_on(
         raise SettingError(f"users_per_file={users_per_file}", hint="at least 1")
     from distributed import as_completed
 
-    from coldhash.scale.dask import check_workers, translate_dask_errors  # needs the extra `dask`
+    from coldhash.scale import dask  # needs the extra `dask`
 
-    check_workers(client)
+    dask.check_workers(client)
     path, folder = Path(model_path).resolve(), Path(out_folder).resolve()
     checksum, n_users = _checksum(path), len(load(path).user_ids)
     options["k"] = k
@@ -120,8 +120,9 @@ def recommend_all_on(
 
     report = progress or (lambda *_: None)
     report(n_present, len(files))
-    task = partial(write_part, path, checksum, folder, users_per_file, options)
-    with translate_dask_errors():
+    batch = (path, checksum, folder, users_per_file, options)
+    task = partial(dask.run_checked, dask.own_versions(), write_part, *batch)
+    with dask.translate_dask_errors():
         futures = client.map(task, missing, pure=False)
         for n_done, future in enumerate(as_completed(futures), n_present + 1):
             future.result()

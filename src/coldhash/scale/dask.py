@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -82,8 +83,9 @@ class DaskPartitions(Partitions):
         """
         name = f"coldhash{function.__name__}-{self._id}"
         keys = [(f"{name}-{next(self._numbers)}", 0) for _ in arguments[0]]
+        task = partial(run_checked, own_versions(), function)
         with dask.config.set(NO_WARNING), translate_dask_errors():
-            return self._client.map(function, *arguments, key=keys, pure=False)
+            return self._client.map(task, *arguments, key=keys, pure=False)
 
     def _results(self, futures: list[Future[Any]]) -> Iterator[Any]:
         """Return the results in order, each released on its worker once it is here."""
@@ -132,10 +134,10 @@ def translate_dask_errors() -> Iterator[None]:
         ) from error
 
 
-def check_workers(client: Client) -> None:
-    """Raise an error if a worker runs other code than this process: results could differ."""
+def _make_reader() -> Callable[[], str]:
+    """Return a function that is sent by value: another coldhash may not have it."""
 
-    def versions() -> str:  # sent by value: another coldhash may not have it
+    def read_versions() -> str:
         from importlib.metadata import version
 
         import coldhash
@@ -147,15 +149,35 @@ def check_workers(client: Client) -> None:
         own = f"coldhash {coldhash.__version__} (code {digest.hexdigest()[:8]})"
         return ", ".join([own, *(f"{n} {version(n)}" for n in ("numba", "numpy", "scipy"))])
 
-    own = versions()
+    return read_versions
+
+
+@cache
+def own_versions() -> str:
+    """Return what a worker must have, too: the code of coldhash and the libraries it runs on."""
+    return _make_reader()()
+
+
+def check_workers(client: Client) -> None:
+    """Raise an error if a worker runs other code than this process: results could differ."""
     with translate_dask_errors():
-        found = client.run(versions, on_error="return")
+        found = client.run(_make_reader(), on_error="return")
     for worker, theirs in found.items():
-        if theirs != own:  # other versions, or an exception
-            raise WorkerError(
-                f"worker {worker} has {theirs}; here is {own}",
-                hint="install the same coldhash and the same libraries on every worker",
-            )
+        _compare(worker, theirs, own_versions())
+
+
+def run_checked(wanted: str, function: Callable[..., T], *arguments: object) -> T:
+    """Run a task in a worker; raise an error if it runs other code: it may have joined late."""
+    _compare(get_worker().address, own_versions(), wanted)
+    return function(*arguments)
+
+
+def _compare(worker: str, theirs: str | Exception, own: str) -> None:
+    if theirs != own:  # other versions, or an exception
+        raise WorkerError(
+            f"worker {worker} has {theirs}; here is {own}",
+            hint="install the same coldhash and the same libraries on every worker",
+        )
 
 
 @contextmanager

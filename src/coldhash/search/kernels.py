@@ -154,21 +154,12 @@ def _limit(base, gain, terms, query, widest):
 
 
 @inlined
-def _set_limits(bases, gains, high, low, terms, first, count, sums, limits):
-    """Set the limits of a tile of queries for levels from high to low; return the largest.
-
-    Scores are convex in the gain, so between two levels none is above those of both.
-    """
-    largest, widest = 0, 255 if sums.itemsize == 1 else 65535
-    for i in range(limits.shape[0]):
-        query, limit = first + i, 0
-        if query < count:
-            limit = _limit(bases[high], gains[high], terms, query, widest)
-            if low != high:
-                limit = max(limit, _limit(bases[low], gains[low], terms, query, widest))
-        limits[i] = limit
-        largest = max(largest, limit)
-    return largest
+def _group_limit(bases, gains, high, low, terms, query, widest):
+    """Return the limit for levels from high to low: scores are convex in the gain."""
+    limit = _limit(bases[high], gains[high], terms, query, widest)
+    if low == high:
+        return limit
+    return max(limit, _limit(bases[low], gains[low], terms, query, widest))
 
 
 @compiled(nogil=True)
@@ -205,18 +196,21 @@ def _accept(hits, base, listed, sums, row, items, pools, query, k):
     bound, within, size = state[query, BOUND], state[query, WITHIN], state[query, SIZE]
     cursor, stop, threshold = state[query, CURSOR], state[query, STOP], terms[query, THRESHOLD]
     unit, half, top = terms[query, UNIT], terms[query, HALF], terms[query, TOP]
+    span = 1 << ROUNDING if exact.shape[1] > 0 else 1
     width, scale, slack = terms[query, WIDTH], terms[query, SCALE], terms[query, SLACK]
     while hits != 0:
         lane = np.int64(lowest_bit(hits))
         hits &= hits - np.uint64(1)
         position = np.int64(listed[base + lane]) if listed.shape[0] > 0 else base + lane
-        distance = np.int64(sums[row, lane])
-        if exact.shape[1] > 0:
-            distance = _distance(stripes, position, exact, query)
         level = _level(levels, position)
-        score = gains[level] * (bases[level] + unit * (half - distance))
+        level_base, gain = bases[level], gains[level]
+        score = gain * (level_base + unit * (half - np.int64(sums[row, lane]) * span))
         if score <= threshold:
             continue
+        if exact.shape[1] > 0:
+            score = gain * (level_base + unit * (half - _distance(stripes, position, exact, query)))
+            if score <= threshold:
+                continue
         while cursor < stop and excluded[cursor] < position:
             cursor += 1
         if cursor < stop and excluded[cursor] == position:
@@ -240,12 +234,14 @@ def _accept(hits, base, listed, sums, row, items, pools, query, k):
 
 
 @compiled(nogil=True)
-def _sort(scores, positions):
-    """Sort by descending score; equal scores stay in order."""
-    if scores.shape[0] > FEW:
-        best = np.argsort(-scores, kind="mergesort")
-        scores[:], positions[:] = scores[best], positions[best]
-        return
+def _sort(scores, positions, ends):
+    """Sort what is in order by buckets by descending score; equal scores stay in order."""
+    begin = 0
+    for end in ends:
+        if end - begin > FEW:
+            best = begin + np.argsort(-scores[begin:end], kind="mergesort")
+            scores[begin:end], positions[begin:end] = scores[best], positions[best]
+        begin = end
     for i in range(1, scores.shape[0]):
         score, position, j = scores[i], positions[i], i
         while j > 0 and scores[j - 1] < score:
@@ -274,11 +270,9 @@ def _answer(order, query, pools, rows, values):
             slot = counts[bucket]
             counts[bucket] += 1
             scores[slot], positions[slot] = score, pools.positions[query, i]
-    begin, found = 0, min(start, rows.shape[0])
     if terms[SLACK] > 0:
-        for end in counts[: state[BOUND] + 1]:  # each count has become the end of its bucket
-            _sort(scores[begin:end], positions[begin:end])
-            begin = end
+        _sort(scores, positions, counts[: state[BOUND] + 1])  # counts have become ends of buckets
+    found = min(start, rows.shape[0])
     for i in range(found):
         rows[i], values[i] = order[positions[i]], scores[i]
     return found
@@ -299,18 +293,27 @@ def _scan(items, count, sums, pools, k):
     rounded, state, terms = pools.rounded, pools.state, pools.terms
     n_items, n_groups, tile = order.shape[0], stripes.shape[0], sums.shape[0]
     limits, hits = np.zeros(tile, np.int64), np.empty(tile, np.uint64)
+    widest, high, low = 255 if sums.itemsize == 1 else 65535, -1, -1
     step = max(1, BLOCK_BYTES // (stripes.shape[1] * GROUP))
     for first in range(part * step, n_groups, parts * step):
-        useful = 0
+        ended = 0  # queries for which no later item can be above the threshold
         for query in range(0, count, tile):
-            high, low = -1, -1
+            if count > tile:  # the limits are those of other queries
+                high, low = -1, -1
+                limits[:] = 0
             for group in range(first, min(first + step, n_groups)):
-                base, end = group * GROUP, min(n_items, (group + 1) * GROUP)
-                if high != _level(levels, base) or low != _level(levels, end - 1):
-                    high, low = _level(levels, base), _level(levels, end - 1)
-                    some = _set_limits(bases, gains, high, low, terms, query, count, sums, limits)
-                    useful = max(useful, some)
-                    if some == 0:
+                base = group * GROUP
+                best, worst = 0, 0
+                if levels.shape[0] > 0:
+                    best = np.int64(levels[base])
+                    worst = np.int64(levels[min(n_items, base + GROUP) - 1])
+                if high != best or low != worst:
+                    high, low, some = best, worst, False
+                    for i in range(min(tile, count - query)):
+                        limits[i] = _group_limit(bases, gains, high, low, terms, query + i, widest)
+                        some |= limits[i] > 0
+                    if not some:
+                        ended += tile
                         break
                 if tile == 1:
                     found = sums_one(stripes, group, rounded, query, limits, sums, hits)
@@ -325,8 +328,8 @@ def _scan(items, count, sums, pools, k):
                     if state[row, SIZE] + GROUP > pools.scores.shape[1]:
                         _compact(pools, row, k)
                     if _accept(mask, base, listed, sums, i, items, pools, row, k):
-                        _set_limits(bases, gains, high, low, terms, query, count, sums, limits)
-        if useful == 0:
+                        limits[i] = _group_limit(bases, gains, high, low, terms, row, widest)
+        if ended >= count:
             break
 
 
@@ -335,10 +338,9 @@ def _scan_listed(items, query, listed, sums, pools, k):
     """Scan only the listed positions for one query, 64 at a time."""
     for base in range(0, listed.shape[0], GROUP):
         lanes = min(GROUP, listed.shape[0] - base)
-        if pools.exact.shape[1] == 0:
-            for lane in range(lanes):
-                position = np.int64(listed[base + lane])
-                sums[0, lane] = _distance(items.stripes, position, pools.rounded, query)
+        for lane in range(lanes):
+            position = np.int64(listed[base + lane])
+            sums[0, lane] = _distance(items.stripes, position, pools.rounded, query)
         if pools.state[query, SIZE] + GROUP > pools.scores.shape[1]:
             _compact(pools, query, k)
         hits = ~np.uint64(0) >> np.uint64(GROUP - lanes)

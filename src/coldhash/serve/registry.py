@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import orjson
@@ -15,7 +19,7 @@ import pyarrow.compute as pc
 
 from coldhash.errors import SourceError
 from coldhash.features.people import HISTORY
-from coldhash.files import open_regular
+from coldhash.files import lock_file, open_regular, reason_of, replace_file
 from coldhash.recommender.encoders import Encoded
 from coldhash.recommender.model_file import N_CHECKSUM
 from coldhash.recommender.persistence import check_answers, load
@@ -38,8 +42,8 @@ MAX_IN_MEMORY = 200_000  # items of a catalogue whose ids and titles are kept as
 class Catalogue:
     """Ids and titles of a model's items.
 
-    A large catalogue stays in the mapped file, which all workers share; only the lower-case texts
-    that search needs are made in memory, by the first search.
+    A large catalogue stays in the mapped copy of the file, which all workers share; only the
+    lower-case texts that search needs are made in memory, by the first search.
     """
 
     def __init__(self, model: Recommender) -> None:
@@ -107,8 +111,9 @@ def _match_any(test: pc.Function, texts: list[pa.Array], wanted: str) -> np.ndar
 
 
 N_VERSION = 16  # hexadecimal digits of the checksum that are the version of a model
-MAX_ATTEMPTS = 5  # at a file that is replaced while it is read
-MAX_COPIED = 32 << 20  # bytes of a file that is copied; workers share a larger one
+COPY_BLOCK = 1 << 20  # bytes
+COPY = ".copy"  # end of the name of a copy that workers share
+NAMED_SECONDS = 600  # for which a copy has a name: by then, every worker has opened it
 MAX_CACHED = 4096  # encoded strangers
 MAX_CACHED_TEXT = 500  # characters of JSON: a longer description is hardly met twice
 
@@ -178,24 +183,47 @@ class ServedModel:
         )
 
 
+@dataclass(frozen=True)
+class ModelCopy:
+    """A private copy of a model file: a change of the file in place does not reach it."""
+
+    file: BinaryIO
+    stamp: Stamp  # of the file that was copied
+
+    @property
+    def version(self) -> str:
+        """The version of the model: the start of the checksum at the end of the file."""
+        handle = self.file.fileno()
+        start = max(os.fstat(handle).st_size - N_CHECKSUM, 0)
+        return os.pread(handle, N_CHECKSUM, start).hex()[:N_VERSION]
+
+
 class ModelRegistry:
     """Holds the current model; `refresh` replaces it if its file has changed.
 
-    A bad model or file is an error of the constructor. New files are expected in the place of
-    `source`, or at `watch`.
+    A copy of the file is served. Processes with the same folder `copies` share one copy. The first
+    model is read from the copy `start`, or from the file. A bad model or file is an error of the
+    constructor.
     """
 
-    def __init__(self, source: Recommender | str | Path, watch: Path | None = None) -> None:
+    def __init__(
+        self,
+        source: Recommender | str | Path,
+        *,
+        start: ModelCopy | None = None,
+        copies: Path | None = None,
+    ) -> None:
         self.on_swap: Callable[[ServedModel, ServedModel], None] = lambda old, new: None
         self.on_refusal: Callable[[Exception], None] = lambda error: None
         self._path: Path | None = None
         self._stamp: Stamp | None = None
+        self._copies = copies
         if isinstance(source, Recommender):
             check_answers(source)
             self.current = ServedModel(source, _digest(source))
         else:
-            self._path = watch or Path(source)
-            self.current, self._stamp = _read(Path(source))
+            self._path = Path(source)
+            self.current = self._load(start or copy_model(self._path))
 
     def refresh(self, force: bool = False) -> None:
         """Serve a new file, or refuse it and keep the current model.
@@ -204,56 +232,97 @@ class ModelRegistry:
         """
         if self._path is None:
             return
-        old, before, stamp = self.current, self._stamp, _stamp(self._path)
-        if stamp is None or (stamp == before and not force):
+        old, stamp = self.current, _stamp(self._path)
+        if stamp is None or (stamp == self._stamp and not force):
             return
         self._stamp = stamp
         try:
-            new, self._stamp = _read(self._path)
+            new = self._load(copy_model(self._path, self._copies))
             new.catalogue.warm_up()
         except Exception as error:  # whatever is wrong with it, there is a model that works
-            self.on_refusal(_explain_refusal(error, self._path, before, stamp))
+            self.on_refusal(error)
             return
         if new.version != old.version:
             self.current = new
             self.on_swap(old, new)
 
+    def _load(self, copy: ModelCopy) -> ServedModel:
+        assert self._path is not None
+        self._stamp = copy.stamp
+        with copy.file:
+            return ServedModel(load(self._path, file=copy.file), copy.version)
 
-def read_version(file: int) -> str:
-    """Return the version of the model in an open file: the start of its checksum."""
-    start = max(os.fstat(file).st_size - N_CHECKSUM, 0)
-    return os.pread(file, N_CHECKSUM, start).hex()[:N_VERSION]
+
+def copy_model(path: Path, folder: Path | None = None) -> ModelCopy:
+    """Copy a model file to a temporary file without a name, or to one in `folder`.
+
+    There it is named after the stamp: other processes that copy the same file get the same copy. A
+    file that is changed while it is copied is noticed by its checksum.
+    """
+    with open_regular(path) as file:
+        stamp = _make_stamp(os.fstat(file.fileno()))
+        if folder is None:
+            with ExitStack() as stack:
+                copy = stack.enter_context(_open_temporary())
+                _write_copy(path, file, copy.fileno())
+                stack.pop_all()  # it stays open
+            return ModelCopy(copy, stamp)
+        place = folder / ("_".join(map(str, stamp)) + COPY)
+        with lock_file(folder / "lock"):  # one process copies, the others wait
+            if not place.exists():
+                with replace_file(place) as draft:
+                    _write_copy(path, file, draft.fileno())
+            return ModelCopy(place.open("rb"), stamp)
 
 
-def _read(path: Path) -> tuple[ServedModel, Stamp]:
-    """Load a file; make sure that the version is that of what was loaded."""
-    for _ in range(MAX_ATTEMPTS):
-        before = _stamp(path)
-        model = load(path, copy_up_to=MAX_COPIED)
-        with open_regular(path) as file:
-            version = read_version(file.fileno())
-        if before is not None and before == _stamp(path):
-            return ServedModel(model, version), before
-    raise SourceError(f"{path} is replaced faster than it can be read", hint="try again later")
+def _write_copy(path: Path, file: BinaryIO, copy: int) -> None:
+    try:
+        while block := file.read(COPY_BLOCK):
+            while block:  # a full disk takes a part of it before it is an error
+                block = block[os.write(copy, block) :]
+    except OSError as error:
+        raise SourceError(
+            f"cannot copy {path} to a temporary file: {reason_of(error)}",
+            hint="name a folder with more room in TMPDIR",
+        ) from None
+
+
+def find_copy(folder: Path, versions: set[str]) -> ModelCopy | None:
+    """Open the newest copy in a folder that is one of the versions."""
+    places = folder.glob(f"*{COPY}")
+    for place in sorted(places, key=lambda place: place.stat().st_mtime_ns, reverse=True):
+        copy = ModelCopy(place.open("rb"), tuple(map(int, place.stem.split("_"))))
+        if copy.version in versions:
+            return copy
+        copy.file.close()
+    return None
+
+
+def forget_copies(folder: Path, first_seen: dict[Path, float], now: float) -> None:
+    """Remove the names of old copies, so that a server that is killed leaves none behind."""
+    for place in folder.glob(f"*{COPY}"):
+        if now - first_seen.setdefault(place, now) > NAMED_SECONDS:
+            del first_seen[place]
+            place.unlink()
+
+
+def _open_temporary() -> BinaryIO:
+    try:
+        return tempfile.TemporaryFile()
+    except OSError:  # no folder can be written to
+        return os.fdopen(os.memfd_create("coldhash"), "w+b")
 
 
 def _stamp(path: Path) -> Stamp | None:
     try:
-        stat = os.stat(path)
+        return _make_stamp(os.stat(path))
     except OSError:  # between two files: the old one is still served
         return None
+
+
+def _make_stamp(stat: os.stat_result) -> Stamp:
     # the time of the last change, too: a program can set all others back
     return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
-
-
-def _explain_refusal(error: Exception, path: Path, before: Stamp | None, stamp: Stamp) -> Exception:
-    """Return the error to log: another one if the file that is mapped was changed in place."""
-    if before is None or before == stamp or before[:2] != stamp[:2] or before[2] <= MAX_COPIED:
-        return error
-    return SourceError(
-        f"{path} was changed in place while it is served, so answers may be wrong: {error}",
-        hint="put the file there again by mv, or restart with a good one",
-    )
 
 
 def _digest(model: Recommender) -> str:

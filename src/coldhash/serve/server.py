@@ -1,4 +1,4 @@
-"""Run the app: in one process, or in several workers on one socket and one mapped file."""
+"""Run the app: in one process, or in several workers on one socket and one mapped copy."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from uvicorn import Config, Server
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from coldhash.errors import ColdhashError, SettingError, SourceError
+from coldhash.files import reason_of
 from coldhash.recommender import model_file
 from coldhash.serve.app import create_app
 from coldhash.serve.limits import Limits
 from coldhash.serve.middleware import check_token
 from coldhash.serve.monitoring import FOLDER, event, redirect_loggers, to_stderr
-from coldhash.serve.registry import ModelRegistry
+from coldhash.serve.registry import ModelRegistry, copy_model
 from coldhash.serve.supervisor import CANNOT_START, ParentChannel, Supervisor
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -132,28 +133,41 @@ def serve(serving: Serving) -> None:
             _announce(serving, listener)
             _run(serving, registry, listener)
             return
-        model_file.read(serving.file)  # report a bad file once, not from every worker
-        with tempfile.TemporaryDirectory(prefix="coldhash-metrics-") as folder:
+        start = copy_model(serving.file)
+        with start.file, _make_folder() as folder:
+            model_file.read(serving.file, file=start.file)  # report a bad file once
             os.environ[FOLDER] = folder
             _announce(serving, listener)
             Supervisor(
-                target=partial(run_worker, serving),
-                file=serving.file,
+                target=partial(run_worker, serving, Path(folder)),
+                start=start,
+                copies=Path(folder),
                 listener=listener,
                 n_workers=serving.workers,
                 stop_seconds=serving.grace_seconds + MARGIN,
             ).run()
 
 
-def run_worker(serving: Serving, listener: socket.socket, channel: socket.socket) -> None:
-    """Serve as one of several workers: the file that the parent keeps open, then newer ones."""
+def _make_folder() -> tempfile.TemporaryDirectory[str]:
+    try:
+        return tempfile.TemporaryDirectory(prefix="coldhash-serve-")
+    except OSError as error:
+        raise SourceError(
+            f"no temporary folder, which several workers need: {reason_of(error)}",
+            hint="name a folder in TMPDIR, or serve with one worker",
+        ) from None
+
+
+def run_worker(
+    serving: Serving, copies: Path, listener: socket.socket, channel: socket.socket
+) -> None:
+    """Serve as one of several workers: the copy that the parent keeps open, then newer files."""
     parent = ParentChannel(channel)
     try:
-        registry = ModelRegistry(f"/dev/fd/{parent.file}", watch=serving.file)
+        registry = ModelRegistry(serving.file, start=parent.start, copies=copies)
     except ColdhashError as error:
         to_stderr(event("worker cannot start", error=str(error)))
         sys.exit(CANNOT_START)
-    os.close(parent.file)
     parent.version = lambda: registry.current.version
     with contextlib.suppress(KeyboardInterrupt):
         _run(serving, registry, listener)

@@ -1,14 +1,16 @@
 """Several workers on one socket: start them, replace those that die, stop them.
 
-The parent never blocks for longer than a poll. It keeps the last model file that a worker accepted
-open, and workers start from that: a damaged file in its place does not keep a worker from starting.
-Each worker has a socket to its parent. Through it the worker first receives the open file, and then
-reports every second which version it serves. When it is closed, the parent is gone.
+The parent never blocks for longer than a poll. It keeps the copy of the last model file that a
+worker accepted open, and workers start from that: a damaged file in its place does not keep a
+worker from starting. Each worker has a socket to its parent. Through it the worker first receives
+the open copy, and then reports every second which version it serves. When it is closed, the parent
+is gone.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -26,7 +28,7 @@ from prometheus_client.multiprocess import mark_process_dead
 
 from coldhash.errors import WorkerError
 from coldhash.serve.monitoring import event, to_stderr
-from coldhash.serve.registry import N_VERSION, read_version
+from coldhash.serve.registry import N_VERSION, ModelCopy, find_copy, forget_copies
 
 POLL = 0.2  # seconds between two checks of the workers
 REPORT_SECONDS = 1.0  # between two reports of a worker
@@ -34,6 +36,7 @@ MAX_SILENCE = 60  # seconds without a report until a worker is replaced
 STEADY = 30  # seconds a worker must live for its death not to count as a repeated one
 FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0  # seconds before a restart, from the second death on
 CANNOT_START = 3  # exit code of a worker that cannot load the model
+MAX_STAMP = 1024  # bytes of a stamp as JSON
 LOADING = "-" * N_VERSION  # what a worker reports until it serves a version
 
 
@@ -66,7 +69,8 @@ class Supervisor:
     """Keeps `n_workers` processes alive that run `target(listener, channel)`."""
 
     target: Callable[..., object]
-    file: Path
+    start: ModelCopy
+    copies: Path
     listener: socket.socket
     n_workers: int
     stop_seconds: float
@@ -76,7 +80,8 @@ class Supervisor:
         self._restarts = [(0.0, 0)] * self.n_workers  # when, and after how many deaths in a row
         self._received: set[int] = set()  # signals
         self._has_served = False
-        self._kept, self._version = self._open_file()
+        self._copies_seen: dict[Path, float] = {}  # when each copy that has a name was first seen
+        self._kept, self._version = self.start, self.start.version
 
     def run(self) -> None:
         """Run until SIGTERM or SIGINT; pass SIGHUP on to the workers."""
@@ -106,15 +111,17 @@ class Supervisor:
                 worker.process.kill()
             elif worker.version != LOADING:
                 self._has_served = True
-                if worker.version != self._version:
-                    self._keep_file(worker.version)
                 if reload:  # a worker that is starting checks the file by itself
                     worker.send_signal(signal.SIGHUP)
+        with contextlib.suppress(OSError):  # something else may remove temporary files
+            self._keep_accepted()
+            forget_copies(self.copies, self._copies_seen, now)
 
     def _start(self, now: float, n_deaths: int) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
-            socket.send_fds(ours, [LOADING.encode()], [self._kept])
+            stamp = json.dumps(self._kept.stamp).encode()
+            socket.send_fds(ours, [stamp], [self._kept.file.fileno()])
             process = multiprocessing.get_context("spawn").Process(
                 target=self.target, args=(self.listener, theirs)
             )
@@ -140,19 +147,20 @@ class Supervisor:
         ended = {"signal": signal.Signals(-code).name} if code < 0 else {"exit_code": code}
         to_stderr(event("worker died", pid=pid, **ended, restart_seconds=delay))
 
-    def _open_file(self) -> tuple[int, str]:
-        """Open the file in place; return it with its version."""
-        fd = os.open(self.file, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO is not waited for
-        return fd, read_version(fd)
-
-    def _keep_file(self, version: str) -> None:
-        """Keep the file in place open if it is the version that a worker has accepted."""
-        with contextlib.suppress(OSError):
-            fd, found = self._open_file()
-            if found == version:
-                fd, self._kept, self._version = self._kept, fd, version
-                to_stderr(event("model kept", model=version))
-            os.close(fd)
+    def _keep_accepted(self) -> None:
+        """Keep the newest copy that a worker has accepted open."""
+        served = {worker.version for worker in self._workers} - {LOADING}
+        if served <= {self._version}:
+            return
+        copy = find_copy(self.copies, served)
+        if copy is None:
+            return
+        if copy.version == self._version:
+            copy.file.close()
+        else:
+            self._kept.file.close()
+            self._kept, self._version = copy, copy.version
+            to_stderr(event("model kept", model=copy.version))
 
     def _stop(self) -> None:
         """Stop all workers; kill those that have not ended in time."""
@@ -169,15 +177,16 @@ class Supervisor:
             to_stderr(event("worker killed", pid=process.pid))
             process.kill()
             process.join()
-        os.close(self._kept)
+        self._kept.file.close()
 
 
 class ParentChannel:
-    """A worker's socket to its parent: receives the open model file, sends reports."""
+    """A worker's socket to its parent: receives the copy to start from, sends reports."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
-        _, (self.file,), _, _ = socket.recv_fds(channel, N_VERSION, 1)
+        stamp, (file,), _, _ = socket.recv_fds(channel, MAX_STAMP, 1)
+        self.start = ModelCopy(os.fdopen(file, "rb"), tuple(json.loads(stamp)))
         self.version: Callable[[], str] = lambda: LOADING
         threading.Thread(target=self._report, daemon=True, name="coldhash-report").start()
 

@@ -334,7 +334,7 @@ def _levels_of_items(
         return None
     roots = np.sqrt((favourites + 0.5) / (len(model.user_ids) + 1))
     levels = np.searchsorted(items.index.gains, roots).clip(1, 255)
-    return np.maximum(levels, np.median(items.levels)).astype(np.uint8)
+    return np.asarray(np.maximum(levels, np.median(items.levels)), dtype=np.uint8)
 
 
 def _codes_of_items(

@@ -6,6 +6,7 @@ answer that must come back.
 
 from __future__ import annotations
 
+import functools
 import gzip
 import json
 import random
@@ -16,7 +17,6 @@ from typing import Any
 POSTS = ("/v1/recommend", "/v1/recommend/batch", "/v1/encode", "/v1/explain")
 KIND = "application/json"
 BODY_LIMIT = 1_000_000  # bytes; the server's default
-BOMB = gzip.compress(bytes(50_000_000), 9)
 ODD_VALUES = (
     None, True, -1, 0, 1.5, 1e300, -1e308, 10**30, 2**63, "", " ", "x" * 300, "\0", "NaN", "inf",
     "\U0001f600", "' OR 1=1 --", "../../etc/passwd", "${jndi:ldap://x}", "<script>", [], [[]],
@@ -258,12 +258,17 @@ def oversize(draw: random.Random, item_ids: list[str]) -> Shot:
     return Shot("oversize bodies", (start + b"transfer-encoding: chunked\r\n\r\n", *[piece] * 17))
 
 
+@functools.cache
+def bomb() -> bytes:
+    return gzip.compress(bytes(50_000_000), 9)
+
+
 def bombs(draw: random.Random, item_ids: list[str]) -> Shot:
     del item_ids
     coding = draw.choice(["gzip", "deflate", "br", "zstd", "gzip, gzip"])
     return Shot(
         "compressed bombs",
-        (post(draw.choice(POSTS), BOMB, more=f"content-encoding: {coding}\r\n"),), True,
+        (post(draw.choice(POSTS), bomb(), more=f"content-encoding: {coding}\r\n"),), True,
     )  # fmt: skip
 
 
