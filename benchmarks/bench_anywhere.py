@@ -24,8 +24,8 @@ from table import Row, finish, parser
 from coldhash import MFDCF, Dataset, Recommender, read
 from coldhash.baselines.popularity import Popularity
 from coldhash.data.splits import split_cold_users, split_first_ratings
-from coldhash.evaluate.metrics import accuracy_at
-from coldhash.evaluate.protocol import Trial, make_trial, rank, scorer
+from coldhash.evaluate.judge import judge
+from coldhash.evaluate.protocol import ScoreFunction, Trial, make_trial, scorer
 from coldhash.lab.experiment import Experiment, experiments_folder
 from coldhash.lab.reproduce.anywhere import by_data, find_below, geometric_mean, make_cells
 from coldhash.lab.results_log import Results
@@ -47,7 +47,6 @@ PEERS = {"ALS": "implicit", "irspack": "irspack", "EASE": ""}
 RATED_SETS = ("ml-1m", "ml-100k", "jester")
 N_DISLIKES = 10_000
 N_NEIGHBOURS = 10
-DIAL = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 Accuracies = dict[tuple[str, int], float]  # by method and number of events given
 
@@ -60,9 +59,8 @@ def split(folder: Path, name: str, user_ratings: int, seed: int) -> tuple[Datase
     return train, cold
 
 
-def accuracy(score: object, trial: Trial, k: int = 10) -> float:
-    ranks = rank(score, trial)
-    return accuracy_at(k, ranks.greater, ranks.equal)
+def accuracy(score: ScoreFunction, trial: Trial) -> float:
+    return judge(score, trial, (10,)).metrics["accuracy@10"]
 
 
 def matrix(experiment: Experiment, folder: Path, out: Path) -> tuple[Results, list[Row]]:
