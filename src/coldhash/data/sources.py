@@ -58,7 +58,8 @@ def read(name: str, path: str | Path | None = None, **options: float | bool) -> 
         `ml-1m`, `ml-100k`, `book-crossing`, `complete-journey`, `jester`, or `sample`, which needs
         no file.
     path : str or Path, optional
-        The folder or the zip archive that holds it; `coldhash fetch NAME` downloads one.
+        The folder or the zip archive that holds it; `coldhash fetch NAME` downloads the first
+        three.
     **options
         `book-crossing`: `raw=True` omits the filter. `sample`: `seed`, `n_users`, `n_items`,
         `ratings_per_user`.
@@ -92,7 +93,9 @@ def read(name: str, path: str | Path | None = None, **options: float | bool) -> 
     if "path" not in allowed:
         return reader(**options)
     if path is None:
-        hint = f"`coldhash fetch {name} --to DIR` downloads it"
+        from coldhash.data.fetch import ARCHIVES  # slow to import
+
+        hint = f"`coldhash fetch {name} --to DIR` downloads it" if name in ARCHIVES else "path=..."
         raise SettingError(f"{name} needs the path of its folder or archive", hint=hint)
     return reader(Path(path), **options)
 

@@ -13,6 +13,7 @@ from coldhash.evaluate import UserHits
 from coldhash.lab.figures import Line, Panel, draw, format_table
 from coldhash.lab.reproduce.report import (
     DATASETS,
+    ORDERS,
     Claim,
     Section,
     format_accuracy,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 KS = (5, 10, 20, 50)
 SCORES = ("real", "hamming")
-_ORDERS = {"time": "in order of time", "random": "at random", None: "none"}
 _DIAL = "dial"  # the label of the runs that vary `popularity`
 
 
@@ -66,7 +66,7 @@ def anywhere_section(results: Results) -> Section:
                 for n, each in part.by("shots"):
                     means = [each.mean(f"accuracy@{k}") for k in KS]
                     at_10[n] = means[KS.index(10)]
-                    given = _ORDERS[each.rows[0]["given_by"]]
+                    given = ORDERS[each.rows[0]["given_by"]]
                     rows.append([name, method, str(n), given, *map(format_accuracy, means)])
                 lines.append(Line(method, list(at_10), list(at_10.values())))
         panels.append(Panel(name, "events given", "Accuracy@10", lines))

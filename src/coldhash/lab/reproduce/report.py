@@ -25,6 +25,7 @@ DATASETS = {
     "jester": "Jester",
     "sample": "the sample",
 }
+ORDERS = {"time": "in order of time", "random": "at random", None: "none"}  # of events given
 NAMES = {  # where it is not the label in upper case
     "popularity": "popularity",
     "ridge": "ridge",
