@@ -155,7 +155,7 @@ def small():
 
 
 def compare_two(data, protocol, **options):
-    models = {"mfdcf": MODELS["mfdcf"](n_bits=8), "popularity": MODELS["popularity"]()}
+    models = {"mfdcf": MODELS["mfdcf"](n_bits=16), "popularity": MODELS["popularity"]()}
     return compare_models(data, models, splits=2, protocol=protocol, **options).rows
 
 
@@ -173,7 +173,7 @@ def test_the_interval_is_about_the_accuracy_of_the_protocol(small, protocol):
 
 @pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
 def test_ties_are_counted_as_the_protocol_counts_them(small):
-    models = {"mfdcf": MODELS["mfdcf"](n_bits=8)}
+    models = {"mfdcf": MODELS["mfdcf"](n_bits=8, level=False)}
     found = compare_models(small, models, splits=1, protocol="ddl", score="hamming")
     row = found.rows[0]
     assert row.accuracy.mean == pytest.approx(row.metrics["accuracy@10 optimistic"])
@@ -201,6 +201,14 @@ def test_the_command_prints_one_document():
     document = json.loads(run.stdout)
     assert [each["model"] for each in document["models"]] == ["popularity", "ridge"]
     assert document["models"][1]["first_is"] in ("ahead", "level", "behind")
+    assert document["order"] is None
+
+
+@pytest.mark.slow
+def test_the_command_says_how_ratings_were_given():
+    run = command("--models", "popularity", "--splits", "1", "--shots", "0,3")
+    assert run.returncode == 0, run.stderr
+    assert "at random" in run.stdout
 
 
 @pytest.mark.slow
@@ -210,6 +218,8 @@ def test_the_command_prints_one_document():
         (["--models", "popularity,nobody"], "nobody"),
         (["--shots", "few"], "few"),
         (["--protocol", "mine"], "mine"),
+        (["--shots", "3", "--order", "backwards"], "backwards"),
+        (["--shots", "3", "--order", "time"], "times"),
         (["--models", "popularity", "--score", "hamming"], "no Hamming distance"),
     ],
 )
