@@ -82,7 +82,7 @@ class Reference:
             V = self.V.get(g, np.zeros((self.D.shape[1], 0)))
             left = (X.T @ X + self.epsilon * np.eye(X.shape[1])) / self.mu[g]
             self.W[g] = solve_sylvester(
-                left, self.gamma * V @ V.T, X.T @ (self.has[g][:, None] * self.free) / self.mu[g]
+                left, self.gamma * V @ V.T, X.T @ (self.has[g][:, None] * free) / self.mu[g]
             )
             if X.shape[1] > self.rank:  # or there is nothing beyond the rank
                 self.V[g] = np.linalg.svd(self.W[g])[2][self.rank :].T

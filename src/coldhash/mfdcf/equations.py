@@ -176,7 +176,8 @@ def shrinkage(problem: Problem, state: FitState, eigenvalues: np.ndarray, varian
     noisy = state.D * (problem.item_weights**2 * problem.noise)
     inverse = inverse_gram(state.DtD)
     noise = np.trace(inverse @ (state.D.T @ noisy).astype(np.float64) @ inverse) / len(inverse)
-    return float(eigenvalues.mean() * noise / max(variance - noise, 1e-3 * variance))
+    ratio = noise / max(variance - noise, 1e-3 * variance, 1e-12)
+    return float(eigenvalues.mean() * np.clip(ratio, 1e-6, 1e6))
 
 
 def beyond_rank(W: np.ndarray, retained_rank: int) -> np.ndarray | None:

@@ -283,9 +283,9 @@ class MFDCF:
     ) -> tuple[Problem, FitState, list[float]]:
         """Go round the steps: each lowers (9) over one block of variables.
 
-        Two things do not: strangers pull the item step elsewhere, and learning α changes (9) itself
-        in the first rounds. Several groups are fitted one by one. With one group,
-        `stranger_weight=0` and a given `fit_weight`, (9) never rises.
+        Some things do not: strangers pull the item step elsewhere, it does not see the users who
+        are held out, and learning α changes (9) itself in the first rounds. Without these, and with
+        one group, (9) never rises.
         """
         resumed = checkpoint.resume(users, problem, rng)
         if resumed is not None:
@@ -330,9 +330,13 @@ class MFDCF:
     def _first_codes(
         self, problem: Problem, rng: np.random.Generator, item_codes: np.ndarray | None
     ) -> np.ndarray:
-        if item_codes is not None:
-            return item_codes
         shape = (len(problem.item_weights), self.n_code_bits)
+        if item_codes is not None:
+            if item_codes.shape != shape:
+                raise SettingError(
+                    f"item_codes of shape {item_codes.shape}", hint=f"items x bits: {shape}"
+                )
+            return item_codes
         return rng.integers(0, 2, size=shape).astype(np.float32) * 2 - 1
 
     def _prepare(
