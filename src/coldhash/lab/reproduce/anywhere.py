@@ -72,8 +72,9 @@ def anywhere_section(results: Results) -> Section:
     head = ["data", "method", "events", "given", *(f"@{k}" for k in KS)]
     figures = [("anywhere", draw("Beside popularity", panels, 4, "64 bits, fair ties"))]
     parts = [_describe_cells(list(make_cells(matrix))), format_table(head, rows)]
-    if dial := results.where(label=_DIAL).rows:
-        table, figure = _show_dial(Results(dial))
+    dial = results.where(label=_DIAL, shots=0)
+    if dial.rows:
+        table, figure = _show_dial(dial)
         parts.append(f"`popularity` at request time, strangers:\n\n{table}")
         figures.append(("dial", figure))
     title = "Beside popularity on every data set"
@@ -84,7 +85,7 @@ def by_data(results: Results) -> Iterator[tuple[str, Results]]:
     """Iterate over data sets, whole and thinned."""
     for dataset, of_data in results.by("dataset"):
         for n, part in of_data.by("user_ratings"):
-            yield DATASETS[dataset] + (f", {n} ratings a user" if n else ""), part
+            yield DATASETS[dataset] + (f", {n} a user" if n else ""), part
 
 
 def make_cells(results: Results) -> Iterator[Cell]:
@@ -160,12 +161,12 @@ def _show_dial(results: Results) -> tuple[str, Figure]:
                 lists = part.mean("distinct_lists@10") * part.mean("cold_users")
                 distinct = min(lists / part.mean("profiles"), 1.0)
                 accuracy, coverage = part.mean("accuracy@10"), part.mean("coverage@10")
-                points.append((coverage, accuracy))
+                points.append((100 * coverage, accuracy))
                 cells = [format_accuracy(accuracy), f"{coverage:.3f}", f"{distinct:.2f}"]
                 name = method_name("mfdcf", score)
                 rows.append([DATASETS[dataset], name, f"{dial:g}", *cells])
             lines.append(Line(method_name("mfdcf", score), *zip(*points, strict=True)))
-        panels.append(Panel(DATASETS[dataset], "coverage@10", "Accuracy@10", lines, "log"))
+        panels.append(Panel(DATASETS[dataset], "coverage@10 in percent", "Accuracy@10", lines))
     head = ["data", "scored", "popularity", "Accuracy@10", "coverage", "lists / profiles"]
     note = "popularity from 0 (right) to 1 (left)"
-    return format_table(head, rows), draw("Accuracy against coverage", panels, 2, note)
+    return format_table(head, rows), draw("Accuracy against coverage", panels, 1, note, (6.0, 3.4))
