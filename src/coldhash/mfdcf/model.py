@@ -78,7 +78,6 @@ from coldhash.scale import Prepared, open_partitions
 from coldhash.scale.places import Place
 
 LEVEL_BITS = 8
-SETTLED = 3  # rounds after which the weight of ratings is no longer learned
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +92,7 @@ class MFDCF:
         Give every item a level, what it is worth to the average person; False: the method of the
         paper, in which codes have to reproduce popularity.
     fit_weight
-        How much ratings count (α); None: by how noisy user vectors are.
+        How much ratings count (α); None: by how noisy user vectors are, or 10 without a level.
     code_weight
         How hard user vectors are pulled to their codes (β).
     rank_weight
@@ -192,7 +191,7 @@ class MFDCF:
         seed
             Seed of everything that is drawn.
         callback
-            Called with the number of each round and the objective (9) after it.
+            Called with the number of each round and the objective (9) / α after it.
         on
             Where the partitions of users are: None (in memory; a prepared folder is streamed),
             `Memory()`, `Disk(folder)`, or a `dask.distributed.Client`. It changes no bit of the
@@ -284,8 +283,8 @@ class MFDCF:
         """Go round the steps: each lowers (9) over one block of variables.
 
         Some things do not: strangers pull the item step elsewhere, it does not see the users who
-        are held out, and learning α changes (9) itself in the first rounds. Without these, and with
-        one group, (9) never rises.
+        are held out, and learning α changes (9) itself. Without these, and with one group, (9)
+        never rises.
         """
         resumed = checkpoint.resume(users, problem, rng)
         if resumed is not None:
@@ -297,8 +296,7 @@ class MFDCF:
             problem = choose_ridges(users, problem, state.TD, inverse_gram(state.DtD), rng)
         while not self._settled(losses):
             update_maps(problem, state)  # (14), (23)
-            learn_alpha = self.fit_weight is None and len(losses) < SETTLED
-            update_vectors(users, problem, state, learn_alpha)  # (19), (21), (12)
+            update_vectors(users, problem, state)  # (19), (21), (12)
             clock.mark("users")
             L, G = item_problem(users, problem, state)
             set_items(users, problem, state, descend(state.D, L, G, self.n_sweeps, rng))  # (21)
@@ -375,7 +373,7 @@ class MFDCF:
             noise=spread.astype(np.float32)[:, None],
             groups=groups,
             groups_of_strangers=names,
-            fit_weight=self.fit_weight,
+            fit_weight=self.fit_weight or (None if self.level else 10.0),
             code_weight=self.code_weight,
             rank_weight=self.rank_weight,
             retained_rank=self.retained_rank or max(self.n_code_bits // 2, 1),

@@ -42,6 +42,7 @@ def save_model(model: Recommender, path: Path) -> None:
         "features": features,
         "encoder": {"form": type(model.encoder).__name__, "state": encoder},
         "n_bits": model.items.n_bits,
+        "levels": model.items.levels is not None,
         "item_map": None,
         # without timings: fits of one seed write the same bytes
         "report": {name: said for name, said in model.report.items() if name != "seconds"},
@@ -140,7 +141,7 @@ def _restored(facts: dict[str, Any], tensors: dict[str, np.ndarray], verify: boo
     user_ids = Ids.stored(part("user_ids/"), "user", verify)
     n_items, n_users = len(item_ids), len(user_ids)
     popularity = take(tensors, {"popularity": ("f i u", n_items)})["popularity"]
-    items = restore_items(part("items/"), facts["n_bits"], popularity)
+    items = restore_items(part("items/"), facts["n_bits"], facts["levels"], popularity)
     vectors = take(tensors, {"users/vectors": ("f", n_users, items.width)})["users/vectors"]
     features = FeatureEncoder.from_state(facts["features"], part("features/"), n_items)
     name = facts["encoder"]["form"]

@@ -629,7 +629,7 @@ class Recommender:
     ) -> Similar:
         """Find the nearest of some items (or users), the row `own` left out."""
         excluded = items.lists([own[own >= 0]])
-        rows, scores = items.best(vector, k, excluded, by_code=self.has_codes, popularity=0.0)
+        rows, scores = items.nearest(vector, k, excluded)
         names = ids.texts(rows)[0]
         distances = None
         if self.has_codes:
