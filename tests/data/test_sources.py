@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from coldhash import read
-from coldhash.data.ratings import is_favourite
 from coldhash.errors import SettingError, SourceError, TableError
 
 
@@ -172,5 +171,4 @@ def test_jester_has_favourites_from_5_upwards(tmp_path):
     (tmp_path / "jokes.csv.gz").write_bytes(gzip.compress(b"item_id,text\nj1,one\nj2,two\n"))
     data = read("jester", tmp_path)
     assert data.users.num_columns == 0
-    liked = is_favourite(data.ratings.matrix.data, data.scale[1])
-    assert liked.tolist() == [False, True, False, True]
+    assert data.ratings.favourites.tolist() == [False, True, False, True]

@@ -64,6 +64,7 @@ def test_lists_follow_the_scores_and_the_tie_rule(model):
         np.testing.assert_allclose(found.scores[2], share, atol=0.02)
 
 
+@pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
 def test_hamming_lists_follow_the_tie_rule_exactly(data):
     coded = MFDCF(n_bits=32, level=False).fit(data)
     scores = coded.score(coded.encode(PEOPLE[:2]), "hamming")

@@ -314,9 +314,9 @@ def test_a_header_that_claims_too_much(path):
 
 def test_a_newer_version_asks_for_an_upgrade(path):
     content = path.read_bytes()
-    newer = content.replace(b'"version":"1"', b'"version":"2"', 1)
+    newer = content.replace(b'"version":"2"', b'"version":"3"', 1)
     path.write_bytes(newer)  # its checksum may be of another kind: the version is what counts
-    with pytest.raises(ModelFileError, match=r"format 2, newer.*hint: upgrade"):
+    with pytest.raises(ModelFileError, match=r"format 3, newer.*hint: upgrade"):
         load(path)
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coldhash.data.dataset import Dataset
+from coldhash.data.feedback import Favourite, FeedbackKind
 from coldhash.data.plan import Category, FeaturePlan
 from coldhash.data.sample import read_sample
 from coldhash.data.tables import TableFile
@@ -45,11 +46,16 @@ _PURCHASE_PLAN = FeaturePlan(
     preference={},
 )
 _JOKE_PLAN = FeaturePlan(users={}, items={"content": {"text": "text"}}, preference={})
-_JOKE_SHIFT = 10.0  # ratings are -9.95 to 9.9
-_JOKE_HIGHEST = 24.98  # of which .6 is just below 5 + 10: a favourite is a joke rated 5 or more
 
 
-def read(name: str, path: str | Path | None = None, **options: float | bool) -> Dataset:
+def read(
+    name: str,
+    path: str | Path | None = None,
+    *,
+    feedback: FeedbackKind | None = None,
+    favourite: Favourite | None = None,
+    **options: float | bool,
+) -> Dataset:
     """Read a known data set.
 
     Parameters
@@ -60,6 +66,9 @@ def read(name: str, path: str | Path | None = None, **options: float | bool) -> 
     path : str or Path, optional
         The folder or the zip archive that holds it; `coldhash fetch NAME` downloads the first
         three.
+    feedback, favourite : optional
+        What the ratings are, and which of them make an item a favourite, as for
+        `Dataset.from_tables`.
     **options
         `book-crossing`: `raw=True` omits the filter. `sample`: `seed`, `n_users`, `n_items`,
         `ratings_per_user`.
@@ -91,13 +100,17 @@ def read(name: str, path: str | Path | None = None, **options: float | bool) -> 
             known = ", ".join(sorted(allowed - {"path"})) or "none"
             raise SettingError(f"{name} has no option {option!r}", hint=f"it has: {known}")
     if "path" not in allowed:
-        return reader(**options)
-    if path is None:
+        data = reader(**options)
+    elif path is None:
         from coldhash.data.fetch import ARCHIVES  # slow to import
 
         hint = f"`coldhash fetch {name} --to DIR` downloads it" if name in ARCHIVES else "path=..."
         raise SettingError(f"{name} needs the path of its folder or archive", hint=hint)
-    return reader(Path(path), **options)
+    else:
+        data = reader(Path(path), **options)
+    if feedback is None and favourite is None:
+        return data
+    return data.with_feedback(feedback, favourite)
 
 
 def _read_ml_1m(path: Path) -> Dataset:
@@ -221,15 +234,15 @@ def _read_complete_journey(path: Path) -> Dataset:
 
 
 def _read_jester(path: Path) -> Dataset:
-    """Read Jester: 5,000 people and 100 jokes, rated from -9.95 to 9.9; 10 is added."""
+    """Read Jester: 5,000 people and 100 jokes, -9.95 to 9.9; a favourite has 5 or more."""
     ratings, jokes = _find_files(path, {"ratings.csv.gz": {}, "jokes.csv.gz": {}})
-    table = ratings.read({"rating": pa.float64()})
-    shifted = pc.add(table.column("rating"), _JOKE_SHIFT)
     return Dataset.from_tables(
-        table.set_column(table.column_names.index("rating"), "rating", shifted),
+        ratings,
         items=jokes,
         plan=_JOKE_PLAN,
-        scale=(0.0, _JOKE_HIGHEST),
+        scale=(-10.0, 10.0),
+        feedback="ratings",
+        favourite=5.0,
         name="jester",
     )
 

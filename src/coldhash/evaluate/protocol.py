@@ -1,7 +1,7 @@
 """Protocols of evaluation: cold users, their favourites, and the candidates they compete with.
 
 The candidates of a cold user are items that somebody has rated, the same for every model. A
-favourite is an item rated above 0.6 of the highest possible rating. With `n_given` > 0 the model
+favourite is what the rule of the data says (`Dataset.feedback`). With `n_given` > 0 the model
 sees that many ratings of the user, and the favourites among the rest are the test. Known users are
 judged in the same way by what they rated after the training data end.
 """
@@ -19,7 +19,6 @@ from scipy.sparse import csr_array
 
 from coldhash.arrays.compiled import compiled
 from coldhash.data.dataset import Dataset
-from coldhash.data.ratings import Ratings, is_favourite
 from coldhash.data.splits import Order, resolve_order, split_first_ratings
 from coldhash.errors import DataError, SettingError, check_choice
 from coldhash.evaluate.metrics import Ties
@@ -240,8 +239,11 @@ def make_trial(
     history = cold.ratings.matrix if oracle else known.ratings.matrix if n_given else None
     people = cold.users if cold.users.num_columns else _name_people(cold)
     chosen = resolve_order(cold.ratings, order) if n_given else None
-    highest = cold.scale[1]
-    return _make_trial(train, known, rest, highest, people, history, protocol, seed, chosen)
+    # by the rule for all ratings of a user, given or not
+    every, given = _places(cold.ratings.matrix), _places(known.ratings.matrix)
+    left = np.isin(every, given, assume_unique=True, invert=True)
+    liked = cold.ratings.where(cold.ratings.favourites & left).matrix
+    return _make_trial(train, known, rest, liked, people, history, protocol, seed, chosen)
 
 
 def make_known_trial(
@@ -286,15 +288,15 @@ def make_known_trial(
     """
     if train.ratings.users != later.ratings.users:
         raise DataError("the parts have different users", hint="take both from split_by_time")
-    people, highest = _name_people(later), train.scale[1]
-    return _make_trial(train, train, later, highest, people, None, protocol, seed, None)
+    liked = later.ratings.where(later.ratings.favourites).matrix
+    return _make_trial(train, train, later, liked, _name_people(later), None, protocol, seed, None)
 
 
 def _make_trial(
     train: Dataset,
     known: Dataset,
     rest: Dataset,
-    highest: float,
+    favourites: csr_array,
     people: pa.Table,
     history: csr_array | None,
     protocol: str | Protocol,
@@ -308,7 +310,6 @@ def _make_trial(
     if train.ratings.items != rest.ratings.items:
         raise DataError("the parts have different items", hint="take both from one split")
     given, n_drawn = known.ratings.matrix, protocol.n_candidates
-    favourites = _favourites(rest.ratings, highest)
     tested = rest.ratings.matrix if protocol.negatives == "unrated" else favourites
     excluded = _mark(given) + _mark(tested)
     rated = train.ratings.per_item + known.ratings.per_item + rest.ratings.per_item > 0
@@ -327,11 +328,6 @@ def _make_trial(
     )
 
 
-def _favourites(ratings: Ratings, highest: float) -> csr_array:
-    """Return the ratings that count as favourites."""
-    return ratings.where(is_favourite(ratings.matrix.data, highest)).matrix
-
-
 def _name_people(data: Dataset) -> pa.Table:
     """Return a table of nothing but the ids of users: one without columns would have no rows."""
     return pa.table({USER_ID: data.user_ids.values})
@@ -341,6 +337,12 @@ def _mark(ratings: csr_array) -> csr_array:
     """Return ones where ratings are; a sum of ratings would lose those of 0."""
     ones = np.ones(ratings.nnz, dtype=np.int8)
     return csr_array((ones, ratings.indices, ratings.indptr), shape=ratings.shape)
+
+
+def _places(ratings: csr_array) -> np.ndarray:
+    """Return a number for each stored entry, another one for every user and item."""
+    rows = np.repeat(np.arange(ratings.shape[0]), np.diff(ratings.indptr))
+    return np.asarray(rows * ratings.shape[1] + ratings.indices)
 
 
 def draw_candidates(

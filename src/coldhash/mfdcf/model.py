@@ -215,9 +215,9 @@ class MFDCF:
             if not data.n_ratings:
                 raise DataError("there are no ratings to learn from")
             plan = data.plan.model_copy(update={"preference": None}) if self.level else data.plan
-            encoder = learn_features(users, plan, data.items, data.scale[1], seed)
+            encoder = learn_features(users, plan, data.items, data.scale, seed)
             clock.mark("features")
-            target = RatingTarget(self.target, data.scale[1])
+            target = RatingTarget(self.target, data.feedback)
             problem, sums = self._prepare(users, data, encoder, target, rng)
             clock.mark("prepare")
             path = None if users.folder is None else users.folder / "checkpoint"
@@ -256,6 +256,7 @@ class MFDCF:
             items=items,
             popularity=popularity,
             scale=data.scale,
+            feedback=data.feedback,
             user_ids=data.user_ids,
             user_vectors=user_vectors,
             seen=seen,

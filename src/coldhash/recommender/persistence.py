@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -10,6 +11,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from coldhash.arrays.checks import check_finite, check_places, take
+from coldhash.data.feedback import Feedback
 from coldhash.data.ids import Ids
 from coldhash.errors import ModelFileError
 from coldhash.features.groups import FeatureEncoder
@@ -39,6 +41,7 @@ def save_model(model: Recommender, path: Path) -> None:
         "name": model.name,
         "settings": model.settings,
         "scale": list(model.scale),
+        "feedback": asdict(model.feedback),
         "features": features,
         "encoder": {"form": type(model.encoder).__name__, "state": encoder},
         "n_bits": model.items.n_bits,
@@ -171,6 +174,7 @@ def _restored(facts: dict[str, Any], tensors: dict[str, np.ndarray], verify: boo
         items=items,
         popularity=popularity,
         scale=(facts["scale"][0], facts["scale"][1]),
+        feedback=Feedback(**facts["feedback"]),
         user_ids=user_ids,
         user_vectors=vectors,
         report=facts["report"],
