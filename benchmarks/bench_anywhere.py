@@ -97,7 +97,7 @@ def peers(folder: Path, name: str, user_ratings: int, protocol: str, seed: int) 
     from rivals import IRSPACK, Ease, People, als, by_rows, everything, favourites, irspack_ials
 
     train, cold = split(folder, name, user_ratings, seed)
-    highest, n_cold = train.scale[1], cold.n_users
+    n_cold, highest = cold.n_users, train.feedback.bound / 0.6  # of which rivals take .6 again
     people = People(train, cold) if train.users.num_columns else None
     of_train = people.train if people else np.zeros((train.n_users, 0), np.float32)
     of_cold = people.cold if people else np.zeros((n_cold, 0), np.float32)
