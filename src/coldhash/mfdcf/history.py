@@ -121,6 +121,8 @@ def _without_maps(sums: ItemSums, items: CodeItems, D: np.ndarray) -> HistoryPar
     """Return what evidence needs: the weight and the mean rating of items, and the usual event."""
     n_ratings, total = float(sums.ratings.sum()), float(sums.rated.sum())
     means = (sums.rated + PRIOR_RATINGS * total / n_ratings) / (sums.ratings + PRIOR_RATINGS)
+    # not below what an item really gets: what is below that is a dislike
+    means = np.maximum(means, sums.rated / np.maximum(sums.ratings, 1))
     # Σ (r - mean)² = Σ r² - 2 Σ mean r + Σ mean²
     squares = sums.squares - 2 * means @ sums.rated + means**2 @ sums.ratings
     spread = float(np.sqrt(max(squares / n_ratings, 0.0)))
