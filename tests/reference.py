@@ -82,7 +82,7 @@ class Reference:
             V = self.V.get(g, np.zeros((self.D.shape[1], 0)))
             left = (X.T @ X + self.epsilon * np.eye(X.shape[1])) / self.mu[g]
             self.W[g] = solve_sylvester(
-                left, self.gamma * V @ V.T, X.T @ (self.has[g][:, None] * self.free) / self.mu[g]
+                left, self.gamma * V @ V.T, X.T @ (self.has[g][:, None] * free) / self.mu[g]
             )
             if X.shape[1] > self.rank:  # or there is nothing beyond the rank
                 self.V[g] = np.linalg.svd(self.W[g])[2][self.rank :].T
@@ -122,13 +122,13 @@ class Reference:
         return G, self.T.T @ (own * H + real * P + code * length * C)
 
     def objective(self):
-        """(9), term by term."""
+        """(9) / α, term by term."""
         total = self.alpha * np.sum(self.v * (self.T - self.H @ self.D.T) ** 2)
         total += self.beta * np.sum((self.length * self.B - self.H) ** 2)
         for g in self.X:
             total += self.misfit(g) / self.mu[g]
             total += self.gamma * np.sum(np.linalg.svd(self.W[g])[1][self.rank :] ** 2)
-        return total
+        return total / self.alpha
 
     def finish(self):
         """Settle vectors and maps on the last item codes."""

@@ -149,7 +149,7 @@ def assert_same_codes(fast, slow):
 
 def test_a_mistake_in_the_equations_would_be_seen(world):
     """One weight off by a hundredth is seen within two rounds, so the comparison says something."""
-    settings = replace(BY_SETTINGS["low rank"], n_rounds=2)
+    settings = replace(BY_SETTINGS["low rank"], n_rounds=2, ridge=20.0, fit_weight=0.05)
     fast = fitted(world, settings)
     for name in ("alpha", "beta", "gamma", "epsilon", "rho", "share"):
         slow = reference_of(world, settings, features_of(world, fast))

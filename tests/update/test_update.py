@@ -117,10 +117,10 @@ def test_an_item_with_plenty_of_ratings_gets_the_item_step(model, parts):
     item_map = replace(model.item_map, plenty=1.0)
     ratings = parts[1].ratings.matrix
     content = model.features.item_content(pa.table({}), ratings.shape[1])
-    pulls = item_map.pulls(content, model.user_vectors, ratings)
-    sums = 32 * (ratings.T.tocsr() != 0).astype(np.float32)
-    sums.data[:] = 32 * item_map.target(ratings.T.tocsr().data)
-    expected = sums @ model.user_vectors @ item_map.to_pulls
+    gains = np.linspace(0.2, 0.8, ratings.shape[1], dtype=np.float32)[:, None]
+    pulls = item_map.pulls(content, model.user_vectors, ratings, gains)
+    sums = item_map.target(ratings).T.tocsr()
+    expected = (sums @ model.user_vectors / gains) @ item_map.to_pulls
     many = parts[1].ratings.per_item >= 1
     np.testing.assert_allclose(pulls[many], expected[many], rtol=1e-3, atol=1e-2)
 
@@ -245,7 +245,7 @@ def test_mistakes_with_users_are_named(model):
 
 def test_refresh_starts_from_the_present_codes(parts):
     whole = read("sample", n_users=400, n_items=150)
-    settings = MFDCF(n_bits=32, ridge=30.0, tolerance=0.0, new_items=True)
+    settings = MFDCF(n_bits=40, ridge=30.0, fit_weight=1.0, tolerance=0.0, new_items=True)
     model = settings.fit(parts[0])
     fresh, change = refresh(model, whole)
     assert set(change.items_added) == set(parts[1].ratings.items)

@@ -36,7 +36,7 @@ from coldhash.mfdcf.equations import (
     update_vectors,
 )
 from coldhash.mfdcf.items import descend
-from coldhash.mfdcf.model import MFDCF, SETTLED
+from coldhash.mfdcf.model import MFDCF
 from coldhash.mfdcf.problem import ItemSums, Problem, UserBlock, choose_ridges
 from coldhash.mfdcf.report import Clock
 from coldhash.partitions import Partitions, PerPartition
@@ -122,8 +122,7 @@ class PrintedMFDCF(MFDCF):
             problem = choose_ridges(users, problem, state.TD, inverse_gram(state.DtD), rng)
         while not self._settled(losses):
             update_maps(problem, state)
-            learn_alpha = self.fit_weight is None and len(losses) < SETTLED
-            update_vectors(users, problem, state, learn_alpha)
+            update_vectors(users, problem, state)
             rotation.update(users, problem, state)  # (17), (24), (25)
             L, G = item_problem(users, problem, state)
             set_items(users, problem, state, improve(state.D, L, G, self.n_sweeps, rng))  # (21)

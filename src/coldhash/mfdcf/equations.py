@@ -23,6 +23,7 @@ from coldhash.mfdcf.problem import Drawn, Problem, UserBlock
 from coldhash.partitions import Partitions, PerPartition
 
 FLOOR = 1e-6  # of μ: a group that fits perfectly must not weigh infinitely
+MOST_SHRUNK = 10  # times as much as the ratings of a user, what is expected may weigh at most
 FLAT = 1e-3  # share of the mean eigenvalue of D'V D below which codes say nothing
 
 Maps = dict[str, np.ndarray]  # W by group
@@ -115,9 +116,7 @@ def inverse_gram(DtD: np.ndarray) -> np.ndarray:
 #         = (α T V D + β s B + Σ_g 1/μ_g X_g W_g) (α D'V D + β I + Σ_g 1/μ_g I)⁻¹
 # (21)  B = sgn(H),  s = mean |H|
 # (12)  μ_g = √misfit_g / Σ_g' √misfit_g'
-def update_vectors(
-    users: Partitions, problem: Problem, state: FitState, learn_alpha: bool = False
-) -> None:
+def update_vectors(users: Partitions, problem: Problem, state: FitState) -> None:
     """Solve for all user vectors and codes; one eigendecomposition serves any set of groups."""
     beta, length = np.float32(problem.code_weight), np.float32(state.length)
     values, vectors = np.linalg.eigh(state.DtD)
@@ -161,7 +160,7 @@ def update_vectors(
         for name, value in sums.misfits.items()
     }
     state.mu = group_weights(state.misfits)
-    if learn_alpha:
+    if problem.fit_weight is None:
         prior = sums.prior / problem.n_users + problem.code_weight
         state.alpha = prior / shrinkage(problem, state, values, sums.apart / n_values)
 
@@ -176,7 +175,8 @@ def shrinkage(problem: Problem, state: FitState, eigenvalues: np.ndarray, varian
     noisy = state.D * (problem.item_weights**2 * problem.noise)
     inverse = inverse_gram(state.DtD)
     noise = np.trace(inverse @ (state.D.T @ noisy).astype(np.float64) @ inverse) / len(inverse)
-    return float(eigenvalues.mean() * noise / max(variance - noise, 1e-3 * variance))
+    ratio = noise / max(variance - noise, noise / MOST_SHRUNK, 1e-12)
+    return float(eigenvalues.mean() * max(ratio, 1e-6))
 
 
 def beyond_rank(W: np.ndarray, retained_rank: int) -> np.ndarray | None:
@@ -255,7 +255,10 @@ def weighted_codes(problem: Problem, D: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def objective(users: Partitions, problem: Problem, state: FitState) -> float:
-    """Compute (9); the misfits are those of the last `update_vectors`."""
+    """Compute (9) / α, which rounds with different α have in common.
+
+    The misfits are those of the last `update_vectors`.
+    """
     length = np.float32(state.length)
 
     def terms(H: np.ndarray, TD: np.ndarray, B: np.ndarray | None) -> ObjectiveSums:
@@ -264,14 +267,13 @@ def objective(users: Partitions, problem: Problem, state: FitState) -> float:
 
     sums = users.sum(terms, state.H, state.TD, state.B)
     fit = problem.known - 2 * sums.TDH + vdot(state.DtD, sums.HtH)
-    total = fit if np.isinf(state.alpha) else state.alpha * fit
-    total += problem.code_weight * sums.BH
+    others = problem.code_weight * sums.BH
     for name, W in state.W.items():
-        total += state.misfits[name] / state.mu[name]
+        others += state.misfits[name] / state.mu[name]
         V = state.V.get(name)
         if V is not None:
-            total += problem.rank_weight * square(W @ V)
-    return float(total)
+            others += problem.rank_weight * square(W @ V)
+    return float(fit + others / state.alpha)
 
 
 # (28)  p = Σ_g 1/μ_g x_g W_g / Σ_g 1/μ_g  over the groups that a stranger brings

@@ -78,7 +78,6 @@ from coldhash.scale import Prepared, open_partitions
 from coldhash.scale.places import Place
 
 LEVEL_BITS = 8
-SETTLED = 3  # rounds after which the weight of ratings is no longer learned
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +92,7 @@ class MFDCF:
         Give every item a level, what it is worth to the average person; False: the method of the
         paper, in which codes have to reproduce popularity.
     fit_weight
-        How much ratings count (α); None: by how noisy user vectors are.
+        How much ratings count (α); None: by how noisy user vectors are, or 10 without a level.
     code_weight
         How hard user vectors are pulled to their codes (β).
     rank_weight
@@ -192,7 +191,7 @@ class MFDCF:
         seed
             Seed of everything that is drawn.
         callback
-            Called with the number of each round and the objective (9) after it.
+            Called with the number of each round and the objective (9) / α after it.
         on
             Where the partitions of users are: None (in memory; a prepared folder is streamed),
             `Memory()`, `Disk(folder)`, or a `dask.distributed.Client`. It changes no bit of the
@@ -216,9 +215,9 @@ class MFDCF:
             if not data.n_ratings:
                 raise DataError("there are no ratings to learn from")
             plan = data.plan.model_copy(update={"preference": None}) if self.level else data.plan
-            encoder = learn_features(users, plan, data.items, data.scale[1], seed)
+            encoder = learn_features(users, plan, data.items, data.scale, seed)
             clock.mark("features")
-            target = RatingTarget(self.target, data.scale[1])
+            target = RatingTarget(self.target, data.feedback)
             problem, sums = self._prepare(users, data, encoder, target, rng)
             clock.mark("prepare")
             path = None if users.folder is None else users.folder / "checkpoint"
@@ -257,6 +256,7 @@ class MFDCF:
             items=items,
             popularity=popularity,
             scale=data.scale,
+            feedback=data.feedback,
             user_ids=data.user_ids,
             user_vectors=user_vectors,
             seen=seen,
@@ -283,9 +283,9 @@ class MFDCF:
     ) -> tuple[Problem, FitState, list[float]]:
         """Go round the steps: each lowers (9) over one block of variables.
 
-        Two things do not: strangers pull the item step elsewhere, and learning α changes (9) itself
-        in the first rounds. Several groups are fitted one by one. With one group,
-        `stranger_weight=0` and a given `fit_weight`, (9) never rises.
+        Some things do not: strangers pull the item step elsewhere, it does not see the users who
+        are held out, and learning α changes (9) itself. Without these, and with one group, (9)
+        never rises.
         """
         resumed = checkpoint.resume(users, problem, rng)
         if resumed is not None:
@@ -297,8 +297,7 @@ class MFDCF:
             problem = choose_ridges(users, problem, state.TD, inverse_gram(state.DtD), rng)
         while not self._settled(losses):
             update_maps(problem, state)  # (14), (23)
-            learn_alpha = self.fit_weight is None and len(losses) < SETTLED
-            update_vectors(users, problem, state, learn_alpha)  # (19), (21), (12)
+            update_vectors(users, problem, state)  # (19), (21), (12)
             clock.mark("users")
             L, G = item_problem(users, problem, state)
             set_items(users, problem, state, descend(state.D, L, G, self.n_sweeps, rng))  # (21)
@@ -330,9 +329,13 @@ class MFDCF:
     def _first_codes(
         self, problem: Problem, rng: np.random.Generator, item_codes: np.ndarray | None
     ) -> np.ndarray:
-        if item_codes is not None:
-            return item_codes
         shape = (len(problem.item_weights), self.n_code_bits)
+        if item_codes is not None:
+            if item_codes.shape != shape:
+                raise SettingError(
+                    f"item_codes of shape {item_codes.shape}", hint=f"items x bits: {shape}"
+                )
+            return item_codes
         return rng.integers(0, 2, size=shape).astype(np.float32) * 2 - 1
 
     def _prepare(
@@ -371,7 +374,7 @@ class MFDCF:
             noise=spread.astype(np.float32)[:, None],
             groups=groups,
             groups_of_strangers=names,
-            fit_weight=self.fit_weight,
+            fit_weight=self.fit_weight or (None if self.level else 10.0),
             code_weight=self.code_weight,
             rank_weight=self.rank_weight,
             retained_rank=self.retained_rank or max(self.n_code_bits // 2, 1),
