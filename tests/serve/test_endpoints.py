@@ -74,6 +74,16 @@ def test_a_history_may_be_a_list(client, model):
     assert {f"rated {item_id}" for item_id in as_texts[:2]} <= set(why["contributions"])
 
 
+def test_counts_have_no_highest_value(model):
+    counted = replace(model, feedback=replace(model.feedback, kind="counts"))
+    for served, count, status in (
+        (model, 6, 422), (counted, 6, 200), (counted, 0, 200), (counted, -1, 422)
+    ):  # fmt: skip
+        with TestClient(create_app(served, log=lambda _: None)) as client:
+            ask = {"user": {"history": {model.item_ids[0]: count}}}
+            assert client.post("/v1/recommend", json=ask).status_code == status
+
+
 @pytest.mark.parametrize("score", ["real", "hamming"])
 def test_popularity_is_weighed(client, model, score):
     lists = []

@@ -106,7 +106,7 @@ def _add_limits(request: Schema, served: ServedModel, limits: Limits) -> None:
 
 def _describe_person(served: ServedModel, limits: Limits) -> Schema:
     """Return the schema of what `ServedModel.check_person` accepts."""
-    histories = history_values(served.model.scale, limits.max_history).values()
+    histories = history_values(served.model.history_scale, limits.max_history).values()
     history = {"anyOf": [*(each.json_schema() for each in histories), NULL]}
     fields = {name: field.values.json_schema() for name, field in served.fields.items()}
     name = {"anyOf": [ID, {"const": ""}, NULL]}

@@ -158,7 +158,7 @@ class ServedModel:
         for name, value in person.items():
             field = f"{place}.{name}"
             if name == HISTORY:
-                person[name] = check_history(value, self.model.scale, max_history, field)
+                person[name] = check_history(value, self.model.history_scale, max_history, field)
             elif name in self.fields:
                 self.fields[name].check(value, field)
             elif name != USER_ID:
