@@ -118,9 +118,9 @@ class HistoryPart:
         exposure     w_i d_i - e   that it was rated or bought, unless it was disliked
         preference   w_i δ_i d_i   with δ_i the rating above the item's mean, in units of `spread`
 
-    with e the usual event. An item is disliked if it was rated below its mean. The averages over
-    the n events and an intercept are z̄, and the person moves by  z̄ C_n.  C is learned for several
-    n, and interpolated in log n between them.
+    with e the usual event. An item is disliked if it was rated below its mean. The averages of
+    both, over the items that are not disliked and over all n, and an intercept are z̄, and the
+    person moves by  z̄ C_n.  C is learned for several n, and interpolated in log n between them.
     """
 
     codes: Items
@@ -137,8 +137,12 @@ class HistoryPart:
         stacked = np.array([maps[n] for n in counts], np.float32).reshape(-1, *self.maps.shape[1:])
         return replace(self, counts=np.array(counts, np.int64), maps=stacked)
 
-    def evidence(self, history: csr_array, n_events: np.ndarray | None = None) -> np.ndarray:
-        """Compute z̄ of each row, whose events are all (None) or some of `n_events`."""
+    def evidence(self, history: csr_array) -> np.ndarray:
+        """Compute z̄ of each row."""
+        return np.asarray(self._sum_up(history) / self._counts(history))
+
+    def _sum_up(self, history: csr_array) -> np.ndarray:
+        """Add up what the events of each row show, and count those that are not disliked."""
         rows = np.repeat(np.arange(history.shape[0]), np.diff(history.indptr))
         weights, above = self.weights[history.indices], self._above(history)
         liked = above >= 0
@@ -150,10 +154,19 @@ class HistoryPart:
             return times(csr_array((values, columns, history.indptr), shape=shape), codes)
 
         n_liked = np.bincount(rows, liked, minlength=history.shape[0])[:, None].astype(np.float32)
-        n = np.diff(history.indptr) if n_events is None else n_events
-        n = np.maximum(n, 1)[:, None].astype(np.float32)
         exposure = add_up(weights * liked) - n_liked * self.expected
-        return np.hstack([exposure / n, add_up(weights * above) / n, n_liked > 0])
+        return np.hstack([exposure, add_up(weights * above), n_liked])
+
+    def _counts(self, history: csr_array) -> np.ndarray:
+        """Return what the sums of each row are divided by: events of exposure, and all events."""
+        n_events = np.maximum(np.diff(history.indptr), 1)[:, None]
+        owners = np.repeat(np.arange(len(n_events)), np.diff(history.indptr))
+        n_liked = np.bincount(owners, self._above(history) >= 0, minlength=len(n_events))[:, None]
+        width = len(self.expected)
+        parts = (np.maximum(n_liked, 1), n_events, np.maximum(n_liked, 1))
+        widths = (width, width, 1)
+        repeated = [np.repeat(part, n, axis=1) for part, n in zip(parts, widths, strict=True)]
+        return np.hstack(repeated).astype(np.float32)
 
     def deviation(self, history: csr_array) -> np.ndarray:
         """Compute how far people are from what their features say."""
@@ -162,11 +175,10 @@ class HistoryPart:
     def split(self, history: csr_array) -> np.ndarray:
         """Compute what each event of one person adds to the deviation: events x bits."""
         n_given = len(history.indices)
-        n_events = np.full(n_given, n_given)
         parts = (history.data, history.indices, np.arange(n_given + 1))
-        each = self.evidence(csr_array(parts, shape=(n_given, history.shape[1])), n_events)
-        each[:, -1] /= max(float(each[:, -1].sum()), 1.0)  # one intercept, shared by the liked
-        return self._move(each, n_events)
+        alone = csr_array(parts, shape=(n_given, history.shape[1]))
+        shown = self._sum_up(alone) / self._counts(history)
+        return self._move(shown, np.full(n_given, n_given))
 
     def disliked(self, history: csr_array) -> csr_array | None:
         """Return the entries that are ratings below what their items get on average, if any."""
