@@ -16,7 +16,7 @@ from coldhash.data.plan import Category, Number
 from coldhash.mfdcf.problem import uniform
 
 pytestmark = pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
-SETTINGS = MFDCF(n_bits=40)
+SETTINGS = MFDCF(n_bits=40, ridge=30.0, fit_weight=1.0)
 PEOPLE = [
     {},
     {"age": 31},
