@@ -8,7 +8,7 @@
 
     [[models]]
     model = "mfdcf"
-    grid = {n_bits = [8, 16, 32, 64, 128]}
+    grid = {n_bits = [16, 32, 64, 128]}
 
     [[models]]
     model = "ddl"
@@ -153,10 +153,10 @@ class Experiment(_Questions):
 
     Examples
     --------
-    >>> grid = {"n_bits": [8, 16]}
+    >>> grid = {"n_bits": [16, 32]}
     >>> plan = Experiment(name="bits", splits=2, models=[{"model": "mfdcf", "grid": grid}])
     >>> [(run.split, run.settings) for run in plan.runs()]
-    [(0, '{"n_bits": 8}'), (0, '{"n_bits": 16}'), (1, '{"n_bits": 8}'), (1, '{"n_bits": 16}')]
+    [(0, '{"n_bits": 16}'), (0, '{"n_bits": 32}'), (1, '{"n_bits": 16}'), (1, '{"n_bits": 32}')]
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
