@@ -20,6 +20,7 @@ from threadpoolctl import threadpool_limits
 
 from coldhash import Dataset
 from coldhash.baselines.shared import solve_ridge, stack_features, stranger_groups
+from coldhash.data.feedback import Feedback
 from coldhash.data.ratings import RatingTarget
 from coldhash.evaluate.protocol import SCORE_BLOCK, ScoreFunction
 from coldhash.features.fitting import fit_features
@@ -42,9 +43,8 @@ def favourites(ratings: object, highest: float) -> csr_matrix:
 
 def weighted(ratings: object, highest: float) -> csr_matrix:
     """Give favourites 1 and other ratings 0.3."""
-    matrix = as_implicit(ratings)
-    matrix.data = RatingTarget("favourite", highest)(matrix.data)
-    return matrix
+    target = RatingTarget("favourite", Feedback(scale=(0.0, highest)))
+    return as_implicit(target(as_implicit(ratings)))
 
 
 def everything(ratings: object, highest: float) -> csr_matrix:

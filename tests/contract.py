@@ -138,7 +138,11 @@ def check_nobody_gets_popularity(settings, data: Dataset) -> None:
     for nobody in ({}, {"age": None, "gender": "", "history": {}}, {"occupation": "unheard of"}):
         encoded = model.encode(nobody)
         assert encoded.fallback.all()
-        np.testing.assert_array_equal(model.score(encoded)[0], model.popularity)
+        scores = model.score(encoded)[0]
+        order = np.argsort(-model.popularity, kind="stable")
+        assert (np.diff(scores[order]) <= 0).all()  # in the order of popularity
+        found = model.recommend(nobody, k=len(order))
+        np.testing.assert_array_equal(model.item_ids.rows(found.item_ids[0]), order)
 
 
 def check_scores_are_finite_numbers(settings, data: Dataset) -> None:

@@ -24,5 +24,6 @@ def checkerboard(n_users: int = 24, n_items: int = 20) -> Dataset:
             "colour": ["white" if i % 2 == 0 else "black" for i in range(n_items)],
         },
         scale=(0.0, 5.0),
+        feedback="counts",  # every one is a favourite
         name="checkerboard",
     )

@@ -11,8 +11,9 @@
     └── SourceError (OSError)           a file, archive or download is missing or unusable
         └── ChecksumError               ... its bytes are not the ones that were promised
 
-An error names the thing and, after `hint:`, the way out. There is one warning, `CodeCollapse`:
-people who differ got the same code.
+An error names the thing and, after `hint:`, the way out. There are two warnings. `CodeCollapse`:
+people who differ got the same code. `UnlikelyFavourites`: almost no rating is a favourite, or
+almost every one.
 """
 
 from __future__ import annotations
@@ -216,6 +217,22 @@ class CodeCollapse(UserWarning):
     ...     model = MFDCF(n_bits=4).fit(read("sample", n_users=200, n_items=60))
     >>> caught[0].category.__name__  # 200 people have at most 16 codes of four bits
     'CodeCollapse'
+    """
+
+
+class UnlikelyFavourites(UserWarning):
+    """Fewer than 1% or more than 95% of the ratings are favourites.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from coldhash import Dataset
+    >>> table = {"user_id": [*range(200)], "item_id": ["a", "b"] * 100, "rating": [1, 2] * 100}
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always", UnlikelyFavourites)
+    ...     data = Dataset.from_tables(table, scale=(1, 5))
+    >>> caught[0].category.__name__  # nothing is rated above 3 of 5
+    'UnlikelyFavourites'
     """
 
 

@@ -57,6 +57,37 @@ def test_describe_own_tables(tmp_path):
     assert facts["user_columns"]["town"] == {"type": "string", "missing": 0, "distinct": 2}
 
 
+def test_feedback_and_favourites_can_be_set(tmp_path):
+    rows = "".join(f"{n},{n % 7},{1 + (n % 50 == 0)}\n" for n in range(200))
+    (tmp_path / "r.csv").write_text("user_id,item_id,rating\n" + rows, encoding="utf-8")
+
+    def describe(*options):
+        command = ("describe", "--ratings", "r.csv", "--json", *options)
+        run = coldhash_command(*command, cwd=tmp_path)
+        facts = json.loads(run.stdout)
+        return [facts[name] for name in ("feedback", "favourites")], run.stderr
+
+    assert describe() == (["ratings", 4], "")
+    found, told = describe("--favourite", "3")
+    assert found == ["ratings", 0]
+    assert told.startswith("warning: 0 of 200 ratings")
+    assert told.count("\n") == 1
+    assert describe("--feedback", "counts") == (["counts", 200], "")
+    assert describe("--favourite", "user-mean")[0] == ["ratings", 0]
+    run = coldhash_command(
+        "prepare", "--ratings", "r.csv", "--out", "parts", "--feedback", "stars", cwd=tmp_path
+    )
+    assert run.returncode == 2
+    assert "feedback='stars'" in run.stderr
+
+
+def test_known_data_take_a_rule(tmp_path):
+    command = ("describe", "--dataset", "sample", "--favourite")
+    assert "4 and more" in coldhash_in_process(*command, "4").stdout
+    run = coldhash_in_process(*command, "best")
+    assert (run.returncode, run.stdout) == (2, "")
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_any_stdout_takes_any_character(tmp_path, encoding):
     (tmp_path / "r.csv").write_text("user_id,item_id,rating\n1,a,5\n2,a,3\n", encoding="utf-8")

@@ -199,7 +199,7 @@ ROW = {"user": [1], "item": [1], "rating": [1]}
     [
         ({"userId": [1]}, {}, ColumnError, "'user' and 'userId' for user_id"),
         ({"weight": [1]}, {}, ColumnError, "'rating' and 'weight' for rating"),
-        ({"rating": None}, {}, ColumnError, "no column for rating"),
+        ({"rating": None, "stars": [1]}, {}, ColumnError, "no column for rating"),
         ({"item": None}, {}, ColumnError, "no column for item_id"),
         ({}, {"rating": "stars"}, ColumnError, "no column 'stars'"),
         ({}, {"user_id": None}, ColumnError, "no column for user_id"),

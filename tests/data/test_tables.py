@@ -215,7 +215,7 @@ def test_a_line_break_in_quotes_at_the_edge_of_a_block(tmp_path, gap):
 def test_an_error_names_the_line(tmp_path, rows, blank, ending, mark, fault):
     good = [[f"{n}{user}", item, "3"] for n, (user, item) in enumerate(rows)]
     before = mark + as_csv(["user_id", "item_id", "rating"], good, ending=ending) + ending * blank
-    bad = {"ragged": "a,b", "word": "a,b,good", "negative": "a,b,-1", "empty": "a,b,"}[fault]
+    bad = {"ragged": "a,b", "word": "a,b,good", "negative": "a,b,-1e7", "empty": "a,b,"}[fault]
     path = written(tmp_path / "r.csv", before + bad + ending + "c,d,3")
     with pytest.raises(DataError) as caught:
         Dataset.from_tables(path)
@@ -245,7 +245,7 @@ def test_an_error_names_the_line(tmp_path, rows, blank, ending, mark, fault):
         (b"user_id,item_id,rating", "no ratings", "right file"),
         (b"user_id,item_id,user_id\n1,2,3", "'user_id' is there twice", "rename"),
         (b"1,2,3\n4,5,6\n", "no column for user_id: it has '1', '2', '3'", "names=["),
-        (b"user_id,item_id\n1,2", "no column for rating", "{'rating': None}"),
+        (b"user_id,item_id,x\n1,2,3", "no column for rating", "{'rating': None}"),
         (b"", "the file is empty", ""),
         (b"\xef\xbb\xbf\r\n \n", "the file is empty", ""),
     ],
@@ -272,7 +272,10 @@ JSON_ROW = b'{"user_id": "\xe2\x80\xa8", "item_id": 1, "rating": 3}\n'  # a line
         (JSON_ROW + b'{"rating": 1, "rating": 2}', "line 2, column 'rating': "),
         (JSON_ROW + b'{"user_id": "\xff"}', "line 2: byte 0xff is not utf-8"),
         (JSON_ROW + b'{"\xff": 1}', "line 2: byte 0xff is not utf-8"),
-        (JSON_ROW + b'\n{"user_id": "a", "item_id": 1, "rating": -3}', "line 3: the rating is -3"),
+        (
+            JSON_ROW + b'\n{"user_id": "a", "item_id": 1, "rating": -3e9}',
+            "line 3: the rating is -3",
+        ),
         (JSON_ROW + b'\n{"user_id": "a", "item_id": 1}', "line 3, column 'rating': no rating"),
         (JSON_ROW + b'{"user_id": "a", "item_id": 18446744073709551615}', "column 'rating'"),
         (b'{"user_id": 18446744073709551615, "item_id": 1, "rating": 1}', "line 1: 1.8"),

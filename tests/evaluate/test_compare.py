@@ -155,7 +155,7 @@ def small():
 
 
 def compare_two(data, protocol, **options):
-    models = {"mfdcf": MODELS["mfdcf"](n_bits=8), "popularity": MODELS["popularity"]()}
+    models = {"mfdcf": MODELS["mfdcf"](n_bits=8, level=False), "popularity": MODELS["popularity"]()}
     return compare_models(data, models, splits=2, protocol=protocol, **options).rows
 
 
@@ -173,7 +173,7 @@ def test_the_interval_is_about_the_accuracy_of_the_protocol(small, protocol):
 
 @pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
 def test_ties_are_counted_as_the_protocol_counts_them(small):
-    models = {"mfdcf": MODELS["mfdcf"](n_bits=8)}
+    models = {"mfdcf": MODELS["mfdcf"](n_bits=8, level=False)}
     found = compare_models(small, models, splits=1, protocol="ddl", score="hamming")
     row = found.rows[0]
     assert row.accuracy.mean == pytest.approx(row.metrics["accuracy@10 optimistic"])

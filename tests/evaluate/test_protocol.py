@@ -141,7 +141,7 @@ def test_the_oracle_knows_the_answers(parts):
     np.testing.assert_array_equal(leaking.candidates, honest.candidates)
     model = MFDCF().fit(train)
     found = [judge(scorer(model), trial).metrics["accuracy@10"] for trial in (honest, leaking)]
-    assert found[1] > 1.1 * found[0]
+    assert found[1] > 1.03 * found[0]
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)

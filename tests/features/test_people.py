@@ -34,9 +34,32 @@ def test_histories_of_a_json_table():
     np.testing.assert_array_equal(found.ratings.toarray(), [[5, 0, 0], [0, 0, 0], [0, 2, 0]])
 
 
-def test_a_list_is_no_history():
-    with pytest.raises(DataError, match="history of type list"):
-        read_histories([["a", "b"]], 1, ITEMS, (1, 5))
+@pytest.mark.parametrize(
+    "column",
+    [
+        [["b", 7, "b", "new"], None, {"a": 3}],
+        [("b", "7", "new"), {}, {"a": 3}],
+    ],
+)
+def test_an_item_of_a_list_has_no_rating(column):
+    found = read_histories(column, 3, ITEMS, (1, 5))
+    np.testing.assert_array_equal(found.ratings.indptr, [0, 2, 2, 3])
+    assert sorted(found.ratings.indices[:2]) == [1, 2]
+    np.testing.assert_array_equal(found.ratings.data, [np.nan, np.nan, 3])
+    assert found.ignored == [(0, "new")]
+
+
+def test_histories_of_a_table_may_be_lists():
+    column = pa.chunked_array([pa.array([["a", "b"], None, []])])
+    found = read_histories(column, 3, ITEMS, (1, 5))
+    np.testing.assert_array_equal(found.ratings.indptr, [0, 2, 2, 2])
+    assert np.isnan(found.ratings.data).all()
+
+
+@pytest.mark.parametrize("history", ["a", 3, b"a"])
+def test_something_else_is_no_history(history):
+    with pytest.raises(DataError, match="history of type"):
+        read_histories([history], 1, ITEMS, (1, 5))
 
 
 def test_one_person_many_people_and_nobody():

@@ -62,7 +62,7 @@ def labels():
     training = likes[: N_USERS - 40] + every
     ratings, users = rated({"likes": [[f"l{x}" for x in row] for row in training]})
     plan = FeaturePlan(users={"taste": {"likes": MultiLabel(min_count=1)}})
-    data = Dataset.from_tables(ratings, users, plan=plan, scale=(0.0, 5.0))
+    data = Dataset.from_tables(ratings, users, plan=plan, feedback="events")
     return data, [{"likes": [f"l{x}" for x in row]} for row in likes[N_USERS:]], tastes[N_USERS:]
 
 
@@ -74,7 +74,7 @@ def numbers():
     centres = rng.normal(size=(TASTES, N_NUMBERS)) * 0.3
     X = centres[tastes] + rng.normal(size=(len(tastes), N_NUMBERS))
     ratings, users = rated({f"c{j}": X[:N_USERS, j] for j in range(N_NUMBERS)})
-    data = Dataset.from_tables(ratings, users, scale=(0.0, 5.0))
+    data = Dataset.from_tables(ratings, users, feedback="events")
     new = [{f"c{j}": row[j] for j in range(N_NUMBERS)} for row in X[N_USERS:].tolist()]
     return data, new, tastes[N_USERS:]
 

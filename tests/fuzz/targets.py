@@ -206,7 +206,7 @@ LENGTH, CHECKSUM = 8, 32
 
 @cache
 def model_files() -> list[bytes]:
-    methods = (MFDCF(n_bits=8, n_rounds=2), Ridge(), MF(n_factors=2, n_rounds=1), Popularity())
+    methods = (MFDCF(n_bits=16, n_rounds=2), Ridge(), MF(n_factors=2, n_rounds=1), Popularity())
     files = []
     for method in methods:
         method.fit(world()).save(folder() / "seed")

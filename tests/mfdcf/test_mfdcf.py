@@ -547,6 +547,7 @@ def test_the_report_says_what_a_reader_wants(small):
 
 
 @pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
+@pytest.mark.filterwarnings("ignore::coldhash.errors.UnlikelyFavourites")
 def test_planted_codes_are_found():
     """Where likings are planted by codes, items are as alike as their planted codes are."""
     rng = np.random.default_rng(0)

@@ -57,16 +57,75 @@ def test_lists_follow_the_scores_and_the_tie_rule(model):
     assert found.fallback[2]
     popular = in_order(model, np.zeros(150), np.ones(150, dtype=bool))
     assert list(model.item_ids.rows(found.item_ids[2])) == list(popular)
-    np.testing.assert_array_equal(found.scores[2], model.popularity[popular])
+    if model.items.levels is None:
+        np.testing.assert_array_equal(found.scores[2], model.popularity[popular])
+    else:  # the share of users whose favourite an item is, in steps
+        share = model.popularity[popular] / len(model.user_ids)
+        np.testing.assert_allclose(found.scores[2], share, atol=0.02)
 
 
-def test_hamming_lists_follow_the_tie_rule_exactly(coded):
+@pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
+def test_hamming_lists_follow_the_tie_rule_exactly(data):
+    coded = MFDCF(n_bits=32, level=False).fit(data)
     scores = coded.score(coded.encode(PEOPLE[:2]), "hamming")
     found = coded.recommend(PEOPLE[:2], k=150, score="hamming", exclude_seen=False)
+    disliked = {"8"}  # comes last
     for user in range(2):
         expected = in_order(coded, scores[user], np.ones(150, dtype=bool))
         np.testing.assert_array_equal(coded.item_ids.rows(found.item_ids[user]), expected)
-        np.testing.assert_array_equal(found.distances[user], (32 - scores[user, expected]) / 2)
+        known = [item not in disliked for item in found.item_ids[user]]
+        distances = (32 - scores[user, expected]) / 2
+        np.testing.assert_array_equal(found.distances[user][known], distances[known])
+
+
+def test_hamming_beside_levels_weighs_codes_by_one_length(coded):
+    encoded = coded.encode(PEOPLE[0])
+    found = coded.recommend(PEOPLE[0], k=150, score="hamming", popularity=0.5)
+    rows = coded.item_ids.rows(found.item_ids[0])
+    codes, gains = coded.items.rows(rows).astype(float), coded.items.gains(rows)
+    own = np.where(encoded.vectors[0] >= 0, 1.0, -1.0)
+    length = np.abs(encoded.vectors[0]).mean()
+    np.testing.assert_allclose(
+        found.scores[0], gains * (0.5 * gains + length * (codes @ own)), rtol=1e-4, atol=1e-6
+    )
+    np.testing.assert_array_equal(found.distances[0], (codes.shape[1] - codes @ own) / 2)
+    assert (np.diff(found.scores[0]) <= 0).all()
+
+
+def test_popularity_goes_from_what_everybody_likes_to_what_sets_apart(coded):
+    person = {"age": 30, "gender": "female"}
+    favourites = [
+        np.mean(coded.popularity[coded.item_ids.rows(lists.item_ids[0])])
+        for lists in (coded.recommend(person, k=10, popularity=dial) for dial in (1.0, 0.5, 0.0))
+    ]
+    assert favourites[0] >= favourites[1] >= favourites[2]
+    assert favourites[0] > favourites[2]
+    for dial in (-0.1, 1.1, float("nan")):
+        with pytest.raises(SettingError, match="popularity"):
+            coded.recommend(person, popularity=dial)
+
+
+def test_without_levels_popularity_cannot_be_weighed(data):
+    model = MODELS["ridge"]().fit(data)
+    assert len(model.recommend({"age": 30}, popularity=1.0)) == 10
+    with pytest.raises(SettingError, match=r"level.*hint"):
+        model.recommend({"age": 30}, popularity=0.5)
+
+
+def test_what_is_disliked_comes_last(coded):
+    """A rating below what an item gets on average: the item never rises, and seen ones may stay."""
+    means = coded.encoder.history.means
+    for item in coded.item_ids.texts(coded.items.order[None, :20])[0]:
+        row = coded.item_ids.row_of(item)
+        if means[row] <= 1.5:
+            continue
+        person = {"age": 30, "history": {item: 1}}
+        found = coded.recommend(person, k=150, exclude_seen=False)
+        assert found.item_ids[0][-1] == item
+        assert (np.diff(found.scores[0]) <= 0).all()
+        scores = coded.score(coded.encode(person))[0]
+        assert scores[row] == scores.min()
+        assert item not in coded.recommend(person, k=150).item_ids[0]
 
 
 @settings(deadline=None, max_examples=40)
@@ -164,7 +223,7 @@ def test_everybody_block_by_block(coded, data, monkeypatch):
 def test_similar_items_are_the_nearest_codes(coded):
     near = coded.similar_items("5", k=149)
     codes = coded.items.rows().astype(int)
-    distances = (32 - codes @ codes[4]) // 2
+    distances = (codes.shape[1] - codes @ codes[4]) // 2
     assert "5" not in near.ids
     np.testing.assert_array_equal(near.distances, np.sort(np.delete(distances, 4)))
     with pytest.raises(UnknownId, match="no such item"):
@@ -179,15 +238,14 @@ def test_similar_users(model):
 
 @pytest.mark.parametrize("person", PEOPLE, ids=["features", "both", "nothing", "one"])
 def test_contributions_add_up_to_the_score(coded, person):
-    encoded = coded.encode(person)
-    expected = (encoded.vectors @ coded.items.rows().T.astype(np.float32))[0]
+    expected = coded.items.scores(coded.encode(person).vectors)[0]
     for item in ("1", "77"):
         why = coded.explain(person, item)
-        assert why["score"] == pytest.approx(expected[int(item) - 1], rel=1e-4, abs=1e-3)
+        assert why["score"] == pytest.approx(expected[int(item) - 1], rel=1e-4, abs=1e-5)
         assert sum(why["contributions"].values()) == pytest.approx(why["score"])
         assert len(why["nearest_users"]) == 3
     if "history" in person:
-        assert {"rated 3", "rated 8", "demographics"} == set(why["contributions"])
+        assert {"popularity", "rated 3", "rated 8", "demographics"} == set(why["contributions"])
 
 
 def test_mistakes_are_named(coded, data):

@@ -61,7 +61,7 @@ def path(model, tmp_path) -> Path:
 
 @pytest.fixture(scope="module")
 def tiny() -> Recommender:
-    return MFDCF(n_bits=8, n_rounds=2).fit(read("sample", n_users=20, n_items=20))
+    return MFDCF(n_bits=16, n_rounds=2).fit(read("sample", n_users=20, n_items=20))
 
 
 def answers(model: Recommender) -> dict:
@@ -149,7 +149,7 @@ def test_ids_are_texts_of_any_kind(tmp_path):
         {"user_id": users, "kind": ["a", "b"] * 4},
         scale=(1.0, 5.0),
     )
-    fitted = MFDCF(n_bits=8).fit(data)
+    fitted = MFDCF(n_bits=16).fit(data)
     path = tmp_path / os.fsdecode("a model's \u6c49 file".encode())  # in any locale
     fitted.save(path)
     loaded = load(path)
@@ -314,9 +314,9 @@ def test_a_header_that_claims_too_much(path):
 
 def test_a_newer_version_asks_for_an_upgrade(path):
     content = path.read_bytes()
-    newer = content.replace(b'"version":"1"', b'"version":"2"', 1)
+    newer = content.replace(b'"version":"2"', b'"version":"3"', 1)
     path.write_bytes(newer)  # its checksum may be of another kind: the version is what counts
-    with pytest.raises(ModelFileError, match=r"format 2, newer.*hint: upgrade"):
+    with pytest.raises(ModelFileError, match=r"format 3, newer.*hint: upgrade"):
         load(path)
 
 

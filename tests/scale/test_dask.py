@@ -66,11 +66,11 @@ def test_a_worker_with_another_version_is_refused(scheduler, start, tmp_path):
     start(*WORKER, address, PYTHONPATH=str(other))
     data = read("sample", n_users=100, n_items=50)
     model = tmp_path / "m.coldhash"
-    MFDCF(n_bits=8, n_rounds=1).fit(data).save(model)
+    MFDCF(n_bits=16, n_rounds=1).fit(data).save(model)
     with distributed.Client(address) as client:
         client.wait_for_workers(1)
         with pytest.raises(WorkerError, match=r"worker tcp://.* has coldhash 0\.0\.7 .*here"):
-            MFDCF(n_bits=8).fit(data, on=client)
+            MFDCF(n_bits=16).fit(data, on=client)
         with pytest.raises(WorkerError, match=r"worker tcp://.* has coldhash 0\.0\.7 .*here"):
             recommend_all_on(client, model, tmp_path / "all")
 
@@ -85,7 +85,7 @@ def test_a_changed_file_is_another_version(scheduler, start, tmp_path):
     with distributed.Client(address) as client:
         client.wait_for_workers(1)
         with pytest.raises(WorkerError, match=f"has coldhash {coldhash.__version__} .code"):
-            MFDCF(n_bits=8).fit(read("sample", n_users=100, n_items=50), on=client)
+            MFDCF(n_bits=16).fit(read("sample", n_users=100, n_items=50), on=client)
 
 
 @pytest.mark.parametrize("what", ["fit", "recommend"])
@@ -112,7 +112,7 @@ def test_a_worker_of_another_version_that_joins_late_is_refused(what, scheduler,
         return partitions.sum(lambda records: records.ratings.shape[0], partitions.records)
 
     def recommend():
-        MFDCF(n_bits=8, n_rounds=1).fit(data).save(path)
+        MFDCF(n_bits=16, n_rounds=1).fit(data).save(path)
         recommend_all_on(client, path, tmp_path / "all", progress=replace_worker)
 
     with distributed.Client(address) as client:
@@ -129,7 +129,7 @@ def test_a_scheduler_killed_at_work_is_told_in_one_line(what, scheduler, start, 
     command += ["--set", "tolerance=0"]
     if what == "recommend":
         data = read("sample", n_users=3000, n_items=100)
-        MFDCF(n_bits=8, n_rounds=1).fit(data).save(tmp_path / "m.coldhash")
+        MFDCF(n_bits=16, n_rounds=1).fit(data).save(tmp_path / "m.coldhash")
         command = ["recommend", "m.coldhash", "--all", "--out", "all"]
     run = subprocess.Popen(
         [sys.executable, "-m", "coldhash", *command, "--dask", address],

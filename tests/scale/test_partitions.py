@@ -36,16 +36,25 @@ def world():
     return read("sample", n_users=450, n_items=120)
 
 
+def times_of(n: int) -> np.ndarray:
+    """Times of ratings, some of them equal."""
+    return np.random.default_rng(5).integers(0, n // 2, n)
+
+
 @pytest.fixture(scope="module")
 def parts(world, tmp_path_factory):
+    return prepare_sample(world, tmp_path_factory.mktemp("prepared"))
+
+
+def prepare_sample(world, folder, **settings):
     """The sample in five partitions, with two groups of users beside the preference."""
-    folder = tmp_path_factory.mktemp("prepared")
     ratings = world.ratings
     owners = np.repeat(np.arange(450), ratings.per_user)
     table = {
         "user_id": ratings.users.values.take(owners),
         "item_id": ratings.items.values.take(ratings.matrix.indices),
         "rating": ratings.matrix.data,
+        "timestamp": times_of(len(ratings)),
     }
     pyarrow.csv.write_csv(pyarrow.table(table), folder / "r.csv")
     plan = FeaturePlan(
@@ -64,6 +73,7 @@ def parts(world, tmp_path_factory):
         plan=plan,
         scale=(1.0, 5.0),
         part_users=100,
+        **settings,
     )
 
 
@@ -101,6 +111,17 @@ def assert_same(one, two):
     assert set(arrays) == set(others)
     for name, array in arrays.items():
         np.testing.assert_array_equal(array, others[name], err_msg=name)
+
+
+def test_times_are_in_the_partitions_and_change_histories(parts, world, in_memory, tmp_path):
+    times = [part.load().times for part in parts.records()]
+    np.testing.assert_array_equal(np.concatenate(times), times_of(len(world.ratings)))
+    untimed = prepare_sample(world, tmp_path, columns={"timestamp": None})
+    assert all(part.load().times is None for part in untimed.records())
+    other = SETTINGS.fit(untimed, seed=1, on=Memory())
+    np.testing.assert_array_equal(other.items.packed, in_memory.items.packed)
+    assert len(other.encoder.history.maps)
+    assert not np.array_equal(other.encoder.history.maps, in_memory.encoder.history.maps)
 
 
 def test_the_data_are_in_several_partitions(parts):
@@ -177,7 +198,9 @@ def test_features_learned_by_partition_are_the_features_of_all(world):
             replace(records, table=users.slice(records.first, part_users))
             for records in data.records(part_users)
         ]
-        states.append(learn_features(MemoryPartitions(cut), plan, data.items, 5.0, 0).state())
+        states.append(
+            learn_features(MemoryPartitions(cut), plan, data.items, (1.0, 5.0), 0).state()
+        )
     assert states[0][0] == states[1][0]
     for name, array in states[0][1].items():
         np.testing.assert_allclose(states[1][1][name], array, rtol=1e-5, atol=1e-6, err_msg=name)

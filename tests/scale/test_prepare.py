@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from coldhash import Dataset
-from coldhash.errors import DataError, SettingError, SourceError, TableError
+from coldhash.errors import DataError, SettingError, SourceError, TableError, UnlikelyFavourites
 from coldhash.scale import Prepared, prepare
 
 USERS = {"user_id": ["u3", "u1", "idle"], "town": ["Oslo", "Bergen", None]}
@@ -74,7 +74,7 @@ def test_columns_may_have_any_name(tmp_path):
     assert matrix_of(prepared)[0].tolist() == [[5], [1]]
 
 
-@pytest.mark.parametrize("rule", ["last", "mean", "max"])
+@pytest.mark.parametrize("rule", ["last", "mean", "max", "sum"])
 def test_duplicates_follow_the_same_rules(tmp_path, rule):
     path = tmp_path / "r.csv"
     path.write_text(
@@ -84,6 +84,84 @@ def test_duplicates_follow_the_same_rules(tmp_path, rule):
     prepared = prepare(path, tmp_path / "parts", duplicates=rule, part_users=1)
     np.testing.assert_array_equal(matrix_of(prepared)[0], expected)
     assert prepared.n_ratings == 3
+
+
+EVENTS = {"user": ["a", "b", "a", "a", "b"], "item": ["x", "x", "x", "y", "y"]}
+DAYS = [3, 1, 2, 1, 9]
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        DAYS,
+        [3.5, 1.5, 10.5, 1.5, 9.0],
+        ["2020-01-03", "2019-12-31", "2020-01-01", "2019-12-31", "2021-01-01"],
+        ["2020-01-03T10:00:00", "2020-01-03 09:00:00", "2020-01-01", "2020-01-01", "2020-01-02"],
+        ["10.5", "9.5", "1", "1", "3"],
+        ["b", "a", "c", "a", "d"],
+        [5] * 5,
+        [1, 2, None, 3, 4],
+        ["1", "NULL", "2", "3", "4"],
+        pa.array(DAYS, pa.int16()),
+        pa.array(DAYS, pa.uint64()),
+        pa.array(DAYS, pa.date32()),
+        pa.array(DAYS, pa.timestamp("ns")),
+        pa.array(DAYS, pa.timestamp("ms")),
+        pa.array(DAYS, pa.timestamp("us", "Asia/Tokyo")),
+    ],
+    ids=lambda times: str(getattr(times, "type", times)),
+)
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+@pytest.mark.parametrize("values", [{}, {"quantity": [1, 2, 3, 4, 5]}], ids=["events", "counts"])
+def test_times_and_feedback_are_those_of_memory(tmp_path, ending, times, values):
+    path = tmp_path / f"r{ending}"
+    table = pa.table(EVENTS | values | {"created_at": times})
+    writer = pyarrow.parquet.write_table if ending == ".parquet" else pyarrow.csv.write_csv
+    writer(table, path)
+    expected = Dataset.from_tables(path)
+    prepared = prepare(path, tmp_path / "parts", part_users=1)
+    matrix, _ = matrix_of(prepared)
+    np.testing.assert_array_equal(matrix, expected.ratings.matrix.toarray())
+    assert prepared.feedback == expected.feedback
+    assert prepared.scale == expected.scale
+    found = [part.load().times for part in prepared.records()]
+    if expected.ratings.times is None:
+        assert found == [None, None]
+    else:
+        found, wanted = np.concatenate(found), expected.ratings.times
+        assert found.dtype == np.int64
+        order = np.unique(found, return_inverse=True)[1]  # ranks need not be the same numbers
+        np.testing.assert_array_equal(order, np.unique(wanted, return_inverse=True)[1])
+
+
+@pytest.mark.parametrize(
+    ("values", "settings"),
+    [
+        ([-9.5, 4.25, 9.75], {}),
+        ([1, 2, 50], {}),
+        ([3, 3, 3], {}),
+        ([3, 3, 3], {"scale": (1.0, 5.0)}),
+        ([3, 4, 5], {"favourite": "user-mean"}),
+        ([3, 4, 5], {"favourite": 4, "feedback": "counts"}),
+        ([3, 4, 5], {"feedback": "events"}),
+    ],
+)
+def test_the_rule_of_favourites_is_that_of_memory(tmp_path, values, settings):
+    path = tmp_path / "r.parquet"
+    table = {"user": np.arange(3), "item": np.arange(3), "rating": values}
+    pyarrow.parquet.write_table(pa.table(table), path)
+    expected = Dataset.from_tables(path, **settings)
+    prepared = prepare(path, tmp_path / "parts", **settings)
+    assert prepared.feedback == expected.feedback
+    assert Prepared.open(tmp_path / "parts").feedback == expected.feedback
+    assert prepared.scale == expected.scale
+
+
+def test_unlikely_favourites_are_told(tmp_path):
+    table = {"user": np.arange(200), "item": np.arange(200) % 9, "rating": [1, 2] * 100}
+    pyarrow.parquet.write_table(pa.table(table), tmp_path / "r.parquet")
+    with pytest.warns(UnlikelyFavourites, match="0 of 200 ratings"):
+        prepare(tmp_path / "r.parquet", tmp_path / "parts", scale=(1.0, 5.0))
 
 
 def test_a_repetition_is_an_error_that_names_both_rows(tmp_path):
@@ -99,7 +177,7 @@ def test_a_repetition_is_an_error_that_names_both_rows(tmp_path):
         ("user,item,rating\na,x,5\n,x,1\n", "row 1: no user id"),
         ("user,item,rating\na,x,5\nb,,1\n", "row 1: no item id"),
         ("user,item,rating\na,x,5\nb,x,much\n", "row 1: no rating, or not a number"),
-        ("user,item,rating\na,x,-5\n", "row 0: the rating is -5, below zero"),
+        ("user,item,rating\na,x,-5e7\n", "row 0: the rating is -5e.*, below -1e"),
         ("user,item,rating\na,x,nan\n", "row 0: the rating is nan"),
         ("user,item,rating\n", "no ratings"),
         ("user,thing,rating\na,x,1\n", "no column for item_id"),

@@ -85,7 +85,7 @@ def test_one_and_true_are_not_the_same_person():
         {"user_id": ratings.row, "item_id": ratings.col, "rating": ratings.data},
         {"user_id": np.arange(n), "said": said},
     )
-    model = MFDCF(n_bits=8).fit(data)
+    model = MFDCF(n_bits=16).fit(data)
     answers = []
     with TestClient(create_app(model, log=lambda entry: None)) as client:
         for value in (1, True, 1.0, "1", "true"):

@@ -47,7 +47,7 @@ def every_kind():
 
 @pytest.fixture(scope="module")
 def kinds_model(every_kind):
-    return MFDCF(n_bits=8).fit(every_kind)
+    return MFDCF(n_bits=16).fit(every_kind)
 
 
 @pytest.fixture(scope="module")

@@ -138,7 +138,7 @@ def kinds():
             "picture": [[float(user % 2), 0.5, -1.0] for user in range(n)],
         },
     )
-    return MFDCF(n_bits=8).fit(data)
+    return MFDCF(n_bits=16).fit(data)
 
 
 def test_a_model_without_codes_has_no_hamming_score():

@@ -74,7 +74,7 @@ class BCCF(Baseline):
 
     def _fit(self, training: Training) -> Recommender:
         """Alternate users and items, rotate, split at the medians."""
-        ratings, (low, high) = training.data.ratings.matrix, training.data.scale
+        ratings, (low, high) = training.ratings.matrix, training.ratings.scale
         values = (ratings.data.astype(np.float64) - low) / max(high - low, 1e-9) - 0.5
         U, V = self._alternate(with_values(ratings, values), training)
         R = random_rotation(self.n_bits, training.rng).astype(np.float64)

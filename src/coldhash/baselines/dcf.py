@@ -86,7 +86,7 @@ class DCF(Baseline):
 
     def _fit(self, training: Training) -> Recommender:
         """Alternate users, items and delegates until no bit flips; then fit the map."""
-        S, groups = code_targets(training.data.ratings, self.n_bits), training.groups
+        S, groups = code_targets(training.ratings, self.n_bits), training.groups
         weight = self.balance_weight
         P, Q = relax(S, self.n_bits, training.rng, self.ridge, weight, self.n_relaxed)
         B, D = _alternate(self, S, P, Q, training)
@@ -145,7 +145,7 @@ class DCMF(Baseline):
 
     def _fit(self, training: Training) -> Recommender:
         """Alternate users, items, the map and delegates until no bit flips."""
-        S, rho = code_targets(training.data.ratings, self.n_bits), self.rho
+        S, rho = code_targets(training.ratings, self.n_bits), self.rho
         eta, ridge, weight = self.content_weight, self.map_ridge, self.balance_weight
         X = stack_features(training.people, training.groups).astype(np.float64)
 

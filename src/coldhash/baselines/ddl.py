@@ -117,7 +117,8 @@ class DDL(Baseline):
     def _fit(self, training: Training) -> Recommender:
         """Pre-train the network; then alternate users, items, delegates and the network."""
         rng, alpha, weight = training.rng, self.balance_weight, self.content_weight
-        S = code_targets(training.data.ratings, self.n_bits, lowest=0.0)
+        lowest = min(training.ratings.scale[0], 0.0)
+        S = code_targets(training.ratings, self.n_bits, lowest)
         S = add_negatives(S, self.n_negatives, -self.n_bits, rng)
         St = csr_array(S.T.tocsr())
         scale = UnitScale.of(training.people, training.groups)

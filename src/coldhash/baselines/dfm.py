@@ -102,7 +102,7 @@ class DFM(Baseline):
     def _fit(self, training: Training) -> Recommender:
         """Alternate biases and the three blocks of codes; (1) never rises."""
         n_pairs = 1 + self.use_user_id
-        S = code_targets(training.data.ratings, self.n_bits) * n_pairs
+        S = code_targets(training.ratings, self.n_bits) * n_pairs
         S = add_negatives(S, self.n_negatives, -self.n_bits * n_pairs, training.rng)
         scale = UnitScale.of(training.people, training.groups)
         X = scale(training.people).astype(np.float64)

@@ -153,7 +153,7 @@ def relax(
         P = solve_rows(S, Q, pull_P, ridge, rho)
         Q = solve_rows(St, P, pull_Q, ridge, rho)
         pull_P, pull_Q = balance(P, balance_weight), balance(Q, balance_weight)
-    F = np.vstack([P / np.linalg.norm(P), Q / np.linalg.norm(Q)])
+    F = np.vstack([M / max(float(np.linalg.norm(M)), 1e-300) for M in (P, Q)])  # 0 where S is
     R = np.eye(n_bits)
     for _ in range(_ROTATION_ROUNDS):
         R = polar(F.T @ signs(F @ R, np.float64))

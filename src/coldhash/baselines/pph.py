@@ -65,8 +65,10 @@ class PPH(Baseline):
 
     def _fit(self, training: Training) -> Recommender:
         """Alternate users and items, round, and append the bits for lengths."""
-        ratings, middle = training.data.ratings.matrix, training.data.scale[1] / 2
-        T = with_values(ratings, ratings.data.astype(np.float64) - middle)
+        ratings, (low, high) = training.ratings.matrix, training.ratings.scale
+        low = min(low, 0.0)
+        middle = (high - low) / 2
+        T = with_values(ratings, ratings.data.astype(np.float64) - low - middle)
         U, V = self._alternate(T, middle, training)
         ones = np.full((len(U), 2), np.abs(U).mean())  # a bit's worth each
         users, items = np.hstack([U, ones]), np.hstack([V, encode_lengths(V)])

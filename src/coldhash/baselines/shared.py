@@ -14,7 +14,7 @@ Zhang, Shen, Liu, He, Luan and Chua, "Discrete collaborative filtering", SIGIR 2
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any, Self
 
@@ -27,7 +27,7 @@ from coldhash.arrays.checks import check_memory, take
 from coldhash.arrays.codes import signs
 from coldhash.arrays.products import times
 from coldhash.data.dataset import Dataset
-from coldhash.data.ratings import RatingTarget, TargetKind, is_favourite
+from coldhash.data.ratings import Ratings, RatingTarget, TargetKind
 from coldhash.errors import DataError, SettingError
 from coldhash.features.fitting import fit_features
 from coldhash.features.groups import FeatureEncoder, Features, State
@@ -123,14 +123,22 @@ class Training:
         return stranger_groups(self.features)
 
     @cached_property
+    def ratings(self) -> Ratings:
+        """The ratings; counts and events, which have no scale, as 1 of 0 to 1."""
+        ratings = self.data.ratings
+        if ratings.feedback.kind == "ratings":
+            return ratings
+        ones = np.ones(len(ratings), dtype=np.float32)
+        return replace(ratings, matrix=with_values(ratings.matrix, ones), declared_scale=(0.0, 1.0))
+
+    @cached_property
     def favourites(self) -> csr_array:
         """Users x items with a 1 for each favourite."""
         return favourite_matrix(self.data)
 
     def targets(self, kind: TargetKind) -> csr_array:
         """Return users x items with the target of each rating."""
-        ratings = self.data.ratings.matrix
-        return with_values(ratings, RatingTarget(kind, self.data.scale[1])(ratings.data))
+        return RatingTarget(kind, self.data.feedback)(self.data.ratings.matrix)
 
     def record(self, value: float) -> None:
         """Append the objective after a round, and pass it to the callback."""
@@ -186,6 +194,7 @@ class Training:
             else CodeItems.of(codes, popularity),
             popularity=popularity,
             scale=data.scale,
+            feedback=data.feedback,
             user_ids=data.user_ids,
             user_vectors=user_vectors,
             report=objective | (report or {}),
@@ -217,7 +226,7 @@ def row_of_entries(matrix: csr_array) -> np.ndarray:
 def favourite_matrix(data: Dataset) -> csr_array:
     """Return users x items with a 1 for each favourite."""
     ratings = data.ratings
-    liked = ratings.where(is_favourite(ratings.matrix.data, ratings.scale[1])).matrix
+    liked = ratings.where(ratings.favourites).matrix
     return with_values(liked, np.ones(liked.nnz, dtype=np.float32))
 
 

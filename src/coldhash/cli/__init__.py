@@ -11,11 +11,13 @@ import errno
 import io
 import json
 import sys
+import warnings
+from typing import Any
 
 from coldhash.cli import data, evaluate, models, serve  # noqa: F401  # they register commands
 from coldhash.cli.app import app
 from coldhash.cli.output import printable
-from coldhash.errors import ColdhashError
+from coldhash.errors import ColdhashError, UnlikelyFavourites
 from coldhash.files import DISK_HINT, reason_of
 
 __all__ = ["app", "main"]
@@ -31,7 +33,9 @@ def main() -> None:
         codecs.register_error("coldhash", _escape)
         sys.stdout.reconfigure(errors="coldhash")
     try:
-        app()
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            app()
         return
     except ColdhashError as error:
         message = str(error)
@@ -46,6 +50,16 @@ def main() -> None:
         message = f"cannot write{place}: {reason_of(error)}; hint: {DISK_HINT}"
     print(f"error: {printable(message)}", file=sys.stderr)
     sys.exit(2)
+
+
+def _show_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any
+) -> None:
+    """Print a warning about the data in one line, and any other one as usual."""
+    if issubclass(category, UnlikelyFavourites):
+        print(f"warning: {printable(str(message))}", file=sys.stderr)
+    else:
+        sys.stderr.write(warnings.formatwarning(message, category, filename, lineno))
 
 
 def _escape(error: UnicodeError) -> tuple[str | bytes, int]:

@@ -75,14 +75,27 @@ class TableOptions:
         Texts,
         Option(help="The column of user_id, item_id, rating or timestamp.", metavar="ROLE=NAME"),
     ] = None
-    duplicates: Annotated[str, Option(help="Repeated ratings: error, last, mean, max.")] = "error"
+    duplicates: Annotated[
+        str | None, Option(help="Repeated rows: error, last, mean, max or sum; by --feedback.")
+    ] = None
+    feedback: Annotated[
+        str | None, Option(help="What values are: ratings, counts or events; guessed.")
+    ] = None
+    favourite: Annotated[
+        str | None, Option(help="A favourite is: 4 (and more), 60% (of the scale), user-mean.")
+    ] = None
     plan: Annotated[File, Option(help="A feature plan in TOML.")] = None
 
     def settings(self) -> dict[str, Any]:
         """Return the arguments of `Dataset.from_tables` and `prepare` about columns and values."""
         pairs = parse_pairs(self.column, "--column", hint="ROLE=NAME, e.g. user_id=customer")
         columns = {role: name or None for role, name in pairs}
-        return {"columns": columns, "plan": self.read_plan(), "duplicates": self.duplicates}
+        rules = {"duplicates": self.duplicates, **self.rules()}
+        return {"columns": columns, "plan": self.read_plan(), **rules}
+
+    def rules(self) -> dict[str, Any]:
+        """Return what makes an item a favourite, checked where it is used."""
+        return {"feedback": self.feedback, "favourite": self.favourite}
 
     def read_plan(self) -> ch.FeaturePlan | None:
         """Read the feature plan, if there is one."""
@@ -106,7 +119,8 @@ class DataOptions(TableOptions):
             raise SettingError("no data, or two", hint="either --dataset NAME or --ratings FILE")
         if self.dataset is not None:
             plan = self.read_plan()
-            known = ch.read(self.dataset, self.data, **({"raw": True} if raw else {}))
+            options: dict[str, Any] = {"raw": True} if raw else {}
+            known = ch.read(self.dataset, self.data, **self.rules(), **options)
             return known if plan is None else known.with_plan(plan)
         ratings, users, items = (
             None if file is None else ch.TableFile(path=file, encoding=self.encoding)

@@ -93,6 +93,10 @@ def _format_facts(facts: dict[str, Any]) -> Iterator[str]:
         f"  ratings  {facts['ratings']:>10,}  from {low:g} to {high:g}, "
         f"{facts['sparsity']:.2f}% sparse"
     )
+    yield (
+        f"  feedback {facts['feedback']:>10}  {facts['favourites']:,} favourites "
+        f"({facts['favourite']})"
+    )
     for side in ("user", "item"):
         for name, column in facts[f"{side}_columns"].items():
             distinct = "" if column["distinct"] is None else f", {column['distinct']:,} distinct"

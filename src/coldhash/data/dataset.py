@@ -11,9 +11,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.sparse import csr_array
 
+from coldhash.data.feedback import (
+    COUNT_NAMES,
+    Favourite,
+    Feedback,
+    FeedbackKind,
+    Scale,
+    ValueFacts,
+    guess_kind,
+)
 from coldhash.data.ids import Ids, NameRow
 from coldhash.data.plan import FeaturePlan, guess_plan
-from coldhash.data.ratings import Duplicates, Ratings, Scale
+from coldhash.data.ratings import Duplicates, Ratings
 from coldhash.data.tables import TableLike, as_table, infer_type, infer_types
 from coldhash.errors import ColumnError, DataError, SettingError
 
@@ -22,6 +31,13 @@ ROLES = {  # what a column of ratings may mean, and the usual names of such a co
     "item_id": ("item_id", "item", "itemID", "itemId", "movieId"),
     "rating": ("rating", "weight"),
     "timestamp": ("timestamp", "datetime"),
+}
+OTHER_NAMES = {  # the first of these that is there, where none of the usual names is
+    "rating": COUNT_NAMES,
+    "timestamp": (
+        *("event_time", "event_timestamp", "transaction_timestamp", "created_at", "unixReviewTime"),
+        *("ts", "date", "time"),
+    ),
 }
 Columns = Mapping[str, str | None]  # role -> name of its column; None: there is none
 
@@ -43,7 +59,7 @@ class UserRecords:
     times: np.ndarray | None = None  # when each rating was given, in the order of `ratings.data`
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
     """Ratings, a table of users, a table of items, and a feature plan.
 
@@ -74,6 +90,8 @@ class Dataset:
     >>> data = read("sample", n_users=100, n_items=50)
     >>> data.ratings.matrix.shape, data.users.column_names
     ((100, 50), ['age', 'gender', 'occupation', 'city'])
+    >>> data
+    <Dataset 'sample': 100 users, 50 items, 1,947 ratings>
     """
 
     ratings: Ratings
@@ -108,7 +126,9 @@ class Dataset:
         columns: Columns | None = None,
         plan: FeaturePlan | None = None,
         scale: Scale | None = None,
-        duplicates: Duplicates = "error",
+        duplicates: Duplicates | None = None,
+        feedback: FeedbackKind | None = None,
+        favourite: Favourite | None = None,
         name: str = "data",
     ) -> Dataset:
         """Build from tables: paths, `TableFile`s, pandas, polars or pyarrow tables, or dicts.
@@ -120,14 +140,25 @@ class Dataset:
             kept and lack features; listed ones without a rating are kept too.
         columns : dict, optional
             The name of the column for `user_id`, `item_id`, `rating` or `timestamp` where it is
-            not one of the usual ones. `{"rating": None}`: there is none, each row counts as 1.
+            not one of the usual ones. `{"rating": None}`: there is none, each row is an event.
         plan : FeaturePlan, optional
             Which columns become which features; guessed from the tables if not given.
         scale : tuple of float, optional
             The lowest and the highest possible rating.
-        duplicates : {"error", "last", "mean", "max"}
+        duplicates : {"error", "last", "mean", "max", "sum"}, optional
             What to do with a user who rated an item twice: raise an error, or take the last one in
-            the order of the table, the mean or the highest.
+            the order of the table, the mean, the highest or the sum. By default an error for
+            ratings, and the sum for counts and events.
+        feedback : {"ratings", "counts", "events"}, optional
+            What the values are: how good something is, how often it happened, or only that it did
+            (then they are not read). Guessed if not given: all values equal, or no column but ids
+            and times, are events. Whole numbers from 0 upwards in a column called `count`,
+            `quantity`, `plays` or the like, or with a highest value above 10 and at least five
+            times the median, are counts. What has a declared scale is ratings.
+        favourite : float or str, optional
+            Which ratings make an item a favourite, in training and in evaluation: a number (that
+            rating and more), a share of the scale ("60%", the default for ratings), or
+            "user-mean" (above the mean of the user). Counts and events are all favourites.
         name : str
             The name of the data set in reports.
 
@@ -160,11 +191,18 @@ class Dataset:
                 raise SettingError(f"columns: {role!r} is not a role", hint=hint)
         user_ids, user_table = read_side_table(users, "user", mapping)
         item_ids, item_table = read_side_table(items, "item", mapping)
-        rated = read_ratings(ratings, mapping, user_ids, item_ids, scale, duplicates)
+        rated = read_ratings(
+            ratings, mapping, user_ids, item_ids, scale, duplicates, Wanted(feedback, favourite)
+        )
+        rated.feedback.warn_if_unlikely(int(rated.favourites.sum()), len(rated))
         user_table = pad_table(user_table, len(rated.users))
         item_table = pad_table(item_table, len(rated.items))
         plan = guess_plan(user_table, item_table) if plan is None else plan
         return cls(rated, user_table, item_table, plan, name)
+
+    def __repr__(self) -> str:
+        counts = f"{self.n_users:,} users, {len(self.item_ids):,} items, {self.n_ratings:,}"
+        return f"<Dataset {self.name!r}: {counts} {self.feedback.kind}>"
 
     @property
     def user_ids(self) -> Ids:
@@ -180,6 +218,11 @@ class Dataset:
     def scale(self) -> Scale:
         """The lowest and the highest possible rating."""
         return self.ratings.scale
+
+    @property
+    def feedback(self) -> Feedback:
+        """What the ratings are, and which of them make an item a favourite."""
+        return self.ratings.feedback
 
     @property
     def n_users(self) -> int:
@@ -289,6 +332,38 @@ class Dataset:
         """
         return replace(self, ratings=ratings)
 
+    def with_feedback(
+        self, feedback: FeedbackKind | None = None, favourite: Favourite | None = None
+    ) -> Dataset:
+        """Return the same data with another rule of what is a favourite.
+
+        Parameters
+        ----------
+        feedback : {"ratings", "counts", "events"}, optional
+            What the values are; by default what they were.
+        favourite : float or str, optional
+            Which ratings are favourites, as for `from_tables`; by default the rule of the kind.
+
+        Returns
+        -------
+        Dataset
+
+        Raises
+        ------
+        SettingError
+            If a value is not one of these.
+
+        Examples
+        --------
+        >>> from coldhash import read
+        >>> read("sample", n_users=100, n_items=50).with_feedback(favourite=5).feedback.rule
+        '5 and more'
+        """
+        made = Feedback(feedback or self.feedback.kind, favourite, self.feedback.scale)
+        ratings = replace(self.ratings, declared_feedback=made)
+        made.warn_if_unlikely(int(ratings.favourites.sum()), len(ratings))
+        return self.with_ratings(ratings)
+
     def with_plan(self, plan: FeaturePlan) -> Dataset:
         """Return the same data with another feature plan.
 
@@ -351,18 +426,20 @@ def read_ratings(
     users: Ids | None,
     items: Ids | None,
     scale: Scale | None,
-    duplicates: Duplicates,
+    duplicates: Duplicates | None,
+    wanted: Wanted,
 ) -> Ratings:
     """Read a table of ratings; ids not in `users` or `items` come after those."""
     numbers = dict.fromkeys(_names_of("rating", columns), pa.float32())
     table, title, where = as_table(source, "ratings", numbers)
-    found = find_rating_columns(table.column_names, columns, title)
+    found = find_rating_columns(table.column_names, wanted.columns(columns), title)
     if not table.num_rows:
         raise DataError(f"{title} has columns, but no ratings", hint="is it the right file?")
     column = {role: table.column(name) for role, name in found.items()}
     values = np.ones(table.num_rows, dtype=np.float32)
     if "rating" in found:
         values = _as_numbers(column["rating"], found["rating"], where)
+    feedback = wanted.feedback(lambda: ValueFacts.of(values), found.get("rating"), scale)
     return Ratings.from_columns(
         column["user_id"],
         column["item_id"],
@@ -371,15 +448,51 @@ def read_ratings(
         users=users,
         items=items,
         scale=scale,
-        duplicates=duplicates,
+        duplicates=duplicates_of(duplicates, feedback),
+        feedback=feedback,
         where=where,
     )
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """What a caller says about feedback."""
+
+    kind: FeedbackKind | None = None
+    favourite: Favourite | None = None
+
+    def columns(self, columns: Columns) -> Columns:
+        """Return the columns to read: events have no values."""
+        return {**columns, "rating": None} if self.kind == "events" else columns
+
+    def feedback(
+        self, facts: Callable[[], ValueFacts], column: str | None, scale: Scale | None
+    ) -> Feedback:
+        """Return the feedback, its kind guessed if it is not given."""
+        if self.kind is not None or column is None:
+            return Feedback(self.kind or "events", self.favourite)
+        return Feedback(guess_kind(facts(), column) if scale is None else "ratings", self.favourite)
+
+
+def duplicates_of(duplicates: Duplicates | None, feedback: Feedback) -> Duplicates:
+    """Return what to do with repeated rows: those of counts and events are added up."""
+    return duplicates or ("error" if feedback.kind == "ratings" else "sum")
+
+
 def find_rating_columns(names: list[str], columns: Columns, title: str) -> dict[str, str]:
-    """Find the columns of ratings; that of a rating or a time may be mapped to None."""
+    """Find the columns of ratings; that of a rating or a time may be mapped to None.
+
+    A table without a column for ratings is one of events, unless it has other columns that may be
+    meant.
+    """
     ids = ("user_id", "item_id")
     roles = [role for role in ROLES if role in ids or columns.get(role, role) is not None]
+    if "rating" in roles and "rating" not in columns:
+        others = [role for role in roles if role != "rating"]
+        if not set(names) & {*_names_of("rating", columns)}:
+            found = find_columns(names, others, columns, title)
+            if set(names) == set(found.values()):
+                return found
     return find_columns(names, roles, columns, title)
 
 
@@ -389,7 +502,10 @@ def find_columns(
     """Find the column of each role: as mapped, or under one of its usual names."""
     found: dict[str, str] = {}
     for role in roles:
-        here = [name for name in _names_of(role, columns) if name in names]
+        usual = [columns[role] or ""] if role in columns else ROLES[role]
+        others = () if role in columns else OTHER_NAMES.get(role, ())
+        here = [name for name in usual if name in names]
+        here = here or [name for name in others if name in names][:1]
         if len(here) > 1:
             hint = f"choose one: columns={{{role!r}: {here[0]!r}}}"
             raise ColumnError(f"{title} has {' and '.join(map(repr, here))} for {role}", hint=hint)
@@ -397,7 +513,7 @@ def find_columns(
             found[role] = here[0]
         elif role in columns or role != "timestamp":
             wanted = repr(columns[role]) if columns.get(role) else f"for {role}"
-            none = ", or {'rating': None} if each row counts as 1" if role == "rating" else ""
+            none = ", or {'rating': None} if each row is an event" if role == "rating" else ""
             raise ColumnError(
                 f"{title} has no column {wanted}: it has {', '.join(map(repr, names)) or 'none'}",
                 hint=f"columns={{{role!r}: NAME}}{none}; TableFile(..., names=[...]) if no header",
@@ -409,7 +525,9 @@ def find_columns(
 
 def _names_of(role: str, columns: Columns) -> Sequence[str]:
     """Return the names that the column of a role may have."""
-    return [columns[role] or ""] if role in columns else ROLES[role]
+    if role in columns:
+        return [columns[role] or ""]
+    return [*ROLES[role], *OTHER_NAMES.get(role, ())]
 
 
 def _as_numbers(column: pa.ChunkedArray, name: str, where: NameRow) -> np.ndarray:
@@ -426,7 +544,7 @@ def _as_numbers(column: pa.ChunkedArray, name: str, where: NameRow) -> np.ndarra
             hint = "write 3.5, and leave out rows without a number"
             raise DataError(message, hint=hint) from None
     if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
-        raise DataError(f"ratings are of type {column.type}", hint="numbers from 0 upwards")
+        raise DataError(f"ratings are of type {column.type}", hint="numbers")
     return column.to_numpy()  # type: ignore[no-any-return]
 
 
@@ -439,12 +557,31 @@ def _is_number(text: str) -> bool:
 
 
 def _as_times(column: pa.ChunkedArray) -> np.ndarray | None:
-    """Return times as sortable whole numbers; None where some are missing or all are equal."""
+    """Return times as sortable whole numbers; None where some are missing or all are equal.
+
+    Whole numbers stay as they are, dates and ISO texts become microseconds since 1970, and anything
+    else its rank.
+    """
     if pa.types.is_nested(column.type):
         raise DataError(f"times are of type {column.type}", hint="columns={'timestamp': None}")
-    column = infer_type(column)
+    column = _as_moments(infer_type(column))
     if column.null_count or pc.count_distinct(column).as_py() < 2:
         return None
-    if not pa.types.is_signed_integer(column.type):  # dates, floats; ISO dates sort as texts do
+    if not pa.types.is_signed_integer(column.type):
         column = pc.rank(column.combine_chunks(), tiebreaker="dense")
     return column.cast(pa.int64()).to_numpy()  # type: ignore[no-any-return]
+
+
+def _as_moments(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Turn dates, and texts that are all dates, into microseconds since 1970."""
+    if pa.types.is_string(column.type) or pa.types.is_date(column.type):
+        try:
+            column = column.cast(pa.timestamp("us"))
+        except pa.ArrowInvalid:  # of texts: left as they are, which sorts if they are alike
+            return column
+    if pa.types.is_timestamp(column.type):
+        try:
+            return column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
+        except pa.ArrowInvalid:  # nanoseconds that differ by less
+            return column
+    return column

@@ -7,7 +7,7 @@ again. A stored zero is a rating; what is not stored is unknown.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, get_args
 
@@ -15,15 +15,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import coo_array, csr_array, issparse, sparray, spmatrix
 
+from coldhash.data.feedback import Feedback, Scale, ValueFacts, check_scale, guess_kind
 from coldhash.data.ids import Ids, IdValue, NameRow, assign_rows, find_repeat
-from coldhash.errors import DataError, SettingError, check_choice
+from coldhash.errors import DataError, check_choice
 
 MAX_RATING = 1e6  # without a declared scale; times and ids are larger
-_FAVOURITE_SHARE = 0.6  # of the highest rating: 4 and 5 of 5, 7 to 10 of 10
 
-Duplicates = Literal["error", "last", "mean", "max"]
+Duplicates = Literal["error", "last", "mean", "max", "sum"]
 TargetKind = Literal["favourite", "share", "known"]
-Scale = tuple[float, float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +39,8 @@ class Ratings:
         When each rating was given, in the order of `matrix.data`.
     declared_scale : tuple of float, optional
         The lowest and the highest possible rating.
+    declared_feedback : Feedback, optional
+        What the numbers are, and which of them make an item a favourite; guessed if not given.
 
     Raises
     ------
@@ -60,6 +61,7 @@ class Ratings:
     items: Ids
     times: np.ndarray | None = None
     declared_scale: Scale | None = None
+    declared_feedback: Feedback | None = None
 
     def __post_init__(self) -> None:
         matrix = self.matrix
@@ -91,6 +93,7 @@ class Ratings:
         items: Ids | None = None,
         scale: Scale | None = None,
         duplicates: Duplicates = "error",
+        feedback: Feedback | None = None,
         where: NameRow = "row {}".format,
     ) -> Ratings:
         """Build from three columns.
@@ -107,8 +110,11 @@ class Ratings:
             Known ids, which come first; other ids follow in order of appearance.
         scale : tuple of float, optional
             The lowest and the highest possible rating.
-        duplicates : {"error", "last", "mean", "max"}
-            What to do with a user who rated an item more than once; the time kept is the last.
+        duplicates : {"error", "last", "mean", "max", "sum"}
+            What to do with a user who rated an item more than once. The time kept is that of the
+            last row, or the first time with "sum".
+        feedback : Feedback, optional
+            What the values are, and which of them make an item a favourite; guessed if not given.
         where : callable
             Returns the name of a row for errors.
 
@@ -138,11 +144,11 @@ class Ratings:
         if entries.nnz < len(values):
             if duplicates == "error":
                 raise duplicate_error(user_rows, item_rows, users, items, where)
-            keep, values = merge_duplicates(user_rows, item_rows, values, duplicates)
-            times = None if times is None else times[keep]
+            keep, values, times = merge_duplicates(user_rows, item_rows, values, times, duplicates)
             entries = _sort_entries(user_rows[keep], item_rows[keep], shape)
         times = None if times is None else times[entries.data]
-        return cls(_replace_data(entries, values[entries.data]), users, items, times, scale)
+        matrix = _replace_data(entries, values[entries.data])
+        return cls(matrix, users, items, times, scale, feedback)
 
     @classmethod
     def from_matrix(
@@ -208,6 +214,22 @@ class Ratings:
         if not len(self):
             return (0.0, 1.0)
         return float(self.matrix.data.min()), float(self.matrix.data.max())
+
+    @cached_property
+    def feedback(self) -> Feedback:
+        """What the numbers are, and which of them make an item a favourite."""
+        feedback = self.declared_feedback
+        if feedback is None:
+            guessed = self.declared_scale is None and len(self)
+            feedback = Feedback(
+                guess_kind(ValueFacts.of(self.matrix.data)) if guessed else "ratings"
+            )
+        return feedback if feedback.scale is not None else replace(feedback, scale=self.scale)
+
+    @cached_property
+    def favourites(self) -> np.ndarray:
+        """Which ratings are favourites, in the order of `matrix.data`."""
+        return self.feedback.is_favourite(self.matrix)
 
     @property
     def sparsity(self) -> float:
@@ -291,7 +313,7 @@ class Ratings:
         """Return the ratings at the positions that a matrix holds."""
         matrix = _replace_data(entries, self.matrix.data[entries.data])
         times = None if self.times is None else self.times[entries.data]
-        return Ratings(matrix, users, items, times, self.declared_scale)
+        return Ratings(matrix, users, items, times, self.declared_scale, self.feedback)
 
 
 def entries_of_rows(indptr: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -339,7 +361,7 @@ def _check_shape(shape: tuple[int, ...], expected: tuple[int, int]) -> None:
 
 def _check_values(values: np.ndarray, scale: Scale | None, where: NameRow) -> None:
     """Raise an error at the first impossible rating."""
-    low, high = (0.0, MAX_RATING) if scale is None else _check_scale(scale)
+    low, high = (-MAX_RATING, MAX_RATING) if scale is None else check_scale(scale)
     if not len(values) or (values.min() >= low and values.max() <= high):  # false for NaN
         return
     at = int(np.argmax(~((values >= low) & (values <= high))))
@@ -348,39 +370,37 @@ def _check_values(values: np.ndarray, scale: Scale | None, where: NameRow) -> No
         fault, hint = f"{value}, not a number", "leave out unknown ratings"
     elif scale is not None:
         fault, hint = f"{value:g}, outside the scale {low:g} to {high:g}", "correct the scale"
-    elif value < 0:
-        fault, hint = f"{value:g}, below zero", "shift the scale so that it starts at zero"
     else:
-        fault, hint = f"{value:g}, above {MAX_RATING:g}", "is this column a time or an id?"
+        fault = f"{value:g}, {'above ' if value > 0 else 'below -'}{MAX_RATING:g}"
+        hint = "is this column a time or an id?"
     raise DataError(f"{where(at)}: the rating is {fault}", hint=hint)
 
 
-def _check_scale(scale: Scale) -> Scale:
-    try:
-        low, high = map(float, scale)
-        if -np.inf < low <= high < np.inf:
-            return low, high
-    except (TypeError, ValueError):
-        pass
-    raise SettingError(f"scale={scale!r}", hint="the lowest and the highest possible rating")
-
-
 def merge_duplicates(
-    user_rows: np.ndarray, item_rows: np.ndarray, values: np.ndarray, rule: Duplicates
-) -> tuple[np.ndarray, np.ndarray]:
-    """Apply a rule to repeated pairs; returns the entry to keep for each pair, and its value."""
+    user_rows: np.ndarray,
+    item_rows: np.ndarray,
+    values: np.ndarray,
+    times: np.ndarray | None,
+    rule: Duplicates,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Apply a rule to repeated pairs; returns the entry to keep of each, its value and its time."""
     order = np.lexsort((item_rows, user_rows))  # by pair, then by appearance
     user_rows, item_rows = user_rows[order], item_rows[order]
     new = (np.diff(user_rows, prepend=-1) != 0) | (np.diff(item_rows, prepend=-1) != 0)
     starts = np.flatnonzero(new)
     ends = np.append(starts[1:], len(order))
     last = order[ends - 1]
-    if rule == "last":
-        return last, values[last]
+    last_time = None if times is None else times[last]
+    if rule in ("last", "error"):
+        return last, values[last], last_time
     if rule == "max":
-        return last, np.maximum.reduceat(values[order], starts)
+        return last, np.maximum.reduceat(values[order], starts), last_time
     sums = np.add.reduceat(values[order].astype(np.float64), starts)
-    return last, (sums / (ends - starts)).astype(np.float32)
+    if rule == "mean":
+        return last, (sums / (ends - starts)).astype(np.float32), last_time
+    first_time = None if times is None else np.minimum.reduceat(times[order], starts)
+    sums = np.clip(sums, -MAX_RATING, MAX_RATING)  # of valid values, such as quantities in grams
+    return last, sums.astype(np.float32), first_time
 
 
 def duplicate_error(
@@ -392,7 +412,7 @@ def duplicate_error(
     return DataError(
         f"{where(again)}: user {user!r} rated item {item!r} already, in {where(first)}; "
         f"repetitions in all: {n_repeats:,}",
-        hint="choose a rule: duplicates='last', 'mean' or 'max'",
+        hint="choose a rule: duplicates='last', 'mean', 'max' or 'sum'",
     )
 
 
@@ -404,31 +424,31 @@ class RatingTarget:
     ----------
     kind : {"favourite", "share", "known"}
         `favourite`: 1 for a favourite, `other` for any other rating, a stored 0 included.
-        `share`: rating / highest. `known`: 1 for every rating.
-    highest : float
-        The highest possible rating.
+        `share`: rating / highest, both above the lowest rating if that is below 0; 1 for counts and
+        events. `known`: 1 for every rating.
+    feedback : Feedback
+        What ratings are, and which of them are favourites.
     other : float
         The target of a rating that is not a favourite.
     """
 
     kind: TargetKind
-    highest: float
+    feedback: Feedback
     other: float = 0.3
 
     def __post_init__(self) -> None:
         check_choice("target", self.kind, get_args(TargetKind))
 
-    def __call__(self, ratings: np.ndarray) -> np.ndarray:
-        """Return the targets as float32."""
-        if self.kind == "known":
-            return np.ones(len(ratings), dtype=np.float32)
-        if self.kind == "share":
-            return (ratings / max(self.highest, 1e-9)).astype(np.float32)
-        favourite = is_favourite(ratings, self.highest)
-        return np.where(favourite, np.float32(1), np.float32(self.other))
+    def __call__(self, ratings: csr_array) -> csr_array:
+        """Return the targets of users x items as float32."""
+        return _replace_data(ratings, self._values(ratings))
 
-
-def is_favourite(ratings: np.ndarray, highest: float) -> np.ndarray:
-    """Mark ratings above 0.6 of the highest possible one."""
-    # the margin keeps a rating at the bound out, whatever its rounding to float32
-    return ratings > _FAVOURITE_SHARE * highest * (1 + 1e-6)
+    def _values(self, ratings: csr_array) -> np.ndarray:
+        if self.kind == "favourite":
+            favourite = self.feedback.is_favourite(ratings)
+            return np.where(favourite, np.float32(1), np.float32(self.other))
+        if self.kind == "known" or self.feedback.kind != "ratings":
+            return np.ones(len(ratings.data), dtype=np.float32)
+        low, high = self.feedback.scale or (0.0, 1.0)
+        low = min(low, 0.0)
+        return np.asarray((ratings.data - low) / max(high - low, 1e-9), dtype=np.float32)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coldhash.data.dataset import Dataset
+from coldhash.data.feedback import Favourite, FeedbackKind
 from coldhash.data.plan import Category, FeaturePlan
 from coldhash.data.sample import read_sample
 from coldhash.data.tables import TableFile
@@ -37,7 +38,14 @@ _BOOK_PLAN = FeaturePlan(
 )
 
 
-def read(name: str, path: str | Path | None = None, **options: float | bool) -> Dataset:
+def read(
+    name: str,
+    path: str | Path | None = None,
+    *,
+    feedback: FeedbackKind | None = None,
+    favourite: Favourite | None = None,
+    **options: float | bool,
+) -> Dataset:
     """Read a known data set.
 
     Parameters
@@ -46,6 +54,9 @@ def read(name: str, path: str | Path | None = None, **options: float | bool) -> 
         `ml-1m`, `ml-100k`, `book-crossing`, or `sample`, which needs no file.
     path : str or Path, optional
         The folder or the zip archive that holds it; `coldhash fetch NAME` downloads one.
+    feedback, favourite : optional
+        What the ratings are, and which of them make an item a favourite, as for
+        `Dataset.from_tables`.
     **options
         `book-crossing`: `raw=True` omits the filter. `sample`: `seed`, `n_users`, `n_items`,
         `ratings_per_user`.
@@ -77,11 +88,15 @@ def read(name: str, path: str | Path | None = None, **options: float | bool) -> 
             known = ", ".join(sorted(allowed - {"path"})) or "none"
             raise SettingError(f"{name} has no option {option!r}", hint=f"it has: {known}")
     if "path" not in allowed:
-        return reader(**options)
-    if path is None:
+        data = reader(**options)
+    elif path is None:
         hint = f"`coldhash fetch {name} --to DIR` downloads it"
         raise SettingError(f"{name} needs the path of its folder or archive", hint=hint)
-    return reader(Path(path), **options)
+    else:
+        data = reader(Path(path), **options)
+    if feedback is None and favourite is None:
+        return data
+    return data.with_feedback(feedback, favourite)
 
 
 def _read_ml_1m(path: Path) -> Dataset:

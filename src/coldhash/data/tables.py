@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 else:  # pdoc evaluates it, and narwhals is slow to import
     TableLike: TypeAlias = object
 
-_NULLS = ("", "NULL", "null", "NaN", "nan", "None", "N/A", "n/a", "\\N")
+NULLS = ("", "NULL", "null", "NaN", "nan", "None", "N/A", "n/a", "\\N")
 _FORMATS = {
     **dict.fromkeys(("csv", "tsv", "txt", "dat", "data", "item", "user"), "text"),
     **dict.fromkeys(("jsonl", "ndjson"), "json"),
@@ -60,8 +60,8 @@ _JSON_ERROR = re.compile(
 )
 _TOO_LONG = f"a row may be {READ_BYTES >> 20} MiB long"
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__$")  # what pandas adds to a Parquet file
-_INTEGER = r"^\s*-?(0|[1-9][0-9]*)\s*$"
-_DECIMAL = r"^\s*-?(0|[1-9][0-9]*)?(\.[0-9]*)?([eE][-+]?[0-9]+)?\s*$"
+INTEGER = r"^\s*-?(0|[1-9][0-9]*)\s*$"
+DECIMAL = r"^\s*-?(0|[1-9][0-9]*)?(\.[0-9]*)?([eE][-+]?[0-9]+)?\s*$"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -369,11 +369,11 @@ def infer_type(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
     if not pa.types.is_string(column.type):
         return column
-    column = pc.if_else(pc.is_in(column, pa.array(_NULLS)), pa.scalar(None, pa.string()), column)
+    column = pc.if_else(pc.is_in(column, pa.array(NULLS)), pa.scalar(None, pa.string()), column)
     known = column.drop_null()
     if not len(known):
         return column
-    for pattern, number in ((_INTEGER, pa.int64()), (_DECIMAL, pa.float64())):
+    for pattern, number in ((INTEGER, pa.int64()), (DECIMAL, pa.float64())):
         if pc.all(pc.match_substring_regex(known, pattern)).as_py():
             try:
                 return pc.utf8_trim_whitespace(column).cast(number)

@@ -1,7 +1,7 @@
 """Protocols of evaluation: cold users, their favourites, and the candidates they compete with.
 
 The candidates of a cold user are items that somebody has rated, the same for every model. A
-favourite is an item rated above 0.6 of the highest possible rating. With `n_given` > 0 the model
+favourite is what the rule of the data says (`Dataset.feedback`). With `n_given` > 0 the model
 sees that many ratings of the user, and the favourites among the rest are the test.
 """
 
@@ -18,7 +18,6 @@ from scipy.sparse import csr_array
 
 from coldhash.arrays.compiled import compiled
 from coldhash.data.dataset import Dataset
-from coldhash.data.ratings import is_favourite
 from coldhash.data.splits import split_first_ratings
 from coldhash.errors import DataError, SettingError, check_choice
 from coldhash.evaluate.metrics import Ties
@@ -234,10 +233,11 @@ def make_trial(
         protocol = PROTOCOLS[protocol]
     if train.ratings.items != cold.ratings.items:
         raise DataError("the parts have different items", hint="take both from one split")
-    known, rest = split_first_ratings(cold, n_given, seed)
+    known, _ = split_first_ratings(cold, n_given, seed)
     given = known.ratings.matrix
-    liked = is_favourite(rest.ratings.matrix.data, cold.ratings.scale[1])
-    favourites = rest.ratings.where(liked).matrix
+    # by the rule for all ratings of a user, given or not
+    left = np.isin(_places(cold.ratings.matrix), _places(given), assume_unique=True, invert=True)
+    favourites = cold.ratings.where(cold.ratings.favourites & left).matrix
     every, n_drawn = cold.ratings.matrix, protocol.n_candidates
     excluded = every if protocol.negatives == "unrated" else _mark(given) + _mark(favourites)
     rated = train.ratings.per_item + cold.ratings.per_item > 0
@@ -259,6 +259,12 @@ def _mark(ratings: csr_array) -> csr_array:
     """Return ones where ratings are; a sum of ratings would lose those of 0."""
     ones = np.ones(ratings.nnz, dtype=np.int8)
     return csr_array((ones, ratings.indices, ratings.indptr), shape=ratings.shape)
+
+
+def _places(ratings: csr_array) -> np.ndarray:
+    """Return a number for each stored entry, another one for every user and item."""
+    rows = np.repeat(np.arange(ratings.shape[0]), np.diff(ratings.indptr))
+    return np.asarray(rows * ratings.shape[1] + ratings.indices)
 
 
 def draw_candidates(

@@ -21,8 +21,9 @@ def describe(data: Dataset) -> dict[str, object]:
     Returns
     -------
     dict
-        Counts of users, items and ratings, sparsity and scale; for every column its type, missing
-        and distinct values; for every feature group its width and users; and the plan as TOML.
+        Counts of users, items and ratings, sparsity and scale; what the ratings are, which of them
+        make an item a favourite, and how many do; for every column its type, missing and distinct
+        values; for every feature group its width and users; and the plan as TOML.
 
     Examples
     --------
@@ -47,6 +48,9 @@ def describe(data: Dataset) -> dict[str, object]:
         "ratings": len(ratings),
         "sparsity": round(100 * ratings.sparsity, 2),
         "scale": list(ratings.scale),
+        "feedback": ratings.feedback.kind,
+        "favourite": ratings.feedback.rule,
+        "favourites": int(ratings.favourites.sum()),
         "times": ratings.times is not None,
         "rating_counts": dict(
             zip(map("{:g}".format, values[:20]), counts[:20].tolist(), strict=True)

@@ -15,6 +15,7 @@ import pyarrow as pa
 from scipy.sparse import csr_array
 
 from coldhash.data.dataset import Dataset, UserRecords
+from coldhash.data.feedback import Scale
 from coldhash.data.plan import Column, FeaturePlan
 from coldhash.errors import DataError
 from coldhash.features.columns import (
@@ -59,11 +60,11 @@ def fit_features(data: Dataset, seed: int = 0) -> FeatureEncoder:
     (True, False)
     """
     users = MemoryPartitions(data.records())
-    return learn_features(users, data.plan, data.items, data.ratings.scale[1], seed)
+    return learn_features(users, data.plan, data.items, data.scale, seed)
 
 
 def learn_features(
-    users: Partitions, plan: FeaturePlan, items: pa.Table, highest: float, seed: int
+    users: Partitions, plan: FeaturePlan, items: pa.Table, scale: Scale, seed: int
 ) -> FeatureEncoder:
     """Fit a feature encoder to partitions of users."""
     groups = _fit_groups(users, plan)
@@ -71,7 +72,7 @@ def learn_features(
     preference = None
     if plan.preference is not None:
         rng = np.random.default_rng(seed)
-        preference = fit_preference(users, content, highest, plan.preference.max_width, rng)
+        preference = fit_preference(users, content, scale, plan.preference.max_width, rng)
     return FeatureEncoder(groups, preference, encoder)
 
 

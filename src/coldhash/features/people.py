@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -57,32 +57,51 @@ class Histories:
 def read_histories(
     column: Value, n_rows: int, items: Ids, scale: tuple[float, float]
 ) -> Histories | None:
-    """Turn histories, dicts of item id -> rating, into ratings; None if nobody has one.
+    """Turn histories, dicts of item id -> rating or lists of item ids, into ratings.
 
-    An item that the model has never seen is left out and reported; a rating outside the scale is
-    an error.
+    Returns None if nobody has one. An item that the model has never seen is left out and reported;
+    a rating outside the scale is an error. An item without a rating, bought or seen, is a NaN.
     """
-    if isinstance(column, pa.ChunkedArray):  # objects of a JSON lines file share all their keys
-        rows = [dict(row) if row else {} for row in column.to_pylist()]
-        column = [{k: v for k, v in row.items() if v is not None} for row in rows]
+    if isinstance(column, pa.ChunkedArray):
+        column = _read_column(column)
     if column is None or not any(column):
         return None
-    ends, rated, values, ignored = [0], [], [], []
+    ends, ignored = [0], []
+    rated: list[int] = []
+    values: list[float] = []
     for row, history in enumerate(column):
-        if history and not isinstance(history, Mapping):
-            hint = 'a dict of item id -> rating, such as {"1193": 5}'
-            raise DataError(f"a history of type {type(history).__name__}", hint=hint)
-        for item_id, value in (history or {}).items():
+        given: dict[int, float] = {}
+        for item_id in _item_ids(history):
             text = as_text(item_id, "item")
-            rating, item = _check_rating(text, value, scale), items.row_of(text)
+            rating = np.nan
+            if isinstance(history, Mapping):
+                rating = _check_rating(text, history[item_id], scale)
+            item = items.row_of(text)
             if item < 0:
                 ignored.append((row, text))
             else:
-                rated.append(item)
-                values.append(rating)
+                given[item] = rating
+        rated += given.keys()
+        values += given.values()
         ends.append(len(rated))
     entries = (np.array(values, np.float32), np.array(rated, np.int32), np.array(ends, np.int32))
     return Histories(csr_array(entries, shape=(n_rows, len(items))), ignored)
+
+
+def _read_column(column: pa.ChunkedArray) -> list[Value]:
+    """Return lists as they are; objects of a JSON lines file share all their keys."""
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        return list(column.to_pylist())
+    rows = [dict(row) if row else {} for row in column.to_pylist()]
+    return [{k: v for k, v in row.items() if v is not None} for row in rows]
+
+
+def _item_ids(history: Value) -> Iterable[Value]:
+    """Return the items of a history."""
+    if not history or isinstance(history, Mapping | list | tuple | set | frozenset):
+        return history or ()
+    hint = 'a dict of item id -> rating, such as {"1193": 5}, or a list of item ids'
+    raise DataError(f"a history of type {type(history).__name__}", hint=hint)
 
 
 def _check_rating(item: str, value: Value, scale: tuple[float, float]) -> float:

@@ -2,7 +2,9 @@
 
     p_u = Σ_i w_ui c_i / Σ_i w_ui,   w_ui = (rating + 1) / (highest + 1)
 
-with c_i the content of item i. Every rating counts for something, a better one for more. Where the
+with c_i the content of item i, and ratings counted from the lowest possible one if that is below 0.
+Every rating counts for something, a better one for more; an event without a rating counts as one in
+the middle. Where the
 content is wider than `max_width`, it is projected on the main directions in which the training
 users' averages differ (PCA, by a seeded randomised range finder).
 """
@@ -20,6 +22,7 @@ from threadpoolctl import threadpool_limits
 from coldhash.arrays.checks import Forms, check_memory, take
 from coldhash.arrays.products import times
 from coldhash.data.dataset import UserRecords
+from coldhash.data.feedback import Scale
 from coldhash.partitions import Partitions, add_up
 
 PREFERENCE = "preference"  # the name of the group
@@ -46,6 +49,7 @@ class PreferenceMap:
     reduced: bool
     centre: np.ndarray  # of the training users' averages, projected
     directions: np.ndarray | None = None  # content x width, where it was reduced
+    lowest: float = 0.0  # the lowest rating, or 0 if that is above
 
     @property
     def width(self) -> int:
@@ -60,7 +64,8 @@ class PreferenceMap:
     def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """Return what was learned, as JSON and arrays."""
         arrays = {name: getattr(self, name) for name in _FORMS if getattr(self, name) is not None}
-        return {"highest": self.highest, "reduced": self.reduced}, arrays
+        json = {"lowest": self.lowest, "highest": self.highest, "reduced": self.reduced}
+        return json, arrays
 
     @classmethod
     def from_state(cls, json: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> PreferenceMap:
@@ -87,7 +92,7 @@ class PreferenceMap:
 
     def apply(self, ratings: csr_array) -> tuple[np.ndarray, np.ndarray]:
         """Return preferences and who has one: users who rated at least one described item."""
-        weights = _weights(ratings, self.has_content, self.highest)
+        weights = _weights(ratings, self.has_content, (self.lowest, self.highest))
         has = np.diff(weights.indptr) > 0
         return times(weights, self.item_vectors), has
 
@@ -95,16 +100,17 @@ class PreferenceMap:
 def fit_preference(
     users: Partitions,
     content: csr_array,
-    highest: float,
+    scale: Scale,
     max_width: int,
     rng: np.random.Generator,
 ) -> PreferenceMap:
     """Fit the projection to the training users."""
     has_content, width = np.diff(content.indptr) > 0, content.shape[1]
+    lowest, highest = min(scale[0], 0.0), scale[1]
 
     def average_content(records: UserRecords, some: np.ndarray | slice) -> csr_array:
         """Average the content of what some of the users with a described item rated."""
-        weights = _weights(records.ratings, has_content, highest)
+        weights = _weights(records.ratings, has_content, (lowest, highest))
         return weights[np.flatnonzero(np.diff(weights.indptr))[some]] @ content
 
     def sum_averages(records: UserRecords) -> tuple[np.ndarray, int]:
@@ -122,7 +128,9 @@ def fit_preference(
             16 * content.shape[0] * width, f"content of {content.shape[0]:,} items x {width:,}"
         )
         centred = (content.toarray() - centre).astype(np.float32)
-        return PreferenceMap(centred, has_content, highest, reduced=False, centre=centre)
+        return PreferenceMap(
+            centred, has_content, highest, reduced=False, centre=centre, lowest=lowest
+        )
 
     chosen = choose_rows(n_users, max(_SAMPLE // width, max_width), rng)
     some = users.scatter(split_rows(chosen, list(counts)))
@@ -131,7 +139,13 @@ def fit_preference(
     centre = centre @ directions
     vectors = (content @ directions - centre).astype(np.float32)
     return PreferenceMap(
-        vectors, has_content, highest, reduced=True, centre=centre, directions=directions
+        vectors,
+        has_content,
+        highest,
+        reduced=True,
+        centre=centre,
+        directions=directions,
+        lowest=lowest,
     )
 
 
@@ -171,10 +185,12 @@ def main_directions(rows: np.ndarray, width: int, rng: np.random.Generator) -> n
     return directions * np.where(peaks < 0, -1.0, 1.0)
 
 
-def _weights(ratings: csr_array, has_content: np.ndarray, highest: float) -> csr_array:
+def _weights(ratings: csr_array, has_content: np.ndarray, scale: Scale) -> csr_array:
     """Return each user's weights of the described items they rated; they add up to 1."""
     keep = has_content[ratings.indices]
-    values = (ratings.data[keep] + np.float32(1)) / np.float32(highest + 1)
+    lowest, highest = scale
+    values = np.where(np.isnan(ratings.data), np.float32((lowest + highest) / 2), ratings.data)
+    values = (values[keep] - np.float32(lowest) + 1) / np.float32(highest - lowest + 1)
     indptr = np.concatenate([[0], np.cumsum(keep)])[ratings.indptr]
     owners = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
     totals = np.bincount(owners, values, minlength=len(indptr) - 1)

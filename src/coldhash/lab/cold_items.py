@@ -13,7 +13,6 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from coldhash.data.dataset import Dataset
-from coldhash.data.ratings import is_favourite
 from coldhash.data.splits import split_cold_items
 from coldhash.errors import DataError, SettingError
 from coldhash.evaluate.metrics import accuracy_at
@@ -223,7 +222,7 @@ class ContentNeighbours:
 
 def _favourites(data: Dataset) -> csr_array:
     ratings = data.ratings
-    return ratings.where(is_favourite(ratings.matrix.data, ratings.scale[1])).matrix
+    return ratings.where(ratings.favourites).matrix
 
 
 def content_similarity(train: Dataset, cold: Dataset) -> np.ndarray:

@@ -14,6 +14,7 @@ item step has not seen: what says nothing about them gets no weight.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -62,8 +63,14 @@ def fit_history(
     sums: ItemSums,
     items: CodeItems,
 ) -> HistoryPart:
-    """Learn how a few events move a person, for several numbers of events."""
+    """Learn how a few events move a person, for several numbers of events.
+
+    Unless events are ratings, their values say nothing about preference: somebody who bought an
+    item once does not dislike it, however often others bought it.
+    """
     part = _without_maps(sums, items, state.D)
+    if target.feedback.kind != "ratings":
+        part = replace(part, spread=0.0)
     weighted, mean = weighted_codes(problem, state.D)
     W, mu, average, DtD = state.W, state.mu, state.average, state.DtD.astype(np.float32)
 
@@ -74,7 +81,7 @@ def fit_history(
         known = {name: block.has[name] for name in W}
         P = stranger_vectors(block, known, W, mu, average) @ DtD
         ratings = records.ratings
-        worth = csr_array((target(ratings.data), ratings.indices, ratings.indptr), ratings.shape)
+        worth = target(ratings)
         whole = np.asarray(worth.sum(axis=1)).ravel()
         trained = block.trained[:, 0] > 0
         found: dict[int, list[tuple[Moments, Moments]]] = {t: [] for t in COUNTS}

@@ -92,7 +92,7 @@ class MFDCF:
         Give every item a level, what it is worth to the average person; False: the method of the
         paper, in which codes have to reproduce popularity.
     fit_weight
-        How much ratings count (α); None: by how noisy user vectors are.
+        How much ratings count (α); None: by how noisy user vectors are, or 10 without a level.
     code_weight
         How hard user vectors are pulled to their codes (β).
     rank_weight
@@ -215,9 +215,9 @@ class MFDCF:
             if not data.n_ratings:
                 raise DataError("there are no ratings to learn from")
             plan = data.plan.model_copy(update={"preference": None}) if self.level else data.plan
-            encoder = learn_features(users, plan, data.items, data.scale[1], seed)
+            encoder = learn_features(users, plan, data.items, data.scale, seed)
             clock.mark("features")
-            target = RatingTarget(self.target, data.scale[1])
+            target = RatingTarget(self.target, data.feedback)
             problem, sums = self._prepare(users, data, encoder, target, rng)
             clock.mark("prepare")
             path = None if users.folder is None else users.folder / "checkpoint"
@@ -256,6 +256,7 @@ class MFDCF:
             items=items,
             popularity=popularity,
             scale=data.scale,
+            feedback=data.feedback,
             user_ids=data.user_ids,
             user_vectors=user_vectors,
             seen=seen,
@@ -373,7 +374,7 @@ class MFDCF:
             noise=spread.astype(np.float32)[:, None],
             groups=groups,
             groups_of_strangers=names,
-            fit_weight=self.fit_weight,
+            fit_weight=self.fit_weight or (None if self.level else 10.0),
             code_weight=self.code_weight,
             rank_weight=self.rank_weight,
             retained_rank=self.retained_rank or max(self.n_code_bits // 2, 1),

@@ -38,7 +38,7 @@ def fit_item_map(
 
     def show(records: UserRecords, H: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Add up, and count, what the ratings of each item show."""
-        S = _targets(records, target)
+        S = target(records.ratings)
         return times(S.T.tocsr(), H), np.bincount(S.indices, minlength=S.shape[1])
 
     sums, n_ratings = users.sum(show, users.records, state.H)
@@ -66,11 +66,6 @@ def fit_item_map(
         plenty=max(float(counts.mean()), 1.0),
         target=target,
     )
-
-
-def _targets(records: UserRecords, target: RatingTarget) -> csr_array:
-    ratings = records.ratings
-    return csr_array((target(ratings.data), ratings.indices, ratings.indptr), shape=ratings.shape)
 
 
 def _least_squares(L: np.ndarray, pulls: np.ndarray) -> np.ndarray:
@@ -153,7 +148,7 @@ def _evidence(
 
     def square_moments(records: UserRecords, H: np.ndarray) -> tuple[np.ndarray, ...]:
         """Add up squares of what single ratings show, which count by their items."""
-        S = _targets(records, target)
+        S = target(records.ratings)
         squares = csr_array((S.data**2, S.indices, S.indptr), shape=S.shape)
         return tuple(moment(H, H, squares @ each) for each in by_item)
 

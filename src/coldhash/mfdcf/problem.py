@@ -9,7 +9,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from coldhash.data.dataset import UserRecords
-from coldhash.data.ratings import RatingTarget, is_favourite
+from coldhash.data.ratings import RatingTarget
 from coldhash.errors import DataError
 from coldhash.features.groups import FeatureEncoder, Matrix
 from coldhash.features.preference import PREFERENCE, choose_rows, split_rows
@@ -158,14 +158,14 @@ def make_blocks(
         records: UserRecords,
     ) -> tuple[UserBlock, tuple[ItemSums, dict[str, np.ndarray], dict[str, int]]]:
         ratings, n_items = records.ratings, records.ratings.shape[1]
-        values, indices = target(ratings.data), ratings.indices
-        S = csr_array((values, indices, ratings.indptr), shape=ratings.shape)
+        S = target(ratings)
+        values, indices = S.data, S.indices
         features = encoder.apply(records.table, ratings)
         has = {name: has.astype(np.float32)[:, None] for name, has in features.has.items()}
         rows = records.first + np.arange(S.shape[0])
         trained = (uniform(rows, 0) >= share).astype(np.float32)[:, None]
         block = UserBlock(records.first, S, csr_array(S.T.tocsr()), features.matrices, has, trained)
-        liked = is_favourite(ratings.data, target.highest)
+        liked = target.feedback.is_favourite(ratings)
         ratings64 = ratings.data.astype(np.float64)
         sums = ItemSums(
             targets=np.bincount(indices, values, minlength=n_items),

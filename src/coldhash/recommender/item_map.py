@@ -22,6 +22,7 @@ from scipy.sparse import csr_array
 
 from coldhash.arrays.checks import check_places, take
 from coldhash.arrays.products import times
+from coldhash.data.feedback import Feedback
 from coldhash.data.ratings import RatingTarget
 from coldhash.features.groups import State
 
@@ -64,9 +65,7 @@ class ItemMap:
         known[np.diff(content.indptr) == 0] = self.average
         says = times(known, self.weights)
         summed, one = says[:, : self.n_bits], says[:, self.n_bits :]
-        given = csr_array(
-            (self.target(ratings.data), ratings.indices, ratings.indptr), shape=ratings.shape
-        ).T.tocsr()
+        given = self.target(ratings).T.tocsr()
         counts = np.diff(given.indptr).astype(np.float32)[:, None]
         shown = times(given, vectors)
         surprise = times(shown - counts * one, self.left)
@@ -105,7 +104,8 @@ class ItemMap:
         for name, end in (("columns", width), ("pairs", n_columns)):
             check_places(name, own[name], end)
         own |= {name: float(json[name]) for name in NUMBERS}
-        return cls(**own, target=RatingTarget(**json["target"]))
+        feedback = Feedback(**json["target"]["feedback"])
+        return cls(**own, target=RatingTarget(**{**json["target"], "feedback": feedback}))
 
 
 def prepared(content: csr_array, columns: np.ndarray, pairs: np.ndarray) -> np.ndarray:

@@ -85,6 +85,10 @@ class Items(Protocol):
         """Find the k items with the highest `scores`; ties go by popularity."""
         ...
 
+    def nearest(self, vectors: np.ndarray, k: int, excluded: RowLists) -> Best:
+        """Find the k items most like some vectors: by their codes alone, if they have any."""
+        ...
+
     def popular(
         self, n_users: int, k: int, excluded: RowLists | None, candidates: RowLists | None
     ) -> np.ndarray:
@@ -197,13 +201,27 @@ class CodeItems:
         popularity: float = 1.0,
     ) -> Best:
         """Find the k items with the highest scores, or, `by_code`, the nearest codes."""
-        options = (k, excluded, candidates, threads)
-        if by_code and self.levels is None:
-            rows, distances = self.index.hamming(pack(signs(vectors)), *options)
-            return rows, np.where(rows < 0, -np.inf, self.n_bits - 2.0 * distances)
+        if by_code and self.index.levels is None:
+            return self._nearest(vectors, k, excluded, candidates, threads)
         if by_code:
             vectors = as_codes(vectors, with_length=True)
-        return self.index.weighted(vectors, *options, popularity)
+        return self.index.weighted(vectors, k, excluded, candidates, threads, popularity)
+
+    def nearest(self, vectors: np.ndarray, k: int, excluded: RowLists) -> Best:
+        """Find the k items with the nearest codes."""
+        return self._nearest(vectors, k, excluded)
+
+    def _nearest(
+        self,
+        vectors: np.ndarray,
+        k: int,
+        excluded: RowLists | None = None,
+        candidates: RowLists | None = None,
+        threads: int = 1,
+    ) -> Best:
+        filters = (excluded, candidates, threads)
+        rows, distances = self.index.hamming(pack(signs(vectors)), k, *filters, popularity=0.0)
+        return rows, np.where(rows < 0, -np.inf, self.n_bits - 2.0 * distances)
 
     def popular(
         self, n_users: int, k: int, excluded: RowLists | None, candidates: RowLists | None
@@ -317,6 +335,10 @@ class RealItems:
         check_computed(scores)
         return self._best(scores, k, excluded, candidates)
 
+    def nearest(self, vectors: np.ndarray, k: int, excluded: RowLists) -> Best:
+        """Find the k items with the highest scores."""
+        return self.best(vectors, k, excluded)
+
     def popular(
         self, n_users: int, k: int, excluded: RowLists | None, candidates: RowLists | None
     ) -> np.ndarray:
@@ -362,14 +384,14 @@ class RealItems:
 
 
 def restore_items(
-    arrays: dict[str, np.ndarray], n_bits: int | None, popularity: np.ndarray
+    arrays: dict[str, np.ndarray], n_bits: int | None, has_levels: bool, popularity: np.ndarray
 ) -> Items:
     """Rebuild the item side from what `arrays` returned."""
     n = len(popularity)
     if n_bits is not None:
         stripes = ("u1", -(-n // GROUP), -(-n_bits // 8), GROUP)
         forms = {"stripes": stripes, "order": ("i4", n), "rank": ("i4", n)}
-        if "levels" in arrays:
+        if has_levels:
             forms |= {"levels": ("u1", n), "gains": ("f4", N_LEVELS), "steps": ("i4", N_LEVELS)}
         return CodeItems(CodeIndex(**take(arrays, forms), n_bits=n_bits))
     if "vectors" in arrays:

@@ -32,7 +32,7 @@ import pyarrow as pa
 from coldhash.errors import ChecksumError, ModelFileError
 from coldhash.files import open_regular, replace_file
 
-FORMAT = 1
+FORMAT = 2
 CHECKSUM = "checksum"
 N_CHECKSUM = 32
 N_LENGTH = 8
@@ -121,10 +121,11 @@ def _start(path: Path, mapped: mmap.mmap) -> int:
     head = HEAD.match(mapped[N_LENGTH : N_LENGTH + N_HEAD])
     if head is None:
         raise ModelFileError(f"{path} is not a model file of coldhash")
-    if int(head[1]) > FORMAT:
+    version = int(head[1])
+    if version != FORMAT:
+        age, hint = ("newer", "upgrade coldhash") if version > FORMAT else ("older", "fit it again")
         raise ModelFileError(
-            f"{path} is of format {int(head[1])}, newer than this version reads ({FORMAT})",
-            hint="upgrade coldhash",
+            f"{path} is of format {version}, {age} than this version reads ({FORMAT})", hint=hint
         )
     length = int.from_bytes(mapped[:N_LENGTH], "little")
     if length > min(LARGEST_HEADER, len(mapped) - N_LENGTH - N_CHECKSUM):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -10,6 +11,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from coldhash.arrays.checks import check_finite, check_places, take
+from coldhash.data.feedback import Feedback
 from coldhash.data.ids import Ids
 from coldhash.errors import ModelFileError
 from coldhash.features.groups import FeatureEncoder
@@ -39,9 +41,11 @@ def save_model(model: Recommender, path: Path) -> None:
         "name": model.name,
         "settings": model.settings,
         "scale": list(model.scale),
+        "feedback": asdict(model.feedback),
         "features": features,
         "encoder": {"form": type(model.encoder).__name__, "state": encoder},
         "n_bits": model.items.n_bits,
+        "levels": model.items.levels is not None,
         "item_map": None,
         # without timings: fits of one seed write the same bytes
         "report": {name: said for name, said in model.report.items() if name != "seconds"},
@@ -140,7 +144,7 @@ def _restored(facts: dict[str, Any], tensors: dict[str, np.ndarray], verify: boo
     user_ids = Ids.stored(part("user_ids/"), "user", verify)
     n_items, n_users = len(item_ids), len(user_ids)
     popularity = take(tensors, {"popularity": ("f i u", n_items)})["popularity"]
-    items = restore_items(part("items/"), facts["n_bits"], popularity)
+    items = restore_items(part("items/"), facts["n_bits"], facts["levels"], popularity)
     vectors = take(tensors, {"users/vectors": ("f", n_users, items.width)})["users/vectors"]
     features = FeatureEncoder.from_state(facts["features"], part("features/"), n_items)
     name = facts["encoder"]["form"]
@@ -170,6 +174,7 @@ def _restored(facts: dict[str, Any], tensors: dict[str, np.ndarray], verify: boo
         items=items,
         popularity=popularity,
         scale=(facts["scale"][0], facts["scale"][1]),
+        feedback=Feedback(**facts["feedback"]),
         user_ids=user_ids,
         user_vectors=vectors,
         report=facts["report"],

@@ -17,8 +17,9 @@ from scipy.sparse import csr_array
 
 from coldhash.arrays.checks import check_computed
 from coldhash.arrays.codes import signs
+from coldhash.data.feedback import Feedback
 from coldhash.data.ids import Ids, IdValue, as_text
-from coldhash.data.ratings import entries_of_rows
+from coldhash.data.ratings import MAX_RATING, entries_of_rows
 from coldhash.errors import DataError, SettingError, blame
 from coldhash.features.groups import FeatureEncoder, Features
 from coldhash.features.people import HISTORY, People, Person, as_columns, read_histories
@@ -66,6 +67,8 @@ class Recommender:
         people of whom nothing is known.
     scale
         The lowest and the highest rating there may be.
+    feedback
+        What ratings are, and which of them make an item a favourite.
     user_ids, user_vectors
         The training users.
     report
@@ -101,11 +104,17 @@ class Recommender:
     seen: csr_array | None = None
     item_table: pa.Table | None = None
     item_map: ItemMap | None = None
+    feedback: Feedback = field(default_factory=Feedback)
 
     @property
     def has_codes(self) -> bool:
         """Whether items are codes: then Hamming distances exist."""
         return self.items.n_bits is not None
+
+    @property
+    def history_scale(self) -> tuple[float, float]:
+        """The lowest and the highest value in a history: counts have no highest one."""
+        return self.scale if self.feedback.kind == "ratings" else (0.0, MAX_RATING)
 
     @property
     def bytes_per_item(self) -> float:
@@ -124,8 +133,9 @@ class Recommender:
         Parameters
         ----------
         people
-            A dict, a list of dicts, or a table. A dict may hold a `history` of item ids and
-            ratings. What a person gets does not depend on who else is asked about.
+            A dict, a list of dicts, or a table. A dict may hold a `history`: a dict of item ids
+            and ratings, or a list of item ids. What a person gets does not depend on who else is
+            asked about.
         ratings
             The histories of a whole table (people x items).
         user_ids
@@ -169,7 +179,7 @@ class Recommender:
         columns, n_rows = as_columns(people)
         ignored: list[tuple[int, str]] = []
         if ratings is None:
-            found = read_histories(columns.get(HISTORY), n_rows, self.item_ids, self.scale)
+            found = read_histories(columns.get(HISTORY), n_rows, self.item_ids, self.history_scale)
             if found is not None:
                 ratings, ignored = found.ratings, found.ignored
         wanted = ratings if self.encoder.uses_preference else None
@@ -629,7 +639,7 @@ class Recommender:
     ) -> Similar:
         """Find the nearest of some items (or users), the row `own` left out."""
         excluded = items.lists([own[own >= 0]])
-        rows, scores = items.best(vector, k, excluded, by_code=self.has_codes, popularity=0.0)
+        rows, scores = items.nearest(vector, k, excluded)
         names = ids.texts(rows)[0]
         distances = None
         if self.has_codes:

@@ -1,8 +1,8 @@
 """Data larger than memory: a folder of partitions, ratings and users in Parquet, ids as rows.
 
-manifest.json          written last: sizes, the scale, where partitions begin, the plan
+manifest.json          written last: sizes, scale, feedback, where partitions begin, the plan
 items.parquet          item_id and the columns of the item table, in row order
-ratings-00000.parquet  user (row within the partition), item (row), rating; sorted
+ratings-00000.parquet  user (row within the partition), item (row), rating, time if known; sorted
 users-00000.parquet    user_id and the columns of the user table, in row order
 
 DuckDB reads the file of ratings, numbers the ids and sorts, with bounded memory and spilling to
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import get_args
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 from scipy.sparse import csr_array
@@ -30,10 +31,13 @@ from coldhash.arrays.checks import n_bytes_of
 from coldhash.data.dataset import (
     PART_USERS,
     UserRecords,
+    Wanted,
+    duplicates_of,
     pad_table,
     partition_ends,
     read_side_table,
 )
+from coldhash.data.feedback import Favourite, Feedback, FeedbackKind, Scale
 from coldhash.data.ids import Ids
 from coldhash.data.plan import FeaturePlan, guess_plan
 from coldhash.data.ratings import Duplicates
@@ -43,9 +47,9 @@ from coldhash.files import replace_file, replace_text, writing
 from coldhash.partitions import Allocate
 from coldhash.scale.sorting import RatingSorter
 
-MANIFEST_FORMAT = 1
+MANIFEST_FORMAT = 2
 MANIFEST = "manifest.json"
-USER_ID, ITEM_ID = "user_id", "item_id"
+USER_ID, ITEM_ID, TIME = "user_id", "item_id", "time"
 
 
 def partition_file(folder: Path, kind: str, at: int) -> Path:
@@ -65,11 +69,15 @@ class StoredRecords:
     def load(self) -> UserRecords:
         """Read the partition."""
         table = pq.read_table(partition_file(self.folder, "users", self.at))
-        return UserRecords(self.first, self.load_ratings(), _without(table, USER_ID))
+        rated = pq.read_table(partition_file(self.folder, "ratings", self.at))
+        times = rated.column(TIME).to_numpy() if TIME in rated.column_names else None
+        return UserRecords(self.first, self._matrix(rated), _without(table, USER_ID), times)
 
     def load_ratings(self) -> csr_array:
         """Read the ratings as users x items."""
-        table = pq.read_table(partition_file(self.folder, "ratings", self.at))
+        return self._matrix(pq.read_table(partition_file(self.folder, "ratings", self.at)))
+
+    def _matrix(self, table: pa.Table) -> csr_array:
         users, items, values = (table.column(at).to_numpy() for at in range(3))
         indptr = np.zeros(self.shape[0] + 1, dtype=np.int32)
         np.cumsum(np.bincount(users, minlength=self.shape[0]), out=indptr[1:])
@@ -94,6 +102,8 @@ class Prepared:
         The number of ratings of the largest partition.
     plan
         Which columns become which features.
+    feedback
+        What the ratings are, and which of them make an item a favourite.
 
     Examples
     --------
@@ -114,6 +124,7 @@ class Prepared:
     ends: tuple[int, ...]
     largest_part: int
     plan: FeaturePlan
+    feedback: Feedback
 
     @classmethod
     def open(cls, folder: str | Path) -> Prepared:
@@ -237,7 +248,9 @@ def prepare(
     columns: Mapping[str, str | None] | None = None,
     plan: FeaturePlan | None = None,
     scale: tuple[float, float] | None = None,
-    duplicates: Duplicates = "error",
+    duplicates: Duplicates | None = None,
+    feedback: FeedbackKind | None = None,
+    favourite: Favourite | None = None,
     part_users: int = PART_USERS,
     memory: int | str = "2GB",
     progress: Callable[[str, int, int], None] | None = None,
@@ -253,7 +266,7 @@ def prepare(
         A CSV, TSV or Parquet file.
     out
         The folder to make.
-    users, items, columns, plan, scale, duplicates
+    users, items, columns, plan, scale, duplicates, feedback, favourite
         As for `Dataset.from_tables`; the tables of users and items are read into memory.
     part_users
         Users of one partition. It changes how sums over users are rounded.
@@ -286,7 +299,9 @@ def prepare(
     ...     parts.n_users, parts.n_ratings, parts.ends
     (2, 3, (0, 1, 2))
     """
-    check_choice("duplicates", duplicates, get_args(Duplicates))
+    if duplicates is not None:
+        check_choice("duplicates", duplicates, get_args(Duplicates))
+    Feedback(feedback or "ratings", favourite)  # raises an error before anything is written
     if part_users < 1:
         raise SettingError(f"part_users={part_users}", hint="at least 1")
     folder, source, mapping = Path(out), Path(ratings), dict(columns or {})
@@ -296,6 +311,7 @@ def prepare(
         "columns": mapping,
         "scale": scale,
         "duplicates": duplicates,
+        "feedback": [feedback, favourite],
         "part_users": part_users,
         "plan": None if plan is None else plan.model_dump(),
     }
@@ -306,7 +322,9 @@ def prepare(
         report = progress or (lambda *_: None)
         with RatingSorter.open(folder, source, n_bytes_of(memory)) as sorter:
             report("sorting", 0, 1)
-            n_users, n_items, found_scale = sorter.sort(mapping, user_ids, item_ids, scale)
+            n_users, n_items, made = sorter.sort(
+                mapping, user_ids, item_ids, scale, Wanted(feedback, favourite)
+            )
             report("sorting", 1, 1)
             user_table, item_table = pad_table(user_table, n_users), pad_table(item_table, n_items)
             all_items = _with_ids(item_table, sorter.ids("item"), ITEM_ID)
@@ -318,17 +336,40 @@ def prepare(
                     rows = user_table.slice(first, last - first)
                     rows = _with_ids(rows, sorter.ids("user", first, last), USER_ID)
                     _write_table(partition_file(folder, "users", at), rows)
-                    _write_table(path, sorter.ratings(first, last, duplicates))
+                    rule = duplicates_of(duplicates, made)
+                    _write_table(path, sorter.ratings(first, last, rule))
                 counts.append(pq.read_metadata(path).num_rows)
                 report("writing partitions", at + 1, len(ends) - 1)
-        plan, scale = plan or guess_plan(user_table, item_table), scale or found_scale
-        done = Prepared(folder, n_users, sum(counts), scale, tuple(ends), max(counts), plan)
+        parts = [partition_file(folder, "ratings", at) for at in range(len(counts))]
+        plan, scale = plan or guess_plan(user_table, item_table), scale or _found_scale(parts)
+        made = replace(made, scale=scale)
+        n_liked = sum(_count_favourites(path, made) for path in parts)
+        made.warn_if_unlikely(n_liked, sum(counts))
+        done = Prepared(folder, n_users, sum(counts), scale, tuple(ends), max(counts), plan, made)
         facts = TypeAdapter(Prepared).dump_python(
             done, mode="json", exclude={"folder"}, exclude_none=True
         )
         replace_text(folder / MANIFEST, json.dumps({"format": MANIFEST_FORMAT, **facts}))
     RatingSorter.remove(folder)  # the partitions hold the ratings
     return Prepared.open(folder)
+
+
+def _found_scale(parts: list[Path]) -> Scale:
+    """Return the lowest and the highest rating of all partitions."""
+    found = [pc.min_max(pq.read_table(path, columns=["rating"]).column(0)) for path in parts]
+    lows, highs = (
+        [each[name].as_py() for each in found if each[name].is_valid] for name in ("min", "max")
+    )
+    return min(lows), max(highs)
+
+
+def _count_favourites(path: Path, feedback: Feedback) -> int:
+    """Count the favourites of a partition."""
+    table = pq.read_table(path, columns=["user", "rating"])
+    users, values = (column.to_numpy() for column in table.columns)
+    ends = np.searchsorted(users, np.arange(users[-1] + 2 if len(users) else 1))
+    ratings = csr_array((values, np.zeros(len(values), np.int32), ends), shape=(len(ends) - 1, 1))
+    return int(feedback.is_favourite(ratings).sum())
 
 
 def _identify(source: object) -> list[str | int] | None:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from coldhash.data.dataset import find_rating_columns
+from coldhash.data.dataset import Columns, Wanted, find_rating_columns
+from coldhash.data.feedback import Feedback, Scale, ValueFacts
 from coldhash.data.ids import Ids
 from coldhash.data.lines import guess_separator
 from coldhash.data.ratings import (
@@ -23,7 +24,7 @@ from coldhash.data.ratings import (
     duplicate_error,
     merge_duplicates,
 )
-from coldhash.data.tables import TableFile
+from coldhash.data.tables import DECIMAL, INTEGER, NULLS, TableFile
 from coldhash.errors import DataError, SettingError, SourceError, TableError, import_extra
 from coldhash.files import DISK_HINT
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 SORT_SHARE = 0.6  # of the memory is DuckDB's, which exceeds it somewhat
+WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")  # types of times that stay as they are
+EXACT = "TIMESTAMP_NS"
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,33 +78,43 @@ class RatingSorter:
         columns: dict[str, str | None],
         users: Ids | None,
         items: Ids | None,
-        scale: tuple[float, float] | None,
-    ) -> tuple[int, int, tuple[float, float]]:
+        scale: Scale | None,
+        wanted: Wanted,
+    ) -> tuple[int, int, Feedback]:
         """Sort the ratings by user, with rows for ids, unless that is done.
 
         Returns
         -------
-        n_users, n_items, scale
-            The numbers of users and items, and the lowest and the highest rating.
+        n_users, n_items, feedback
+            The numbers of users and items, and what the ratings are.
         """
+        query, rating = self._read_query(wanted.columns(columns))
         tables = {name for (name,) in self.base.execute("SHOW TABLES").fetchall()}
         if "sorted" not in tables:
-            self._create("raw", self._read_query(columns))
+            self._create("raw", query)
             self._check(scale)
             for kind, known in (("user", users), ("item", items)):
                 self._number(kind, known)
             self._create(
                 "sorted",
                 "SELECT u.row AS user_row, i.row AS item_row, CAST(rating AS FLOAT) AS rating, "
-                "line FROM raw JOIN users u USING (user_id) JOIN items i USING (item_id) "
+                f"{self._time()} AS time, line "
+                "FROM raw JOIN users u USING (user_id) JOIN items i USING (item_id) "
                 "ORDER BY user_row",
             )
         self.base.execute("DROP TABLE IF EXISTS raw")
-        n_users, n_items, low, high = self._first_row(
-            "SELECT (SELECT count(*) FROM users), (SELECT count(*) FROM items), "
-            "min(rating), max(rating) FROM sorted"
+        n_users, n_items = (
+            self._first_row(f"SELECT count(*) FROM {kind}")[0] for kind in ("users", "items")
         )
-        return n_users, n_items, (float(low), float(high))
+        return n_users, n_items, wanted.feedback(self._value_facts, rating, scale)
+
+    def _value_facts(self) -> ValueFacts:
+        """Return what the kind of feedback is guessed from."""
+        low, high, median, whole = self._first_row(
+            "SELECT min(rating), max(rating), quantile_disc(rating, 0.5), "
+            "bool_and(rating = floor(rating)) FROM sorted"
+        )
+        return ValueFacts(float(low), float(high), float(median), whole)
 
     def ids(self, kind: str, first: int = 0, last: int = 2**62) -> Ids:
         """Return the ids of some rows, in order."""
@@ -113,20 +126,45 @@ class RatingSorter:
     def ratings(self, first: int, last: int, duplicates: Duplicates) -> pa.Table:
         """Return the ratings of some users, sorted by row of the user, from 0, and of the item."""
         table = self._table(
-            f"SELECT CAST(user_row - {first} AS INTEGER), CAST(item_row AS INTEGER), rating, line "
-            f"FROM sorted WHERE user_row >= {first} AND user_row < {last} ORDER BY line"
+            f"SELECT CAST(user_row - {first} AS INTEGER), CAST(item_row AS INTEGER), rating, line, "
+            f"time FROM sorted WHERE user_row >= {first} AND user_row < {last} ORDER BY line"
         )
         users, items, values, lines = (table.column(at).to_numpy() for at in range(4))
-        keep, kept = merge_duplicates(
-            users, items, values, "last" if duplicates == "error" else duplicates
-        )
+        times = None if table.column(4).null_count else table.column(4).to_numpy()
+        keep, kept, times = merge_duplicates(users, items, values, times, duplicates)
         if duplicates == "error" and len(keep) < len(values):
             ids = (self.ids("user", first, last), self.ids("item"))
             raise duplicate_error(users, items, *ids, lambda at: f"{self.source}, row {lines[at]}")
-        return pa.table({"user": users[keep], "item": items[keep], "rating": kept})
+        columns = {"user": users[keep], "item": items[keep], "rating": kept}
+        return pa.table(columns if times is None else columns | {"time": times})
 
-    def _read_query(self, columns: dict[str, str | None]) -> str:
-        """Read three columns as they are, and number the rows."""
+    def _time(self) -> str:
+        """Return the expression of the times in `raw`, as whole numbers that sort as in memory.
+
+        Whole numbers stay as they are, dates become micro- or nanoseconds since 1970, anything else
+        its rank. There are none where some are missing or all are equal.
+        """
+        kind = self._first_row("SELECT typeof(time) FROM raw LIMIT 1")[0]
+        told = self._first_row("SELECT count(time) = count(*) AND min(time) < max(time) FROM raw")
+        if not told[0]:
+            return "CAST(NULL AS BIGINT)"
+        if kind in WHOLE:
+            return "CAST(time AS BIGINT)"
+        if kind == "DATE" or kind.startswith("TIMESTAMP"):
+            return "epoch_ns(time)" if kind == EXACT else "epoch_us(time)"
+        if kind == "VARCHAR":
+            for test, number in (
+                (f"regexp_full_match(time, '{INTEGER}')", "CAST(trim(time) AS BIGINT)"),
+                (f"regexp_full_match(time, '{DECIMAL}')", "CAST(trim(time) AS DOUBLE)"),
+                (f"TRY_CAST(time AS {EXACT}) IS NOT NULL", f"epoch_ns(CAST(time AS {EXACT}))"),
+            ):
+                if self._first_row(f"SELECT bool_and({test}) FROM raw")[0]:
+                    whole = "DOUBLE" not in number
+                    return number if whole else f"dense_rank() OVER (ORDER BY {number})"
+        return "dense_rank() OVER (ORDER BY time)"
+
+    def _read_query(self, columns: Columns) -> tuple[str, str | None]:
+        """Return how columns are read as they are, with row numbers, and the name of ratings."""
         file = TableFile(path=self.source)
         if file.format == "json":
             raise SourceError(f"{self.source}: JSON lines", hint="CSV, TSV or Parquet")
@@ -142,17 +180,22 @@ class RatingSorter:
                 "all_varchar = true, quote = '\"', strict_mode = true, nullstr = '')"
             )
             line = "row_number() OVER () - 1"
-        names = [row[0] for row in self.base.execute(f"DESCRIBE FROM {table}").fetchall()]
-        found = find_rating_columns(names, columns, str(self.source))
+        described = self.base.execute(f"DESCRIBE FROM {table}").fetchall()
+        types = {row[0]: row[1] for row in described if row[0] != "file_row_number"}
+        found = find_rating_columns(list(types), columns, str(self.source))
         rating = _quote_name(found["rating"]) if "rating" in found else "1"
-        return (
+        time = "CAST(NULL AS BIGINT)"
+        if "timestamp" in found:
+            time = _as_time(found["timestamp"], types[found["timestamp"]])
+        query = (
             f"SELECT {_as_id(found['user_id'])} AS user_id, {_as_id(found['item_id'])} AS item_id, "
-            f"TRY_CAST({rating} AS DOUBLE) AS rating, {line} AS line FROM {table}"
+            f"TRY_CAST({rating} AS DOUBLE) AS rating, {time} AS time, {line} AS line FROM {table}"
         )
+        return query, found.get("rating")
 
-    def _check(self, scale: tuple[float, float] | None) -> None:
+    def _check(self, scale: Scale | None) -> None:
         """Raise an error for what cannot be a rating, by the rules for ratings in memory."""
-        low, high = scale or (0.0, MAX_RATING)
+        low, high = scale or (-MAX_RATING, MAX_RATING)
         bad = self._first_row(
             "SELECT line, user_id, item_id, rating FROM raw WHERE user_id IS NULL OR user_id = '' "
             "OR item_id IS NULL OR item_id = '' OR rating IS NULL "
@@ -202,6 +245,19 @@ def _as_id(name: str) -> str:
         f"CASE WHEN typeof({quoted}) IN ('DOUBLE', 'FLOAT') "
         f"THEN CAST(TRY_CAST({quoted} AS BIGINT) AS VARCHAR) ELSE CAST({quoted} AS VARCHAR) END"
     )
+
+
+def _as_time(name: str, kind: str) -> str:
+    """Return the expression of a time, null where it is missing."""
+    quoted = _quote_name(name)
+    if kind.endswith("]") or kind.startswith(("STRUCT", "MAP", "UNION")):
+        raise DataError(f"times are of type {kind}", hint="columns={'timestamp': None}")
+    if kind in ("DOUBLE", "FLOAT"):
+        return f"CASE WHEN isnan({quoted}) THEN NULL ELSE {quoted} END"
+    if kind == "VARCHAR":
+        missing = ", ".join(f"'{text}'" for text in NULLS)
+        return f"CASE WHEN {quoted} IN ({missing}) THEN NULL ELSE {quoted} END"
+    return quoted
 
 
 def _quote_name(name: str) -> str:

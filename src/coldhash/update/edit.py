@@ -12,9 +12,9 @@ from scipy.sparse import csr_array, hstack
 
 from coldhash.arrays.codes import signs
 from coldhash.arrays.products import times
-from coldhash.data.dataset import pad_table, read_ratings, read_side_table
+from coldhash.data.dataset import Wanted, pad_table, read_ratings, read_side_table
 from coldhash.data.ids import Ids, assign_rows
-from coldhash.data.ratings import Ratings, RatingTarget, is_favourite
+from coldhash.data.ratings import Ratings, RatingTarget
 from coldhash.data.tables import TableLike
 from coldhash.errors import DataError, SettingError, UnknownId
 from coldhash.mfdcf.items import descend
@@ -163,8 +163,8 @@ def add_items(
     content = model.features.item_content(table, len(ids))
     hint = "add a row for it to the item table; refresh learns from ratings of the other items"
     rated = _read_ratings(ratings, model.user_ids, ids, model, hint)
-    liked = is_favourite(rated.matrix.data, rated.scale[1]).astype(np.float64)
-    favourites = np.bincount(rated.matrix.indices, liked, minlength=len(ids))
+    liked = model.feedback.is_favourite(rated.matrix)
+    favourites = np.bincount(rated.matrix.indices[liked], minlength=len(ids)).astype(np.float64)
     levels = _levels_of_items(model, codes, favourites)
     gains = np.ones((len(ids), 1), np.float32)
     if levels is not None and codes.index.gains is not None:
@@ -358,9 +358,8 @@ def _codes_of_items(
             "was fitted without new_items",
             hint=NEEDS_MAP,
         )
-    target = RatingTarget(settings_from(MFDCF, model.settings).target, model.scale[1])
-    matrix = rated.matrix
-    shown = csr_array((target(matrix.data), matrix.indices, matrix.indptr), shape=matrix.shape)
+    target = RatingTarget(settings_from(MFDCF, model.settings).target, model.feedback)
+    shown = target(rated.matrix)
     pulls = times(shown.T.tocsr(), vectors) / gains
     return new_codes(model.user_vectors.T @ model.user_vectors, pulls)
 
@@ -372,7 +371,9 @@ def _read_ratings(
     if ratings is None:
         users = users or model.user_ids
         return Ratings(csr_array((len(users), len(items)), dtype=np.float32), users, items)
-    rated = read_ratings(ratings, {}, users, items, model.scale, "error")
+    kind = model.feedback.kind
+    scale = model.scale if kind == "ratings" else None  # counts have no highest one
+    rated = read_ratings(ratings, {}, users, items, scale, None, Wanted(kind))
     if len(rated.items) > len(items):
         raise UnknownId(f"item {rated.items[len(items)]!r} is rated, but not known", hint=hint)
     return rated

@@ -1,0 +1,198 @@
+"""Feedback: what the numbers of a data set are, and which of them make an item a favourite.
+
+Training and evaluation both take the rule from the data, so that they cannot disagree.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Self, get_args
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from coldhash.errors import SettingError, UnlikelyFavourites, check_choice
+
+FeedbackKind = Literal["ratings", "counts", "events"]
+Favourite = float | str  # from this rating on, "60%" of the scale, or "user-mean"
+Scale = tuple[float, float]
+
+USER_MEAN = "user-mean"
+USUAL_RULE = "60%"  # 4 and 5 of 5, 7 to 10 of 10
+COUNT_NAMES = tuple("count counts quantity qty plays play_count purchases clicks views".split())
+
+_MAX_GRADES = 10  # the highest rating of most scales
+_TAIL = 5  # times the median, which the highest count is at least
+_MARGIN = 1e-6  # keeps a rating at the bound on its side, whatever its rounding to float32
+_LIKELY = (0.01, 0.95)  # share of favourites
+_MIN_RATINGS = 100  # of which a share says something
+
+
+class ValueFacts(NamedTuple):
+    """What the kind of feedback is guessed from."""
+
+    lowest: float
+    highest: float
+    median: float
+    whole: bool  # whether all are whole numbers
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> Self:
+        """Return the facts of values, at least one."""
+        low, high, whole = values.min(), values.max(), bool((values == np.floor(values)).all())
+        middle = np.partition(values, (len(values) - 1) // 2)[(len(values) - 1) // 2]
+        return cls(float(low), float(high), float(middle), whole)
+
+
+def guess_kind(facts: ValueFacts, column: str | None = None) -> FeedbackKind:
+    """Guess what values are; `column` is the name of their column.
+
+    Values that are all equal are events. Whole numbers from 0 upwards are counts if their column is
+    called so, or if they have a long tail: the highest is above 10 and at least five times the
+    median. Everything else is ratings.
+    """
+    if facts.lowest == facts.highest:
+        return "events"
+    if facts.whole and facts.lowest >= 0:
+        long_tail = facts.highest > _MAX_GRADES and facts.highest >= _TAIL * facts.median
+        if long_tail or (column or "").lower() in COUNT_NAMES:
+            return "counts"
+    return "ratings"
+
+
+@dataclass(frozen=True)
+class Feedback:
+    """What the numbers of a data set are, and which of them make an item a favourite.
+
+    Parameters
+    ----------
+    kind : {"ratings", "counts", "events"}
+        How good something is, how often something happened, or only that it did.
+    favourite : float or str, optional
+        A number: ratings from this one on. "60%": ratings above this share of the scale, counted
+        from 0, or from the lowest rating where that is below 0. "user-mean": ratings above the mean
+        of the same user. By default "60%" for ratings, and everything for counts and events.
+    scale : tuple of float, optional
+        The lowest and the highest possible rating; by default those of the data.
+
+    Raises
+    ------
+    SettingError
+        If a value is not one of these.
+
+    Examples
+    --------
+    >>> ratings = csr_array(np.array([[5.0, 4.0, 3.0], [0.0, 2.0, 1.0]]))
+    >>> Feedback("ratings", scale=(1, 5)).is_favourite(ratings).tolist()
+    [True, True, False, False, False]
+    >>> Feedback("ratings", "user-mean", (1, 5)).is_favourite(ratings).tolist()
+    [True, False, False, True, False]
+    >>> Feedback("ratings", 5, (1, 5)).rule
+    '5 and more'
+    """
+
+    kind: FeedbackKind = "ratings"
+    favourite: Favourite | None = None
+    scale: Scale | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("feedback", self.kind, get_args(FeedbackKind))
+        if self.scale is not None:
+            object.__setattr__(self, "scale", check_scale(self.scale))
+        if self.favourite is not None:
+            object.__setattr__(self, "favourite", _as_rule(self.favourite))
+
+    @property
+    def bound(self) -> float | None:
+        """What a favourite is above; None: the mean of its user."""
+        low, high = self.scale or (0.0, 1.0)
+        favourite = self.favourite
+        if favourite is None:
+            if self.kind != "ratings":
+                return -np.inf
+            favourite = USUAL_RULE
+        if favourite == USER_MEAN:
+            return None
+        if isinstance(favourite, str):
+            share = float(favourite[:-1]) / 100
+            if low >= 0:
+                return share * high * (1 + _MARGIN)
+            return low + share * (high - low) + _MARGIN * (high - low)
+        return favourite - _MARGIN * max(abs(favourite), 1.0)
+
+    @property
+    def rule(self) -> str:
+        """The rule in words."""
+        bound = self.bound
+        if bound is None:
+            return "above the mean of the user"
+        if bound == -np.inf:
+            return "all"
+        if self.favourite is None or isinstance(self.favourite, str):
+            return f"above {bound:.4g}, {self.favourite or USUAL_RULE} of the scale"
+        return f"{self.favourite:g} and more"
+
+    def is_favourite(self, ratings: csr_array) -> np.ndarray:
+        """Mark favourites.
+
+        Parameters
+        ----------
+        ratings : csr_array
+            Users x items.
+
+        Returns
+        -------
+        array of bool
+            One for each stored entry, in the order of `ratings.data`.
+        """
+        bound = self.bound
+        if bound is not None:
+            return np.asarray(ratings.data > bound)
+        counts = np.diff(ratings.indptr)
+        owners = np.repeat(np.arange(len(counts)), counts)
+        sums = np.bincount(owners, ratings.data, minlength=len(counts))
+        means = sums / np.maximum(counts, 1)
+        return np.asarray(ratings.data > (means + _MARGIN * np.maximum(np.abs(means), 1))[owners])
+
+    def warn_if_unlikely(self, n_favourites: int, n_ratings: int) -> None:
+        """Warn if the rule makes almost no rating a favourite, or almost every one."""
+        share = n_favourites / max(n_ratings, 1)
+        if self.kind != "ratings" or n_ratings < _MIN_RATINGS:
+            return
+        if not _LIKELY[0] <= share <= _LIKELY[1]:
+            low, high = self.scale or (0.0, 1.0)
+            message = (
+                f"{n_favourites:,} of {n_ratings:,} ratings ({100 * share:.1f}%) from {low:g} to "
+                f"{high:g} are favourites ({self.rule}): set favourite=, such as favourite=4 or "
+                "'user-mean', or feedback='counts' or 'events' if these are not ratings"
+            )
+            warnings.warn(message, UnlikelyFavourites, stacklevel=3)
+
+
+def _as_rule(favourite: Any) -> Favourite:
+    """Return a rule as a number or one of the texts; a number may be written as a text."""
+    text = favourite.strip() if isinstance(favourite, str) else favourite
+    if text == USER_MEAN:
+        return USER_MEAN
+    try:
+        if isinstance(text, str) and text.endswith("%"):
+            if 0 <= float(text[:-1]) <= 100:
+                return text
+        elif np.isfinite(float(text)):
+            return float(text)
+    except (TypeError, ValueError):
+        pass
+    hint = "a rating such as 4, a share of the scale such as '60%', or 'user-mean'"
+    raise SettingError(f"favourite={favourite!r}", hint=hint)
+
+
+def check_scale(scale: Scale) -> Scale:
+    """Return a scale as two numbers, checked."""
+    try:
+        low, high = map(float, scale)
+        if -np.inf < low <= high < np.inf:
+            return low, high
+    except (TypeError, ValueError):
+        pass
+    raise SettingError(f"scale={scale!r}", hint="the lowest and the highest possible rating")
