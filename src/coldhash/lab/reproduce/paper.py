@@ -216,17 +216,8 @@ def sensitivity_section(results: Results) -> Section:
         for score in ("real", "hamming"):
             name, part = method_name(PAPER, score), results.where(label=letter, score=score)
             found = {value: each.interval(10) for value, each in part.by(setting)}
-            bounds = found.values()
-            means, lows = [each.mean for each in bounds], [each.low for each in bounds]
-            lines.append(
-                Line(
-                    name,
-                    cast(list[float], list(found)),
-                    means,
-                    lows,
-                    [each.high for each in bounds],
-                )
-            )
+            bounds = [(each.mean, each.low, each.high) for each in found.values()]
+            lines.append(Line(name, cast(list[float], list(found)), *zip(*bounds, strict=True)))
             for value, each in found.items():
                 between = f"{format_accuracy(each.low)} to {format_accuracy(each.high)}"
                 rows.append([letter, name, f"{value:g}", format_accuracy(each.mean), between])
