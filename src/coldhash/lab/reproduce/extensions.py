@@ -61,7 +61,7 @@ def _sign_claim(results: Results) -> Claim:
         longest = max(cast(list[int], of_data.where(model="mfdcf").values("n_bits")))
         part = of_data.where(n_bits=longest, score="hamming")
         signs = part.where(label="MFDCF, no level, with items by pinv-sign")
-        descent = part.where(label="9 + weight of ratings learned: MFDCF, no level")
+        descent = part.where(label="9 + ratings weigh by their noise, codes less: MFDCF, no level")
         found = signs.compare(descent, 10)
         behind &= found.verdict == "behind"
         accuracy = format_accuracy(descent.mean(_METRIC))
