@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-ORDER = """read fit accuracy search recommend store models evaluate serve scale cold_items peers
-hostile kills soak""".split()  # as the parts were built; others come last
+ORDER = """read fit accuracy anywhere search recommend store models evaluate serve scale cold_items
+peers hostile kills soak""".split()  # as the parts were built; others come last
 HEAD = ("figure", "ours", "peer's", "ratio", "target", "holds", "peer", "date", "command")
 BESIDE = {  # column -> how its figures are written
     "method": "{}",

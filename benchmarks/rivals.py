@@ -131,6 +131,34 @@ def irspack_ials(
     return model
 
 
+class Ease:
+    """EASE on events and features side by side (Steck 2019): closed form, no self-prediction.
+
+    Beyond the most frequent `max_items` items, an item scores by its popularity, below all others.
+    """
+
+    def __init__(
+        self, events: csr_matrix, features: np.ndarray, penalty: float, max_items: int = 4000
+    ) -> None:
+        counts = np.bincount(events.indices, minlength=events.shape[1])
+        self.items = np.sort(np.argsort(-counts, kind="stable")[:max_items])
+        self.rest = counts / (counts.max() + 1.0) - 1e6
+        stacked = np.hstack([events[:, self.items].toarray(), features]).astype(np.float32)
+        gram = stacked.T @ stacked
+        gram[np.diag_indices_from(gram)] += penalty
+        inverse = np.linalg.inv(gram)
+        weights = -inverse / np.diag(inverse)
+        weights[np.diag_indices_from(weights)] = 0.0
+        self.weights = weights[:, : len(self.items)]
+
+    def scores(self, given: csr_matrix, features: np.ndarray) -> np.ndarray:
+        """Score all items for people with these events and features."""
+        found = np.tile(self.rest.astype(np.float32), (given.shape[0], 1))
+        known = np.hstack([given[:, self.items].toarray(), features])
+        found[:, self.items] = known @ self.weights
+        return found
+
+
 def by_feature_weights(model: IALSRecommender, features: np.ndarray) -> np.ndarray:
     """Score strangers by irspack's feature weights alone.
 

@@ -36,6 +36,7 @@ PUBLIC = [
     "fit_features",
     "load",
     "read",
+    "split_by_time",
     "split_cold_items",
     "split_cold_users",
     "split_first_ratings",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # a type checker takes an alias for a public name
     from coldhash.data.ratings import Ratings as Ratings
     from coldhash.data.sources import read as read
     from coldhash.data.splits import cold_user_splits as cold_user_splits
+    from coldhash.data.splits import split_by_time as split_by_time
     from coldhash.data.splits import split_cold_items as split_cold_items
     from coldhash.data.splits import split_cold_users as split_cold_users
     from coldhash.data.splits import split_first_ratings as split_first_ratings
@@ -54,6 +55,7 @@ _HOME = {
     "fit_features": "coldhash.features.fitting",
     "load": "coldhash.recommender.persistence",
     "read": "coldhash.data.sources",
+    "split_by_time": "coldhash.data.splits",
     "split_cold_items": "coldhash.data.splits",
     "split_cold_users": "coldhash.data.splits",
     "split_first_ratings": "coldhash.data.splits",

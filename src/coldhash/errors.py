@@ -69,7 +69,7 @@ class SettingError(ColdhashError, ValueError):
     >>> MFDCF(n_bits=0)
     Traceback (most recent call last):
         ...
-    coldhash.errors.SettingError: MFDCF: n_bits=0; hint: 1 to 1024
+    coldhash.errors.SettingError: MFDCF: n_bits=0; hint: 9 to 1024, of which 8 are for the level
     """
 
 
@@ -214,8 +214,8 @@ class CodeCollapse(UserWarning):
     >>> from coldhash import MFDCF, read
     >>> with warnings.catch_warnings(record=True) as caught:
     ...     warnings.simplefilter("always", CodeCollapse)
-    ...     model = MFDCF(n_bits=4).fit(read("sample", n_users=200, n_items=60))
-    >>> caught[0].category.__name__  # 200 people have at most 16 codes of four bits
+    ...     model = MFDCF(n_bits=10).fit(read("sample", n_users=200, n_items=60))
+    >>> caught[0].category.__name__  # 200 people have at most 4 codes of two bits
     'CodeCollapse'
     """
 

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import gzip
 import shutil
 import zipfile
+from datetime import datetime
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from coldhash import read
@@ -133,3 +137,38 @@ def test_archives_of_other_data_sets_in_the_folder_do_not_matter(tmp_path):
     data = read("ml-1m", tmp_path)
     assert list(data.ratings.users) == ["1"]
     assert len(data.ratings) == 1
+
+
+def test_complete_journey_keeps_the_first_purchase(tmp_path):
+    days = [datetime(2017, 1, day) for day in (3, 1, 2)]
+    columns = ("age", "income", "home_ownership", "marital_status", "household_size",
+               "household_comp", "kids_count")  # fmt: skip
+    tables = {
+        "transactions": {
+            "household_id": [7, 7, 8],
+            "product_id": [1, 1, 2],
+            "quantity": [1, 3, 1],
+            "transaction_timestamp": days,
+        },
+        "demographics": {"household_id": [7], **{name: ["25-34"] for name in columns}},
+        "products": {
+            "product_id": [1, 2, 3],
+            **dict.fromkeys(("department", "brand", "product_category", "product_type"), ["a"] * 3),
+        },
+    }
+    for name, table in tables.items():
+        pq.write_table(pa.table(table), tmp_path / f"{name}.parquet")
+    data = read("complete-journey", tmp_path)
+    assert list(data.ratings.items) == ["1", "2"]  # nobody bought 3
+    assert data.ratings.matrix.toarray().tolist() == [[1, 0], [0, 1]]
+    assert data.ratings.times[0] < data.ratings.times[1]
+    assert data.users.column("age").to_pylist() == ["25-34", None]
+
+
+def test_jester_has_favourites_from_5_upwards(tmp_path):
+    text = "user_id,item_id,rating\nu1,j1,-9.95\nu1,j2,5.0\nu2,j1,4.95\nu2,j2,9.9\n"
+    (tmp_path / "ratings.csv.gz").write_bytes(gzip.compress(text.encode()))
+    (tmp_path / "jokes.csv.gz").write_bytes(gzip.compress(b"item_id,text\nj1,one\nj2,two\n"))
+    data = read("jester", tmp_path)
+    assert data.users.num_columns == 0
+    assert data.ratings.favourites.tolist() == [False, True, False, True]

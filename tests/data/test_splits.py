@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -9,11 +11,12 @@ from coldhash import (
     cold_user_splits,
     fit_features,
     read,
+    split_by_time,
     split_cold_items,
     split_cold_users,
     split_first_ratings,
 )
-from coldhash.errors import SettingError
+from coldhash.errors import DataError, SettingError
 
 
 @pytest.fixture(scope="module")
@@ -125,3 +128,61 @@ def test_a_cold_users_ratings_leave_no_trace(small):
     assert learned[1].keys() == expected[1].keys()
     for name, array in learned[1].items():
         np.testing.assert_array_equal(array, expected[1][name], err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def timed(small) -> Dataset:
+    times = np.random.default_rng(0).permutation(len(small.ratings))
+    return small.with_ratings(replace(small.ratings, times=times))
+
+
+def test_the_order_of_first_ratings_can_be_chosen(small, timed):
+    by_time, rest = split_first_ratings(timed, 3, order="time")
+    default, _ = split_first_ratings(timed, 3)
+    random, _ = split_first_ratings(timed, 3, order="random")
+    untimed, _ = split_first_ratings(small, 3)
+    np.testing.assert_array_equal(by_time.ratings.times, default.ratings.times)
+    np.testing.assert_array_equal(random.ratings.matrix.indices, untimed.ratings.matrix.indices)
+    assert (random.ratings.matrix != by_time.ratings.matrix).nnz
+    for user in range(len(timed.ratings.users)):
+        row = np.array([user])
+        first, later = (part.ratings.of_users(row).times for part in (by_time, rest))
+        assert not len(later) or first.max() < later.min()
+    with pytest.raises(DataError, match="times"):
+        split_first_ratings(small, 3, order="time")
+    with pytest.raises(SettingError, match="order"):
+        split_first_ratings(timed, 3, order="backwards")
+
+
+@pytest.mark.parametrize("at", [0.7, 1000])
+def test_a_split_by_time_keeps_who_is_known(timed, at):
+    train, later = split_by_time(timed, at)
+    moment = at if at > 1 else later.ratings.times.min()
+    assert train.ratings.times.max() < moment <= later.ratings.times.min()
+    assert train.ratings.users == later.ratings.users
+    assert train.ratings.per_user.min() > 0
+    assert train.users.equals(later.users)
+    assert len(train.ratings) == (timed.ratings.times < moment).sum()
+    if at < 1:
+        assert len(train.ratings) == pytest.approx(at * len(timed.ratings), rel=0.01)
+
+
+@pytest.mark.parametrize("at", [0, 1e9, -5])
+def test_a_split_by_time_needs_two_parts(timed, small, at):
+    with pytest.raises(SettingError, match="empty"):
+        split_by_time(timed, at)
+    with pytest.raises(DataError, match="times"):
+        split_by_time(small, 0.5)
+
+
+def test_cold_users_can_be_drawn_from_those_described():
+    users = {"user_id": list("abcd"), "city": ["Oslo", None, "Rome", "Oslo"]}
+    rated = {"user_id": list("abcdefgh"), "item_id": ["x", "y"] * 4, "rating": [1] * 8}
+    data = Dataset.from_tables(rated, users)
+    drawn = set()
+    for seed in range(10):
+        train, cold = split_cold_users(data, share=0.34, seed=seed, described=True)
+        assert len(cold.ratings.users) == 1
+        assert len(train.ratings.users) == 7
+        drawn |= set(cold.ratings.users)
+    assert drawn == {"a", "c", "d"}

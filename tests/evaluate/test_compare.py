@@ -201,6 +201,14 @@ def test_the_command_prints_one_document():
     document = json.loads(run.stdout)
     assert [each["model"] for each in document["models"]] == ["popularity", "ridge"]
     assert document["models"][1]["first_is"] in ("ahead", "level", "behind")
+    assert document["order"] is None
+
+
+@pytest.mark.slow
+def test_the_command_says_how_ratings_were_given():
+    run = command("--models", "popularity", "--splits", "1", "--shots", "0,3")
+    assert run.returncode == 0, run.stderr
+    assert "at random" in run.stdout
 
 
 @pytest.mark.slow
@@ -210,6 +218,8 @@ def test_the_command_prints_one_document():
         (["--models", "popularity,nobody"], "nobody"),
         (["--shots", "few"], "few"),
         (["--protocol", "mine"], "mine"),
+        (["--shots", "3", "--order", "backwards"], "backwards"),
+        (["--shots", "3", "--order", "time"], "times"),
         (["--models", "popularity", "--score", "hamming"], "no Hamming distance"),
     ],
 )

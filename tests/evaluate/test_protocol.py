@@ -3,14 +3,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from coldhash import MFDCF, read, split_cold_users
+from coldhash import MFDCF, FeaturePlan, read, split_by_time, split_cold_users
 from coldhash.errors import DataError, SettingError
 from coldhash.evaluate import protocol
 from coldhash.evaluate.judge import judge
 from coldhash.evaluate.metrics import accuracy_at
-from coldhash.evaluate.protocol import PROTOCOLS, Protocol, make_trial, rank, scorer
+from coldhash.evaluate.protocol import (
+    PROTOCOLS,
+    Protocol,
+    make_known_trial,
+    make_trial,
+    rank,
+    scorer,
+)
 
 
 def sampled(n_candidates):
@@ -227,3 +235,44 @@ def test_mistakes_are_named(parts):
         sampled(0)
     with pytest.raises(SettingError, match=r"lists='apart'.*alone, together"):
         Protocol("own", 10, lists="apart")
+
+
+def test_a_trial_says_in_which_order_ratings_were_given(parts):
+    train, cold = parts
+    times = np.random.default_rng(0).permutation(len(cold.ratings))
+    timed = cold.with_ratings(replace(cold.ratings, times=times))
+    assert make_trial(train, timed).order is None
+    assert make_trial(train, timed, n_given=3).order == "time"
+    assert make_trial(train, timed, n_given=3, order="random").order == "random"
+    assert make_trial(train, cold, n_given=3).order == "random"
+    first = times[: cold.ratings.per_user[0]].argsort()[:3]
+    given = make_trial(train, timed, n_given=3).history
+    assert set(given.indices[:3]) == set(cold.ratings.matrix.indices[first])
+
+
+def test_known_users_are_judged_by_what_comes_later():
+    data = read("sample", n_users=300, n_items=200)
+    times = np.random.default_rng(0).permutation(len(data.ratings))
+    train, later = split_by_time(data.with_ratings(replace(data.ratings, times=times)), 0.8)
+    trial = make_known_trial(train, later, protocol=sampled(50))
+    before = train.ratings.matrix.toarray() > 0
+    for user, row in enumerate(trial.candidates):
+        assert not before[user, row[row >= 0]].any()
+    assert not (trial.favourites.toarray().astype(bool) & before).any()
+    model = MFDCF(n_bits=32).fit(train)
+    scores = scorer(model, known=True)(trial.people, None)
+    np.testing.assert_array_equal(scores, model.score(model.encode(user_ids=list(train.user_ids))))
+    known, stranger = (
+        judge(scorer(model, known=flag), replace(trial, people=people)).metrics["accuracy@10"]
+        for flag, people in ((True, trial.people), (False, later.users))
+    )
+    assert known > stranger
+    with pytest.raises(DataError, match="users"):
+        make_known_trial(train, later.of_users(np.arange(5)))
+
+
+def test_people_without_columns_have_rows(parts):
+    train, cold = (replace(part, users=pa.table({}), plan=FeaturePlan()) for part in parts)
+    trial = make_trial(train, cold, n_given=5, protocol=sampled(50))
+    found = judge(scorer(MFDCF(n_bits=32).fit(train)), trial).metrics
+    assert 0 < found["accuracy@10"] < 1

@@ -48,10 +48,10 @@ def test_a_plan_becomes_every_run_once(tmp_path):
     assert points == {(16, 1), (16, 2), (32, 1), (32, 2)}
     assert {run.split for run in runs if run.label == "slow"} == {0}
     assert runs[0].questions == (
-        Question("sampled-1000", 0, False, "real"),
-        Question("sampled-1000", 0, False, "hamming"),
-        Question("sampled-1000", 5, False, "real"),
-        Question("sampled-1000", 5, False, "hamming"),
+        Question("sampled-1000", 0, False, "real", 1.0),
+        Question("sampled-1000", 0, False, "hamming", 1.0),
+        Question("sampled-1000", 5, False, "real", 1.0),
+        Question("sampled-1000", 5, False, "hamming", 1.0),
     )
     assert [run.split for run in runs] == sorted(run.split for run in runs)
 

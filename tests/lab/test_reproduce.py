@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,11 @@ import pytest
 
 from coldhash import read
 from coldhash.errors import SettingError
+from coldhash.evaluate import UserHits
 from coldhash.lab import runner
 from coldhash.lab.experiment import Experiment, experiments_folder
 from coldhash.lab.reproduce import EXPERIMENTS, SECTIONS, make_section, write_report
+from coldhash.lab.reproduce.anywhere import find_below, geometric_mean, make_cell
 from coldhash.lab.reproduce.paper import judge_outperforms
 from coldhash.lab.results_log import Results
 from coldhash.lab.runner import run_experiment
@@ -27,6 +30,7 @@ KEPT = {
     "shots": None,
     "bytes": None,
     "protocols": {"mfdcf", "mfdcf, no level", "popularity"},
+    "anywhere": None,
 }
 
 
@@ -136,7 +140,13 @@ def test_verdicts_on_planted_hits(tmp_path, fair, unfair, verdict):
 
 def planted_row(folder, label, score, n_bits, fair, unfair):
     n, per_user = 400, 20
-    question = {"protocol": "sampled-1000", "shots": 0, "oracle": False, "score": score}
+    question = {
+        "protocol": "sampled-1000",
+        "shots": 0,
+        "oracle": False,
+        "score": score,
+        "popularity": 1.0,
+    }
     columns = {name: [value] * n for name, value in question.items()}
     columns |= {"user_id": [str(u) for u in range(n)], "pairs": np.full(n, per_user)}
     rng = np.random.default_rng(0)  # the same luck for all
@@ -158,3 +168,30 @@ def test_the_report_in_the_docs_is_what_the_readme_shows():
     table = [line for line in readme.splitlines() if line.startswith("| ") and "MFDCF" in line]
     assert table, "the README shows no result"
     assert all(line in docs for line in table)
+
+
+def hits_of(chance: float, n: int = 400, per_user: int = 20) -> list[UserHits]:
+    """Plant hits of a chance in two splits, with the same luck for everybody."""
+    luck = np.random.default_rng(0).random((2, n, per_user))
+    pairs = np.full(n, per_user)
+    return [UserHits(np.arange(n), (each < chance).sum(axis=1), pairs) for each in luck]
+
+
+def test_a_cell_is_a_pooled_difference_over_users():
+    worse = make_cell("d", 0, "real", 10, hits_of(0.18), hits_of(0.2))
+    assert worse.ratio == pytest.approx(0.9, abs=0.02)
+    assert worse.low < worse.accuracy - worse.popularity < worse.high < 0
+    assert worse.p < 1e-6
+    better = make_cell("d", 0, "real", 10, hits_of(0.22), hits_of(0.2))
+    assert better.p > 0.999
+    same = make_cell("d", 0, "real", 10, hits_of(0.2), hits_of(0.2))
+    assert (same.ratio, same.p) == (1.0, 1.0)
+    assert geometric_mean([worse, better]) == pytest.approx((worse.ratio * better.ratio) ** 0.5)
+
+
+def test_cells_below_popularity_are_found_by_holms_rule():
+    cell = make_cell("d", 0, "real", 10, hits_of(0.2), hits_of(0.2))
+    ps = [0.5, 0.012, 0.03, 0.013]  # against .05 / 4, / 3, / 2, / 1
+    cells = [replace(cell, p=p) for p in ps]
+    assert [each.p for each in find_below(cells)] == [0.012, 0.013]
+    assert find_below([replace(cell, p=0.013)] * 4) == []

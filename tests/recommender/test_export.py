@@ -23,8 +23,9 @@ import pytest
 from pyarrow import parquet
 
 from coldhash import MFDCF, Ids, load, read
+from coldhash.arrays.codes import pack, signs
 from coldhash.errors import DataError, SettingError, SourceError
-from coldhash.recommender.export import EXPORTERS, bit_strings, code_bytes, export
+from coldhash.recommender.export import EXPORTERS, CodeTable, bit_strings, code_bytes, export
 from coldhash.recommender.items import CodeItems, RealItems
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:(faiss|lancedb|duckdb).*")
@@ -54,7 +55,7 @@ def fitted():
     return {n_bits: MFDCF(n_bits=n_bits).fit(data) for n_bits in (48, 64)}
 
 
-def with_random_codes(model, n_bits):
+def with_random_codes(model, n_bits, most_steps=None):
     """Return a model of any code length, with hostile ids, ties, and the largest distance."""
     rng = np.random.default_rng(n_bits)
     n_items, n_users = len(model.item_ids), len(model.user_ids)
@@ -63,40 +64,80 @@ def with_random_codes(model, n_bits):
     codes[: n_items // 2] = codes[n_items // 2 : 2 * (n_items // 2)]  # each code twice
     codes[0] = np.where(users[0] >= 0, -1, 1)
     popularity = rng.integers(0, 3, n_items).astype(np.float32)
+    level = ()
+    if most_steps is not None:
+        steps = np.rint(np.linspace(0, most_steps, 256)).astype(np.int32)
+        gains = np.linspace(0, 1, 256).astype(np.float32)
+        level = (rng.choice(np.array([0, 1, 100, 128, 255], np.uint8), n_items), gains, steps)
     return replace(
         model,
         item_ids=Ids.of(HOSTILE + list(model.item_ids)[len(HOSTILE) :], "item"),
-        items=CodeItems.of(codes, popularity),
+        items=CodeItems.of(codes, popularity, *level),
         popularity=popularity,
         user_vectors=users,
     )
 
 
-@pytest.fixture(params=[48, 64, 13, 200], ids="{} bits".format)
+# bits, and what the highest level is worth; fitted codes, unless it is None or a number
+MODELS = {"48 fitted": (48, ...), "64 fitted": (64, ...), "13": (13, None), "200": (200, None)}
+MODELS |= {"13, level of 9": (13, 9), "20, level of 300": (20, 300), "16, level of 0": (16, 0)}
+
+
+@pytest.fixture(params=MODELS)
 def model(request, fitted):
-    """Fitted codes of 48 and 64 bits; random ones that do not fill their bytes or words."""
-    return fitted.get(request.param) or with_random_codes(fitted[64], request.param)
+    """Fitted codes and levels; random ones that do not fill their bytes or words."""
+    n_bits, most_steps = MODELS[request.param]
+    if most_steps is ...:
+        return fitted[n_bits]
+    return with_random_codes(fitted[64], n_bits, most_steps)
 
 
-def true_distances(model, users=slice(N_QUERIES)):
-    """Distances by arithmetic on +1 and -1: users x items."""
+def true_distances(model, most_level_bits=None, users=slice(N_QUERIES)):
+    """Distances by arithmetic on +1 and -1, and by counting steps: users x items."""
     codes = np.where(model.user_vectors[users] >= 0, 1, -1)
-    return (model.items.n_bits - codes @ model.items.rows().T.astype(int)) // 2
+    distances = (model.items.n_bits - codes @ model.items.rows().T.astype(int)) // 2
+    if model.items.levels is None:
+        return distances
+    steps, most = model.items.index.steps[model.items.levels], model.items.index.steps[-1]
+    if most_level_bits is not None and most > most_level_bits:
+        steps, most = np.rint(steps * (most_level_bits / most)).astype(int), most_level_bits
+    return distances + most - steps
 
 
 def expected_top(model):
+    """The items that our own search by code finds."""
+    codes = pack(signs(model.user_vectors[:N_QUERIES]))
+    rows, _ = model.items.index.hamming(codes, K)
+    return [[model.item_ids[row] for row in each] for each in rows]
+
+
+def sorted_top(model, most_level_bits=64):
+    """The items that are best by distance with few bits for the level."""
+    ids, ranked = list(model.item_ids), order_of(model)
+    return [top_of(each, ids, *ranked) for each in true_distances(model, most_level_bits)]
+
+
+def order_of(model):
+    """What ties are ordered by: highest first."""
+    return [each for each in (model.items.levels, model.popularity) if each is not None]
+
+
+def test_without_a_level_the_order_is_that_of_recommend(fitted):
+    model = with_random_codes(fitted[64], 13)
     names = [model.user_ids[row] for row in range(N_QUERIES)]
     found = model.recommend(user_ids=names, k=K, score="hamming", exclude_seen=False)
-    return found.item_ids
+    assert found.item_ids == expected_top(model) == sorted_top(model)
 
 
-def queries(model):
-    return code_bytes(model.user_vectors[:N_QUERIES])
+def queries(model, with_level=False):
+    n_level_bits = CodeTable.of(model, "items").n_level_bits if with_level else 0
+    return code_bytes(model.user_vectors[:N_QUERIES], n_level_bits)
 
 
-def top_of(distances, ids, popularity):
-    """The k best by (distance, popularity desc, row), as a client of FAISS would sort them."""
-    order = np.lexsort((np.arange(len(ids)), -np.asarray(popularity), distances))[:K]
+def top_of(distances, ids, *keys):
+    """The k best by distance, by keys (highest first), and row, as a client of FAISS would."""
+    keys = [-np.asarray(key, dtype=float) for key in keys]
+    order = np.lexsort((np.arange(len(ids)), *reversed(keys), distances))[:K]
     return [ids[row] for row in order]
 
 
@@ -107,20 +148,28 @@ def bytes_of(column):
 def test_parquet(model, tmp_path):
     table = parquet.read_table(export(model, "parquet", tmp_path / "items.parquet"))
     n_bytes = -(-model.items.n_bits // 8)
-    assert table.column_names == ["id", "code", "popularity"]
+    of_items = ["popularity"] + ["level", "gain", "steps"] * (model.items.levels is not None)
+    assert table.column_names == ["id", "code", *of_items]
     assert table.schema.types[:2] == [pa.string(), pa.binary(n_bytes)]
     assert table["id"].to_pylist() == list(model.item_ids)
     assert table.schema.metadata[b"n_bits"] == str(model.items.n_bits).encode()
     ours = queries(model)[:, None] ^ bytes_of(table["code"])
     distances = np.bitwise_count(ours).sum(axis=2, dtype=int)
+    if "level" in of_items:
+        assert table.schema.types[3:] == [pa.uint8(), pa.float32(), pa.int32()]
+        np.testing.assert_array_equal(table["gain"].to_numpy(), model.items.gains())
+        distances += int(table.schema.metadata[b"most_steps"]) - table["steps"].to_numpy()
     np.testing.assert_array_equal(distances, true_distances(model))
-    ids, popularity = table["id"].to_pylist(), table["popularity"].to_numpy()
-    assert [top_of(each, ids, popularity) for each in distances] == expected_top(model)
+    ids = table["id"].to_pylist()
+    keys = [table[key] for key in ("level", "popularity") if key in of_items]
+    assert [top_of(each, ids, *keys) for each in distances] == expected_top(model)
 
 
 def test_numpy(model, tmp_path):
+    names = ["codes", "ids", "most_steps", "n_bits", "n_level_bits", "popularity"]
+    names += ["gain", "level", "steps"] * (model.items.levels is not None)
     with np.load(export(model, "numpy", tmp_path / "items"), allow_pickle=False) as arrays:
-        assert sorted(arrays) == ["codes", "ids", "n_bits", "popularity"]
+        assert sorted(arrays) == sorted(names)
         assert arrays["ids"].tolist() == list(model.item_ids)
         bits = np.unpackbits(arrays["codes"], axis=1, count=arrays["n_bits"], bitorder="little")
         np.testing.assert_array_equal(2 * bits.astype(int) - 1, model.items.rows())
@@ -134,18 +183,27 @@ def test_faiss(model, tmp_path):
     path = export(model, "faiss", tmp_path / "items.faiss")
     index = faiss.read_index_binary(str(path))
     names = parquet.read_table(f"{path}.ids.parquet")
-    ids, popularity = names["id"].to_pylist(), names["popularity"].to_numpy()
+    ids = names["id"].to_pylist()
     assert ids == list(model.item_ids)
-    distances, rows = index.search(queries(model), len(ids))
-    ours = true_distances(model)
+    asked = code_bytes(model.user_vectors[:N_QUERIES], int(names.schema.metadata[b"n_level_bits"]))
+    distances, rows = index.search(asked, len(ids))
+    ours = true_distances(model, most_level_bits=64)
     np.testing.assert_array_equal(distances, np.take_along_axis(ours, rows, axis=1))
     np.testing.assert_array_equal(np.sort(rows), np.tile(np.arange(len(ids)), (N_QUERIES, 1)))
-    for user, query in enumerate(queries(model)):
+    for user, query in enumerate(asked):
         furthest = int(index.search(query[None], K)[0].max())
         _, near, which = index.range_search(query[None], furthest + 1)
         found = np.full(len(ids), np.inf)
         found[which] = near
-        assert top_of(found, ids, popularity) == expected_top(model)[user]
+        assert top_of(found, ids, *order_of(model)) == sorted_top(model)[user]
+
+
+@pytest.mark.parametrize("most_steps", [9, 64])
+def test_levels_up_to_64_bits_are_exact(fitted, most_steps):
+    model = with_random_codes(fitted[64], 13, most_steps)
+    assert CodeTable.of(model, "items").n_level_bits == most_steps
+    np.testing.assert_array_equal(true_distances(model, 64), true_distances(model))
+    assert sorted_top(model) == expected_top(model)
 
 
 def test_duckdb(model, tmp_path):
@@ -158,17 +216,15 @@ def test_duckdb(model, tmp_path):
         for user, query in enumerate(queries(model)):
             asked = [query.tobytes(), n_items]
             everything = connection.execute("FROM nearest(?::BLOB, ?)", asked).fetchall()
-            assert {(row, distance) for _, distance, _, row in everything} == set(
-                enumerate(ours[user])
-            )
+            assert {(line[-1], line[1]) for line in everything} == set(enumerate(ours[user]))
             assert [line[0] for line in everything[:K]] == expected_top(model)[user]
         with pytest.raises(duckdb.Error, match="the query is not of"):
             connection.execute("FROM nearest(?::BLOB, 1)", [b"\0" * 100]).fetchall()
         connection.execute(f"ATTACH '{users}' AS other (READ_ONLY)")
         lists = connection.execute(
-            "SELECT list(best.id ORDER BY best.distance, best.popularity DESC, best.row) "
-            "FROM other.users u, nearest(u.code, 10) best WHERE u.row < ? "
-            "GROUP BY u.row ORDER BY u.row",
+            f"SELECT list(id ORDER BY {CodeTable.of(model, 'items').order}) FROM "
+            "(SELECT u.row AS place, best.* FROM other.users u, nearest(u.code, 10) best) "
+            "WHERE place < ? GROUP BY place ORDER BY place",
             [N_QUERIES],
         ).fetchall()
         assert [each for (each,) in lists] == expected_top(model)
@@ -179,8 +235,9 @@ def test_lancedb(model, tmp_path):
     import lancedb
 
     table = lancedb.connect(export(model, "lancedb", tmp_path / "codes")).open_table("items")
-    ids, ours = list(model.item_ids), true_distances(model)
-    for user, query in enumerate(queries(model)):
+    ids, ours = list(model.item_ids), true_distances(model, most_level_bits=64)
+    keys = [key for key in ("level", "popularity") if key in table.schema.names]
+    for user, query in enumerate(queries(model, with_level=True)):
         answer = table.search(query).distance_type("hamming").limit(len(ids)).to_arrow()
         rows = answer["row"].to_numpy()
         assert sorted(rows) == list(range(len(ids)))
@@ -188,10 +245,9 @@ def test_lancedb(model, tmp_path):
         furthest = answer["_distance"][K - 1].as_py()
         near = table.search(query).distance_type("hamming").limit(len(ids))
         near = near.distance_range(upper_bound=furthest + 1).to_arrow()
-        near = near.sort_by(
-            [("_distance", "ascending"), ("popularity", "descending"), ("row", "ascending")]
-        )
-        assert near["id"].to_pylist()[:K] == expected_top(model)[user]
+        highest_first = [(key, "descending") for key in keys]
+        near = near.sort_by([("_distance", "ascending"), *highest_first, ("row", "ascending")])
+        assert near["id"].to_pylist()[:K] == sorted_top(model)[user]
 
 
 def server_programs():
@@ -284,12 +340,13 @@ def test_postgres(model, postgres, tmp_path):
         schema = (folder / "schema.sql").read_text(encoding="utf-8")
         command = re.search(r'psql (-f schema.sql) -c "(.*)"', schema)  # as the file says
         postgres.psql("-f", "schema.sql", "-c", command[2], cwd=folder)
-    ours, n_items = true_distances(model), len(model.item_ids)
-    for user, query in enumerate(bit_strings(queries(model), model.items.n_bits)):
+    ours, n_items = true_distances(model, most_level_bits=64), len(model.item_ids)
+    n_bits = model.items.n_bits + CodeTable.of(model, "items").n_level_bits
+    for user, query in enumerate(bit_strings(queries(model, with_level=True), n_bits)):
         everything = postgres.rows("-c", f"SELECT * FROM nearest_items('{query}', {n_items})")
         found = {item: int(distance) for item, distance in everything}
         assert found == dict(zip(model.item_ids, ours[user].tolist(), strict=True))
-        assert [line[0] for line in everything[:K]] == expected_top(model)[user]
+        assert [line[0] for line in everything[:K]] == sorted_top(model)[user]
         nearest = postgres.rows("-c", f"SELECT * FROM nearest_users('{query}', 1)")
         assert nearest[0][1] == "0"
     refused = postgres.psql("-c", "SELECT * FROM nearest_items('01', 1)", check=False)
@@ -299,7 +356,7 @@ def test_postgres(model, postgres, tmp_path):
         "-c", f"SELECT u.id, best.id FROM users u, nearest_items(u.code, {K}) best"
     ):
         lists.setdefault(user, []).append(item)
-    assert [lists[model.user_ids[row]] for row in range(N_QUERIES)] == expected_top(model)
+    assert [lists[model.user_ids[row]] for row in range(N_QUERIES)] == sorted_top(model)
 
 
 @pytest.mark.slow
@@ -307,14 +364,17 @@ def test_postgres(model, postgres, tmp_path):
 def test_users(fitted, to, tmp_path):
     model = fitted[48]
     path = export(model, to, tmp_path / "users", what="users")
-    ids, codes = list(model.user_ids), code_bytes(model.user_vectors)
+    n_level_bits = CodeTable.of(model, "users").n_level_bits
+    if to in ("parquet", "numpy", "duckdb"):
+        n_level_bits = 0
+    ids, codes = list(model.user_ids), code_bytes(model.user_vectors, n_level_bits)
     if to == "parquet":
         table = parquet.read_table(path)
         assert table.column_names == ["id", "code"]
         found = table["id"].to_pylist(), bytes_of(table["code"])
     elif to == "numpy":
         with np.load(path, allow_pickle=False) as arrays:
-            assert sorted(arrays) == ["codes", "ids", "n_bits"]
+            assert sorted(arrays) == ["codes", "ids", "most_steps", "n_bits", "n_level_bits"]
             found = arrays["ids"].tolist(), arrays["codes"]
     elif to == "faiss":
         import faiss
@@ -341,7 +401,7 @@ def test_users(fitted, to, tmp_path):
             for line in (path / "users.copy").read_text(encoding="utf-8").splitlines()
         ]
         assert [int(line[0]) for line in lines] == list(range(len(ids)))
-        assert [line[2] for line in lines] == bit_strings(codes, 48)
+        assert [line[2] for line in lines] == bit_strings(codes, model.items.n_bits + n_level_bits)
         found = [line[1] for line in lines], codes
     assert found[0] == ids
     np.testing.assert_array_equal(found[1], codes)
@@ -360,6 +420,7 @@ def test_bits_are_where_the_documentation_says():
     codes = code_bytes(vectors)
     assert codes.tolist() == [[0, 1 << 11 % 8, 0]]
     assert bit_strings(codes, 20) == ["0" * 11 + "1" + "0" * 8]
+    assert bit_strings(code_bytes(vectors, 5), 25) == ["0" * 11 + "1" + "0" * 8 + "1" * 5]
 
 
 @pytest.mark.parametrize("to", EACH)

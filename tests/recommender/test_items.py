@@ -36,10 +36,12 @@ def test_scores_are_those_of_the_best(items, vectors, popularity, by_code):
     rows, best = items.best(vectors, N, by_code=by_code, popularity=popularity)
     scores = items.scores(vectors, popularity, by_code)
     np.testing.assert_allclose(np.take_along_axis(scores, rows, axis=1), best, atol=1e-5)
-    if by_code:
-        vectors = signs(vectors) * np.abs(vectors).mean(axis=1, keepdims=True)
     gains = items.levels / 255
-    expected = gains * (popularity * gains + vectors @ items.rows().T)
+    if by_code:
+        vectors = signs(vectors) * np.abs(vectors).mean(axis=1, keepdims=True) / 2
+        expected = popularity * gains + vectors @ items.rows().T
+    else:
+        expected = gains * (popularity * gains + vectors @ items.rows().T)
     np.testing.assert_allclose(scores, expected, atol=1e-4)
 
 

@@ -86,7 +86,7 @@ def test_hamming_beside_levels_weighs_codes_by_one_length(coded):
     own = np.where(encoded.vectors[0] >= 0, 1.0, -1.0)
     length = np.abs(encoded.vectors[0]).mean()
     np.testing.assert_allclose(
-        found.scores[0], gains * (0.5 * gains + length * (codes @ own)), rtol=1e-4, atol=1e-6
+        found.scores[0], 0.5 * gains + length / 2 * (codes @ own), rtol=1e-4, atol=1e-6
     )
     np.testing.assert_array_equal(found.distances[0], (codes.shape[1] - codes @ own) / 2)
     assert (np.diff(found.scores[0]) <= 0).all()

@@ -34,8 +34,8 @@ def test_a_stranger_gets_what_the_library_gives(client, model, score, k):
         assert [each.get(key) for each in answer["items"]] == [row.get(key) for row in rows]
     encoded = model.encode(PERSON)
     assert answer["weights"] == {name: float(w[0]) for name, w in encoded.weights.items()}
-    assert bytes.fromhex(answer["code"]) == pack(signs(encoded.vectors)).tobytes()[:4]
-    assert (answer["n_bits"], answer["fallback"], answer["ignored"]) == (32, False, [])
+    assert bytes.fromhex(answer["code"]) == pack(signs(encoded.vectors)).tobytes()[:3]
+    assert (answer["n_bits"], answer["fallback"], answer["ignored"]) == (24, False, [])
 
 
 def test_titles_are_those_of_the_item_table(client, model):
@@ -56,6 +56,64 @@ def test_a_history_counts_and_is_left_out(client, model):
     assert len(kept["items"]) == len(model.item_ids)
 
 
+def test_a_history_may_be_a_list(client, model):
+    bought = [int(model.item_ids[0]), float(model.item_ids[1]), "no such item"]
+    people = [PERSON | {"history": bought}, PERSON | {"history": []}, PERSON]
+    one, empty, without = (
+        client.post("/v1/recommend", json={"user": person, "k": 200}).json() for person in people
+    )
+    as_texts = [model.item_ids[0], model.item_ids[1], "no such item"]
+    assert told(one) == expected(model.recommend(PERSON | {"history": as_texts}, k=200))
+    assert one["ignored"] == ["no such item"]
+    assert {item["item_id"] for item in one["items"]} == set(model.item_ids) - set(as_texts)
+    assert empty == without
+    batch = client.post("/v1/recommend/batch", json={"users": people, "k": 200}).json()
+    assert batch["answers"] == [one, empty, without]
+    ask = {"user": people[0], "item_id": model.item_ids[9]}
+    why = client.post("/v1/explain", json=ask).json()
+    assert {f"rated {item_id}" for item_id in as_texts[:2]} <= set(why["contributions"])
+
+
+def test_counts_have_no_highest_value(model):
+    counted = replace(model, feedback=replace(model.feedback, kind="counts"))
+    for served, count, status in (
+        (model, 6, 422), (counted, 6, 200), (counted, 0, 200), (counted, -1, 422)
+    ):  # fmt: skip
+        with TestClient(create_app(served, log=lambda _: None)) as client:
+            ask = {"user": {"history": {model.item_ids[0]: count}}}
+            assert client.post("/v1/recommend", json=ask).status_code == status
+
+
+@pytest.mark.parametrize("score", ["real", "hamming"])
+def test_popularity_is_weighed(client, model, score):
+    lists = []
+    for popularity in (0, 0.5, 1):
+        ask = {"user": PERSON, "k": 120, "score": score, "popularity": popularity}
+        lists.append(told(client.post("/v1/recommend", json=ask).json()))
+        ours = model.recommend(PERSON, k=120, score=score, popularity=popularity)
+        assert lists[-1] == expected(ours)
+        users = {"users": [PERSON, PERSON]} | {name: ask[name] for name in ask if name != "user"}
+        batch = client.post("/v1/recommend/batch", json=users).json()["answers"]
+        assert [told(answer) for answer in batch] == [lists[-1]] * 2
+    assert lists[0] != lists[1] != lists[2]
+
+
+def test_without_a_level_popularity_cannot_be_weighed():
+    model = MODELS["ridge"]().fit(checkerboard())
+    with TestClient(create_app(model, log=lambda _: None)) as client:
+        assert client.get("/v1/model").json()["has_level"] is False
+        for path, ask in {
+            "/v1/recommend": {"user": {}},
+            "/v1/recommend/batch": {"users": [{}]},
+            "/v1/explain": {"user": {}, "item_id": model.item_ids[0]},
+        }.items():
+            assert client.post(path, json=ask | {"popularity": 1}).status_code == 200
+            refused = client.post(path, json=ask | {"popularity": 0.5})
+            error = refused.json()["error"]
+            assert (refused.status_code, error["field"]) == (422, "popularity")
+            assert "no level" in error["message"]
+
+
 def test_a_training_user(client, model):
     answer = client.post("/v1/recommend", json={"user_id": model.user_ids[5], "k": 7}).json()
     assert told(answer) == expected(model.recommend(user_ids=[model.user_ids[5]], k=7))
@@ -72,8 +130,9 @@ def test_exclude_and_candidates(client, model):
 def test_nothing_known_falls_back_to_popularity(client, model):
     answer = client.post("/v1/recommend", json={"user": {}, "k": 5}).json()
     assert answer["fallback"] is True
-    best = sorted(model.popularity.tolist(), reverse=True)[:5]
-    assert [item["score"] for item in answer["items"]] == best
+    levels = dict(zip(model.item_ids, model.items.levels.tolist(), strict=True))
+    best = sorted(levels.values(), reverse=True)[:5]
+    assert [levels[item["item_id"]] for item in answer["items"]] == best
 
 
 def test_one_and_true_are_not_the_same_person():
@@ -141,6 +200,10 @@ def test_explain_adds_up_and_says_why(client, model):
     title = model.item_table.column("title")[3].as_py()
     assert (title in answer["why"]) == (f"rated {liked}" in positive)
     assert "nearest_users" not in answer
+    half = client.post("/v1/explain", json=ask | {"popularity": 0.5}).json()["contributions"]
+    whole = answer["contributions"]
+    assert half == whole | {"popularity": whole["popularity"] / 2}
+    assert whole["popularity"] > 0
 
 
 def test_explain_says_that_popularity_decides(client, model):
@@ -194,8 +257,8 @@ def test_ids_with_slashes_and_of_any_script(model):
 
 def test_the_model_says_what_a_form_needs(client, model):
     card = client.get("/v1/model").json()
-    assert (card["n_items"], card["n_users"], card["n_bits"]) == (120, 300, 32)
-    assert (card["method"], card["takes_history"]) == ("mfdcf", True)
+    assert (card["n_items"], card["n_users"], card["n_bits"]) == (120, 300, 24)
+    assert (card["method"], card["takes_history"], card["has_level"]) == ("mfdcf", True, True)
     assert (card["scale"], card["scores"]) == ([1.0, 5.0], ["real", "hamming"])
     fields = {field["name"]: field for field in card["fields"]}
     assert {"age", "gender", "occupation"} <= set(fields)

@@ -73,9 +73,14 @@ PEOPLE = [
     {"user_id": None}, {"user_id": []}, {"history": None}, {"history": {}}, {"history": {"1": 5}},
     {"history": {"1": 5.5}}, {"history": {"1": True}}, {"history": {"1": "5"}},
     {"history": {"": 5}}, {"history": []}, {"history": {str(n): 3 for n in range(5)}},
-    {"history": {str(n): 3 for n in range(6)}},
+    {"history": {str(n): 3 for n in range(6)}}, {"history": ["1", 2]}, {"history": [3.0]},
+    {"history": [""]}, {"history": [3.5]}, {"history": [True]}, {"history": [None]},
+    {"history": [["1"]]}, {"history": "1"}, {"history": 1}, {"history": [1] * 5},
+    {"history": [1] * 6},
 ]  # fmt: skip
 OPTIONS = [
+    {"popularity": 0}, {"popularity": 0.5}, {"popularity": 1}, {"popularity": 1.5},
+    {"popularity": -0.1}, {"popularity": True}, {"popularity": "1"}, {"popularity": None},
     {"k": 50}, {"k": 51}, {"k": 0}, {"k": 1.0}, {"k": 1.5}, {"k": "1"}, {"k": True}, {"k": None},
     {"score": "hamming"}, {"score": "x"}, {"exclude": None}, {"exclude": []}, {"exclude": [""]},
     {"exclude": [1.5]}, {"exclude": "1"}, {"candidates": [True]}, {"exclude_seen": 1},
@@ -141,11 +146,14 @@ def kinds():
     return MFDCF(n_bits=16).fit(data)
 
 
-def test_a_model_without_codes_has_no_hamming_score():
+def test_a_model_without_codes_has_no_hamming_score_and_no_level():
     model = MODELS["ridge"]().fit(checkerboard())
     document = document_of(model)
     request = document["components"]["schemas"]["RecommendRequest"]
     assert request["properties"]["score"]["enum"] == ["real"]
+    asked = body_schema(document, "/v1/recommend")
+    assert asked.is_valid({"user": {}, "popularity": 1})
+    assert not asked.is_valid({"user": {}, "popularity": 0.5})
 
 
 def test_the_document_is_that_of_the_model_that_is_served(model_files, put_file, tmp_path):

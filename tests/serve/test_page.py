@@ -38,7 +38,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def sample():
-    return read("sample", n_users=300, n_items=200)
+    return read("sample", n_users=1000, n_items=200)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def test_answers_change_list_and_bits_and_live_in_the_address(url, visit):
     expect(page.locator("#difference")).to_contain_text("both lists are the same")
     assert one.texts("#mine .title") == one.texts("#popular .title")
     popular, unknown = one.texts("#mine .title"), one.bits()
-    assert len(unknown) == 64
+    assert len(unknown) == 56
     assert page.locator("#bits .changed").count() == 0
 
     one.do(lambda: page.get_by_label("Age").fill("70"))
@@ -99,10 +99,10 @@ def test_answers_change_list_and_bits_and_live_in_the_address(url, visit):
     expect(chosen).to_have_id(search.get_attribute("aria-activedescendant"))
     title = chosen.locator(".title").inner_text()
     one.do(lambda: search.press("Enter"))
-    expect(page.get_by_role("slider", name=f"Your rating of {title}")).to_have_value("5")
-    one.do(lambda: page.get_by_role("slider").press("Home"))
-    marked = sum(old != new for old, new in zip(before, one.bits(), strict=True))
-    assert marked > 0  # by the two answers together
+    rating = page.get_by_role("slider", name=f"Your rating of {title}")
+    expect(rating).to_have_value("5")
+    assert one.bits() != before
+    one.do(lambda: rating.press("Home"))
 
     shown = one.texts("#mine .title"), one.bits(), one.texts("#rated .title")
     address = page.url
@@ -111,7 +111,7 @@ def test_answers_change_list_and_bits_and_live_in_the_address(url, visit):
     expect(page.locator("#rated .title")).to_have_text(title)
     expect(page.get_by_label("Age")).to_have_value("70")
     expect(page.get_by_label("Occupation")).to_have_value("retired")
-    expect(page.get_by_role("slider")).to_have_value("1")
+    expect(rating).to_have_value("1")
     assert (one.texts("#mine .title"), one.bits(), one.texts("#rated .title")) == shown
     assert page.url == address
 
@@ -131,7 +131,7 @@ def test_changed_bits_are_marked_and_said(url, visit):
     differs = [old != new for old, new in zip(before, one.bits(), strict=True)]
     assert any(differs)
     assert marks == differs
-    said = f"64 bits, {sum(differs)} changed"
+    said = f"56 bits, {sum(differs)} changed"
     expect(one.page.get_by_role("img", name=said, exact=True)).to_be_visible()
     expect(one.page.locator("#news")).to_contain_text(said)
     expect(one.page.locator("#timing")).to_contain_text("The server took")
@@ -147,6 +147,43 @@ def test_each_item_says_why(url, visit):
     expect(why).to_contain_text(asked.value.json()["why"])
     expect(why).to_contain_text("By popularity alone it would be")
     assert why.locator(".bars li").count() == len(asked.value.json()["contributions"])
+    expect(why.locator(".bars .label").get_by_text("Popularity", exact=True)).to_be_visible()
+
+
+def test_a_slider_goes_from_popular_to_personal(url, visit):
+    one = visit(url).open("#age=70&occupation=retired")
+    page, slider = one.page, one.page.get_by_role("slider", name="Popular or personal")
+    expect(slider).to_have_value("0")
+    expect(slider).to_have_attribute("aria-valuetext", "popularity counts 100 %")
+    popular = one.texts("#mine .title")
+    summary = page.locator("#mine > li").first.locator("summary")
+    summary.press("Enter")
+    part = page.locator(".why .bars li", has_text="Popularity")
+    expect(part).to_be_visible()
+
+    answer = one.do(lambda: slider.press("End"))
+    expect(slider).to_be_focused()
+    expect(slider).to_have_attribute("aria-valuetext", "popularity counts 0 %")
+    assert page.url.endswith("&request.popularity=0")
+    person = {"age": 70, "occupation": "retired"}
+    asked = {"user": person, "k": 10, "popularity": 0}
+    assert answer == httpx.post(f"{url}/v1/recommend", json=asked).json()
+    assert one.texts("#mine .title") != popular
+
+    one.do(lambda: slider.press("ArrowLeft"))
+    assert page.url.endswith("&request.popularity=0.05")
+    shown = one.texts("#mine .title")
+    page.reload()
+    expect(page.locator("#mine > li")).to_have_count(10)
+    expect(slider).to_have_value("0.95")
+    assert one.texts("#mine .title") == shown
+
+    with page.expect_response("**/v1/explain") as explained:
+        page.locator("#mine > li").first.locator("summary").press("Enter")
+    assert explained.value.request.post_data_json["popularity"] == 0.05
+    one.do(lambda: page.get_by_role("button", name="Start over").click())
+    expect(slider).to_have_value("0")
+    assert "popularity" not in page.url
 
 
 def test_moves_against_popularity_are_those_of_the_two_lists(url, visit):
@@ -172,6 +209,7 @@ def test_an_address_from_anybody_harms_nothing(url, visit):
     one.open(
         f"#age=abc&gender=%3Cb%3E&nothing=1&history.5=99&history.=3&history.7=%00&%&==&__proto__=1"
         f"&history.{quote(image)}=4&history.__proto__=3&history.constructor=2&occupation=student"
+        f"&request.popularity=2&request.popularity=x&request.popularity="
     )
     page = one.page
     expect(page.get_by_label("Occupation")).to_have_value("student")
@@ -181,6 +219,7 @@ def test_an_address_from_anybody_harms_nothing(url, visit):
     expect(page.locator("#rated .wrong")).to_have_text(["unknown to this model"] * 3)
     assert page.locator("main img").count() == 0
     assert "nothing" not in page.url
+    assert "popularity" not in page.url
 
     page.evaluate("location.hash = '#age=44'")  # somebody pastes another link
     expect(page.get_by_label("Age")).to_have_value("44")
@@ -242,6 +281,7 @@ def test_models_without_codes_or_titles_have_a_page(live, visit, sample, tmp_pat
     replace(model, item_table=None).save(path)
     one = visit(live(path).url).open()
     expect(one.page.locator("#code")).to_be_hidden()
+    expect(one.page.locator("#dial")).to_be_hidden()
     expect(one.page.locator("#lead-plain")).to_be_visible()
     expect(one.page.locator("#lead-codes")).to_be_hidden()
     assert set(one.texts("#mine .title")) < set(map(str, sample.ratings.items))

@@ -106,9 +106,7 @@ class TableOptions:
 class DataOptions(TableOptions):
     """The options that name the data: a known data set, or the user's own tables."""
 
-    dataset: Annotated[str | None, Option(help="Known: ml-1m, ml-100k, book-crossing, sample.")] = (
-        None
-    )
+    dataset: Annotated[str | None, Option(help="A known one, such as ml-1m or sample.")] = None
     data: Annotated[File, Option(help="The folder or zip archive of the data set.")] = None
     ratings: Annotated[File, Option(help="Your ratings: CSV, TSV, JSON lines, Parquet.")] = None
     encoding: Annotated[str, Option(help="The encoding of your own text files.")] = "utf-8"

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 Jobs = Annotated[int, Option("--jobs", "-j", min=1, help="Processes.", show_default="all cores")]
 _CORES = os.cpu_count() or 1
+ORDERS = {"time": "in order of time", "random": "chosen at random"}
 Quick = Annotated[bool, Option("--quick", help="One split, small grids.")]
 
 
@@ -37,6 +38,9 @@ class CompareOptions:
     """The options of `compare_models`, by the same names."""
 
     splits: Annotated[int, Option(min=1, help="Random splits of the users.")] = 5
+    order: Annotated[
+        str | None, Option(help="Of ratings given: time or random; default: time where known.")
+    ] = None
     protocol: Annotated[str, Option(help="sampled-1000, full, ddl, du or mdcf.")] = "sampled-1000"
     score: Annotated[str, Option(help="real, or hamming: codes on both sides.")] = "real"
     k: Annotated[int, Option("-k", min=1, help="For intervals and comparisons.")] = 10
@@ -121,7 +125,9 @@ def tune(
 def reproduce(
     name: Annotated[
         str,
-        Argument(help="table-1, table-2, figure-1 to -4, ablation, shots, bytes, protocols, all."),
+        Argument(
+            help="table-1 and -2, figure-1 to -4, ablation, shots, bytes, protocols, anywhere, all."
+        ),
     ],
     data: Annotated[Path, Option(help="The folder that holds the data sets.")],
     out: Annotated[Path, Option(help="The folder for runs and the report.")],
@@ -164,6 +170,7 @@ def _read_study(file: Path | None, model: str | None) -> Study:
 def _make_document(found: ComparisonTable) -> dict[str, object]:
     return {
         "k": found.k,
+        "order": found.order,
         "models": [
             {
                 "model": each.model,
@@ -192,3 +199,5 @@ def _format_table(found: ComparisonTable) -> Iterator[str]:
             f" {metrics['coverage@10']:9.3f}  {each.verdict or ''}"
         )
     yield f"accuracy and ndcg at {found.k}; between: 95% interval, resampled over users"
+    if found.order is not None:
+        yield f"given: first ratings, {ORDERS[found.order]}"

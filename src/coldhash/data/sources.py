@@ -37,6 +37,16 @@ _BOOK_PLAN = FeaturePlan(
     preference={},
 )
 
+_HOUSEHOLD_COLUMNS = ("age", "income", "home_ownership", "marital_status", "household_size",
+                      "household_comp", "kids_count")  # fmt: skip
+_PRODUCT_COLUMNS = ("department", "brand", "product_category", "product_type")
+_PURCHASE_PLAN = FeaturePlan(
+    users={"demographics": dict.fromkeys(_HOUSEHOLD_COLUMNS, "category")},
+    items={"content": dict.fromkeys(_PRODUCT_COLUMNS, "category")},
+    preference={},
+)
+_JOKE_PLAN = FeaturePlan(users={}, items={"content": {"text": "text"}}, preference={})
+
 
 def read(
     name: str,
@@ -51,9 +61,11 @@ def read(
     Parameters
     ----------
     name : str
-        `ml-1m`, `ml-100k`, `book-crossing`, or `sample`, which needs no file.
+        `ml-1m`, `ml-100k`, `book-crossing`, `complete-journey`, `jester`, or `sample`, which needs
+        no file.
     path : str or Path, optional
-        The folder or the zip archive that holds it; `coldhash fetch NAME` downloads one.
+        The folder or the zip archive that holds it; `coldhash fetch NAME` downloads the first
+        three.
     feedback, favourite : optional
         What the ratings are, and which of them make an item a favourite, as for
         `Dataset.from_tables`.
@@ -90,7 +102,9 @@ def read(
     if "path" not in allowed:
         data = reader(**options)
     elif path is None:
-        hint = f"`coldhash fetch {name} --to DIR` downloads it"
+        from coldhash.data.fetch import ARCHIVES  # slow to import
+
+        hint = f"`coldhash fetch {name} --to DIR` downloads it" if name in ARCHIVES else "path=..."
         raise SettingError(f"{name} needs the path of its folder or archive", hint=hint)
     else:
         data = reader(Path(path), **options)
@@ -193,6 +207,46 @@ def _filter_books(data: Dataset, ratings: pa.Table, books: pa.ChunkedArray) -> D
     return data.of_items(np.flatnonzero(data.ratings.per_item > 0))
 
 
+def _read_complete_journey(path: Path) -> Dataset:
+    """Read The Complete Journey: what 2,469 households bought in a year, 801 of them described.
+
+    A product counts once for each household that bought it, at the time of the first purchase.
+    """
+    names = ("transactions.parquet", "demographics.parquet", "products.parquet")
+    purchases, households, products = (
+        file.read() for file in _find_files(path, {name: {} for name in names})
+    )
+    data = Dataset.from_tables(
+        purchases.sort_by([("transaction_timestamp", "descending")]),
+        households.select(["household_id", *_HOUSEHOLD_COLUMNS]),
+        products.select(["product_id", *_PRODUCT_COLUMNS]),
+        columns={
+            "user_id": "household_id",
+            "item_id": "product_id",
+            "rating": None,
+            "timestamp": "transaction_timestamp",
+        },
+        plan=_PURCHASE_PLAN,
+        duplicates="last",
+        name="complete-journey",
+    )
+    return data.of_items(np.flatnonzero(data.ratings.per_item))
+
+
+def _read_jester(path: Path) -> Dataset:
+    """Read Jester: 5,000 people and 100 jokes, -9.95 to 9.9; a favourite has 5 or more."""
+    ratings, jokes = _find_files(path, {"ratings.csv.gz": {}, "jokes.csv.gz": {}})
+    return Dataset.from_tables(
+        ratings,
+        items=jokes,
+        plan=_JOKE_PLAN,
+        scale=(-10.0, 10.0),
+        feedback="ratings",
+        favourite=5.0,
+        name="jester",
+    )
+
+
 def _split_places(location: pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
     """Split "city, state, country" into country and state; an empty part or "n/a" is unknown."""
     parts = [text.split(",") if text else [] for text in location.to_pylist()]
@@ -238,5 +292,7 @@ SOURCES: dict[str, Callable[..., Dataset]] = {
     "ml-1m": _read_ml_1m,
     "ml-100k": _read_ml_100k,
     "book-crossing": _read_book_crossing,
+    "complete-journey": _read_complete_journey,
+    "jester": _read_jester,
     "sample": read_sample,
 }

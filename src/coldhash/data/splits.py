@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal, get_args
 
 import numpy as np
 
 from coldhash.data.dataset import Dataset
-from coldhash.errors import SettingError
+from coldhash.data.ratings import Ratings
+from coldhash.errors import DataError, SettingError, check_choice
+
+Order = Literal["time", "random"]
 
 
-def split_cold_users(data: Dataset, share: float = 0.2, seed: int = 0) -> tuple[Dataset, Dataset]:
+def split_cold_users(
+    data: Dataset, share: float = 0.2, seed: int = 0, *, described: bool = False
+) -> tuple[Dataset, Dataset]:
     """Split off a share of the users.
 
     Parameters
@@ -21,6 +27,8 @@ def split_cold_users(data: Dataset, share: float = 0.2, seed: int = 0) -> tuple[
         The share of cold users, between 0 and 1.
     seed : int
         Seed of the random choice.
+    described : bool
+        Draw cold users only from those of whom a column is known; the share is of these.
 
     Returns
     -------
@@ -39,8 +47,15 @@ def split_cold_users(data: Dataset, share: float = 0.2, seed: int = 0) -> tuple[
     >>> len(train.ratings.users), len(cold.ratings.users)
     (80, 20)
     """
-    cold, warm = _draw(len(data.ratings.users), share, seed, "users")
-    return data.of_users(warm), data.of_users(cold)
+    n_users = len(data.ratings.users)
+    known = np.arange(n_users)
+    if described and data.users.num_columns:
+        known = np.flatnonzero(
+            np.any([column.is_valid().to_numpy() for column in data.users.columns], axis=0)
+        )
+    drawn, _ = _draw(len(known), share, seed, "users")
+    cold = known[drawn]
+    return data.of_users(np.setdiff1d(np.arange(n_users), cold)), data.of_users(cold)
 
 
 def split_cold_items(data: Dataset, share: float = 0.2, seed: int = 0) -> tuple[Dataset, Dataset]:
@@ -115,7 +130,9 @@ def cold_user_splits(
         yield split_cold_users(data, share, one_seed)
 
 
-def split_first_ratings(cold: Dataset, n_given: int, seed: int = 0) -> tuple[Dataset, Dataset]:
+def split_first_ratings(
+    cold: Dataset, n_given: int, seed: int = 0, order: Order | None = None
+) -> tuple[Dataset, Dataset]:
     """Split the ratings of each user into the first few and the rest.
 
     Parameters
@@ -123,9 +140,11 @@ def split_first_ratings(cold: Dataset, n_given: int, seed: int = 0) -> tuple[Dat
     cold : Dataset
         The data to split.
     n_given : int
-        The number of first ratings: the earliest where times are known, otherwise a random choice.
+        The number of first ratings.
     seed : int
         Seed of the random choice.
+    order : {"time", "random"}, optional
+        The earliest ratings, or a random choice; by default the earliest where times are known.
 
     Returns
     -------
@@ -135,7 +154,9 @@ def split_first_ratings(cold: Dataset, n_given: int, seed: int = 0) -> tuple[Dat
     Raises
     ------
     SettingError
-        If `n_given` is below 0.
+        If `n_given` is below 0, or the order is unknown.
+    DataError
+        If the order is that of time, and times are unknown.
 
     Examples
     --------
@@ -152,12 +173,73 @@ def split_first_ratings(cold: Dataset, n_given: int, seed: int = 0) -> tuple[Dat
     ratings = cold.ratings
     chance = np.random.default_rng(seed).random(len(ratings))
     user_rows = np.repeat(np.arange(len(ratings.users)), ratings.per_user)
-    keys = (chance, user_rows) if ratings.times is None else (chance, ratings.times, user_rows)
-    order = np.lexsort(keys)  # by user, then time, then chance
+    by_time = () if resolve_order(ratings, order) == "random" else (ratings.times,)
+    sequence = np.lexsort((chance, *by_time, user_rows))  # by user, then time, then chance
     place = np.empty(len(ratings), dtype=np.int64)
-    place[order] = np.arange(len(ratings)) - np.repeat(ratings.matrix.indptr[:-1], ratings.per_user)
+    starts = np.repeat(ratings.matrix.indptr[:-1], ratings.per_user)
+    place[sequence] = np.arange(len(ratings)) - starts
     given = place < n_given
     return cold.with_ratings(ratings.where(given)), cold.with_ratings(ratings.where(~given))
+
+
+def resolve_order(ratings: Ratings, order: Order | None) -> Order:
+    """Return the order in which first ratings are given: by time where times are known."""
+    if order is None:
+        return "random" if ratings.times is None else "time"
+    check_choice("order", order, get_args(Order))
+    if order == "time" and ratings.times is None:
+        raise DataError("the times of ratings are unknown", hint="order='random'")
+    return order
+
+
+def split_by_time(data: Dataset, at: float) -> tuple[Dataset, Dataset]:
+    """Split the ratings of all users at one moment, to judge known users by what they did later.
+
+    Parameters
+    ----------
+    data : Dataset
+        The data to split, with times.
+    at : float
+        Between 0 and 1: the share of all ratings that comes before. Otherwise the time of the first
+        rating that comes after.
+
+    Returns
+    -------
+    train, later : Dataset
+        What came before and after, both with the users who have ratings before, and with all items.
+
+    Raises
+    ------
+    DataError
+        If times are unknown.
+    SettingError
+        If there is no rating before, or none after.
+
+    Examples
+    --------
+    >>> data = Dataset.from_tables(
+    ...     {
+    ...         "user_id": ["ann", "ann", "bob", "bob"],
+    ...         "item_id": ["x", "y", "x", "z"],
+    ...         "rating": [5, 4, 3, 5],
+    ...         "timestamp": [10, 40, 20, 30],
+    ...     }
+    ... )
+    >>> train, later = split_by_time(data, at=0.5)
+    >>> train.ratings.per_user.tolist(), later.ratings.per_user.tolist()
+    ([1, 1], [1, 1])
+    """
+    times = data.ratings.times
+    if times is None:
+        raise DataError("the times of ratings are unknown", hint="name their column: timestamp")
+    moment = np.quantile(times, at, method="higher") if 0 < at < 1 else at
+    before = times < moment
+    if before.all() or not before.any():
+        hint = f"a share between 0 and 1, or a time after {times.min()} and up to {times.max()}"
+        raise SettingError(f"at={at:g} leaves a part empty", hint=hint)
+    train, later = (data.with_ratings(data.ratings.where(part)) for part in (before, ~before))
+    known = np.flatnonzero(train.ratings.per_user)
+    return train.of_users(known), later.of_users(known)
 
 
 def _draw(n: int, share: float, seed: int, what: str) -> tuple[np.ndarray, np.ndarray]:

@@ -26,6 +26,7 @@ from coldhash.evaluate.metrics import hits_at as hits_at
 from coldhash.evaluate.protocol import PROTOCOLS as PROTOCOLS
 from coldhash.evaluate.protocol import Protocol as Protocol
 from coldhash.evaluate.protocol import Trial as Trial
+from coldhash.evaluate.protocol import make_known_trial as make_known_trial
 from coldhash.evaluate.protocol import make_trial as make_trial
 from coldhash.evaluate.protocol import rank as rank
 from coldhash.evaluate.protocol import scorer as scorer

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from coldhash.data.dataset import Dataset
-from coldhash.data.splits import cold_user_splits
+from coldhash.data.splits import Order, cold_user_splits
 from coldhash.errors import DataError, SettingError, check_choice
 from coldhash.evaluate.judge import KS, judge
 from coldhash.evaluate.protocol import PROTOCOLS, Average, make_trial, scorer
@@ -136,6 +136,15 @@ class ComparisonRow:
 class ComparisonTable:
     """What `compare_models` found: a row for each model and number of given ratings.
 
+    Parameters
+    ----------
+    k
+        Length of the list for intervals and verdicts.
+    rows
+        The results.
+    order
+        How given ratings were chosen: by "time" or at "random"; None if none was given.
+
     Examples
     --------
     >>> row = ComparisonRow("ridge", 0, {"mrr": 0.3}, Interval(0.2, 0.15, 0.25), verdict=None)
@@ -145,6 +154,7 @@ class ComparisonTable:
 
     k: int
     rows: tuple[ComparisonRow, ...]
+    order: Order | None = None
 
 
 def compare_models(
@@ -154,6 +164,7 @@ def compare_models(
     splits: int = 5,
     share: float = 0.2,
     shots: Sequence[int] = (0,),
+    order: Order | None = None,
     protocol: str = "sampled-1000",
     score: Score = "real",
     k: int = 10,
@@ -174,6 +185,8 @@ def compare_models(
         Share of the users that are cold in a split.
     shots
         Numbers of ratings that a cold user gives first.
+    order
+        Give the first ratings by "time", or a "random" choice; None: by time where times are known.
     protocol
         A key of `PROTOCOLS`.
     score
@@ -210,7 +223,9 @@ def compare_models(
     counting = PROTOCOLS[protocol]
     for number, (train, cold) in enumerate(cold_user_splits(data, share, seed, splits)):
         trials = {
-            n: make_trial(train, cold, protocol=counting, n_given=n, seed=seed + number)
+            n: make_trial(
+                train, cold, protocol=counting, n_given=n, order=order, seed=seed + number
+            )
             for n in shots
         }
         user_ids = np.array(list(cold.ratings.users), dtype=object)
@@ -233,7 +248,8 @@ def compare_models(
         verdict = None if name == first else compare(hits[first, n], own, average=average).verdict
         return ComparisonRow(name, n, means, interval(own, average=average), verdict)
 
-    return ComparisonTable(k, tuple(make_row(name, n) for name, n in metrics))
+    given = trials[max(shots)].order
+    return ComparisonTable(k, tuple(make_row(name, n) for name, n in metrics), given)
 
 
 def interval(

@@ -2,7 +2,8 @@
 
 The candidates of a cold user are items that somebody has rated, the same for every model. A
 favourite is what the rule of the data says (`Dataset.feedback`). With `n_given` > 0 the model
-sees that many ratings of the user, and the favourites among the rest are the test.
+sees that many ratings of the user, and the favourites among the rest are the test. Known users are
+judged in the same way by what they rated after the training data end.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from scipy.sparse import csr_array
 
 from coldhash.arrays.compiled import compiled
 from coldhash.data.dataset import Dataset
-from coldhash.data.splits import split_first_ratings
+from coldhash.data.splits import Order, resolve_order, split_first_ratings
 from coldhash.errors import DataError, SettingError, check_choice
 from coldhash.evaluate.metrics import Ties
-from coldhash.recommender.recommender import Recommender, Score
+from coldhash.recommender.recommender import USER_ID, Recommender, Score
 
 SCORE_BLOCK = 256  # users scored at a time
 LIST_LENGTH = 10  # of the list that a user would get
@@ -104,7 +105,7 @@ class Trial:
     Parameters
     ----------
     people
-        Features of the cold users.
+        Features of the cold users, or the ids of known users in a column `user_id`.
     history
         Ratings that the model is given, users x items; None if none.
     candidates
@@ -124,6 +125,8 @@ class Trial:
         Number of training users who rated each item.
     n_train_users
         Number of training users.
+    order
+        How the given ratings were chosen: by "time" or at "random"; None if none was given.
 
     Examples
     --------
@@ -143,6 +146,7 @@ class Trial:
     rated: np.ndarray
     popularity: np.ndarray
     n_train_users: int
+    order: Order | None = None
 
     @property
     def n_users(self) -> int:
@@ -190,6 +194,7 @@ def make_trial(
     *,
     protocol: str | Protocol = "sampled-1000",
     n_given: int = 0,
+    order: Order | None = None,
     oracle: bool = False,
     seed: int = 0,
 ) -> Trial:
@@ -203,11 +208,13 @@ def make_trial(
         A `Protocol`, or a key of `PROTOCOLS`.
     n_given
         Ratings of each cold user that the model is given.
+    order
+        Give the first ratings by "time", or a "random" choice; None: by time where times are known.
     oracle
         Give the model every rating of the cold users, the favourites included. This is a leak: it
         measures the value of features made from all ratings.
     seed
-        Seed of the candidates, and of the given ratings where times are unknown.
+        Seed of the candidates, and of a random choice of ratings.
 
     Returns
     -------
@@ -216,9 +223,9 @@ def make_trial(
     Raises
     ------
     DataError
-        If the parts have different items.
+        If the parts have different items, or times are asked for and unknown.
     SettingError
-        If the protocol is unknown.
+        If the protocol or the order is unknown.
 
     Examples
     --------
@@ -228,22 +235,87 @@ def make_trial(
     >>> trial.n_users, trial.history is None  # the model is given no rating
     (40, True)
     """
+    known, rest = split_first_ratings(cold, n_given, seed, order)
+    history = cold.ratings.matrix if oracle else known.ratings.matrix if n_given else None
+    people = cold.users if cold.users.num_columns else _name_people(cold)
+    chosen = resolve_order(cold.ratings, order) if n_given else None
+    # by the rule for all ratings of a user, given or not
+    every, given = _places(cold.ratings.matrix), _places(known.ratings.matrix)
+    left = np.isin(every, given, assume_unique=True, invert=True)
+    liked = cold.ratings.where(cold.ratings.favourites & left).matrix
+    return _make_trial(train, known, rest, liked, people, history, protocol, seed, chosen)
+
+
+def make_known_trial(
+    train: Dataset, later: Dataset, *, protocol: str | Protocol = "sampled-1000", seed: int = 0
+) -> Trial:
+    """Set aside what training users came to like later; `scorer(model, known=True)` judges it.
+
+    Parameters
+    ----------
+    train, later
+        The two parts of `split_by_time`: the same users, before and after.
+    protocol
+        A `Protocol`, or a key of `PROTOCOLS`.
+    seed
+        Seed of the candidates.
+
+    Returns
+    -------
+    Trial
+        What users rated in the training part is neither a candidate nor a favourite.
+
+    Raises
+    ------
+    DataError
+        If the parts have different items or users.
+    SettingError
+        If the protocol is unknown.
+
+    Examples
+    --------
+    >>> from dataclasses import replace
+    >>> from coldhash import MFDCF, read, split_by_time
+    >>> from coldhash.evaluate import judge
+    >>> sample = read("sample", n_users=200, n_items=60)
+    >>> times = np.random.default_rng(0).permutation(len(sample.ratings))
+    >>> data = sample.with_ratings(replace(sample.ratings, times=times))
+    >>> train, later = split_by_time(data, at=0.8)
+    >>> trial = make_known_trial(train, later)
+    >>> found = judge(scorer(MFDCF(n_bits=32).fit(train), known=True), trial)
+    >>> 0 < found.metrics["accuracy@10"] < 1
+    True
+    """
+    if train.ratings.users != later.ratings.users:
+        raise DataError("the parts have different users", hint="take both from split_by_time")
+    liked = later.ratings.where(later.ratings.favourites).matrix
+    return _make_trial(train, train, later, liked, _name_people(later), None, protocol, seed, None)
+
+
+def _make_trial(
+    train: Dataset,
+    known: Dataset,
+    rest: Dataset,
+    favourites: csr_array,
+    people: pa.Table,
+    history: csr_array | None,
+    protocol: str | Protocol,
+    seed: int,
+    order: Order | None,
+) -> Trial:
+    """Draw candidates for people of whom some ratings are known and the rest is the test."""
     if isinstance(protocol, str):
         check_choice("protocol", protocol, PROTOCOLS)
         protocol = PROTOCOLS[protocol]
-    if train.ratings.items != cold.ratings.items:
+    if train.ratings.items != rest.ratings.items:
         raise DataError("the parts have different items", hint="take both from one split")
-    known, _ = split_first_ratings(cold, n_given, seed)
-    given = known.ratings.matrix
-    # by the rule for all ratings of a user, given or not
-    left = np.isin(_places(cold.ratings.matrix), _places(given), assume_unique=True, invert=True)
-    favourites = cold.ratings.where(cold.ratings.favourites & left).matrix
-    every, n_drawn = cold.ratings.matrix, protocol.n_candidates
-    excluded = every if protocol.negatives == "unrated" else _mark(given) + _mark(favourites)
-    rated = train.ratings.per_item + cold.ratings.per_item > 0
+    given, n_drawn = known.ratings.matrix, protocol.n_candidates
+    tested = rest.ratings.matrix if protocol.negatives == "unrated" else favourites
+    excluded = _mark(given) + _mark(tested)
+    rated = train.ratings.per_item + known.ratings.per_item + rest.ratings.per_item > 0
     return Trial(
-        people=cold.users,
-        history=every if oracle else given if n_given else None,
+        people=people,
+        history=history,
         candidates=None if n_drawn is None else draw_candidates(excluded, rated, n_drawn, seed),
         favourites=favourites,
         protocol=protocol,
@@ -252,7 +324,13 @@ def make_trial(
         rated=rated,
         popularity=train.ratings.per_item,
         n_train_users=len(train.ratings.users),
+        order=order,
     )
+
+
+def _name_people(data: Dataset) -> pa.Table:
+    """Return a table of nothing but the ids of users: one without columns would have no rows."""
+    return pa.table({USER_ID: data.user_ids.values})
 
 
 def _mark(ratings: csr_array) -> csr_array:
@@ -281,7 +359,9 @@ def draw_candidates(
     return drawn
 
 
-def scorer(model: Recommender, how: Score = "real") -> ScoreFunction:
+def scorer(
+    model: Recommender, how: Score = "real", *, popularity: float = 1.0, known: bool = False
+) -> ScoreFunction:
     """Return a function by which a model scores people, for `judge` and `rank`.
 
     Parameters
@@ -290,6 +370,10 @@ def scorer(model: Recommender, how: Score = "real") -> ScoreFunction:
         A fitted model.
     how
         "real", or "hamming" to compare codes with codes.
+    popularity
+        How much the level of items counts, for a model with levels.
+    known
+        Look people up among the training users by their `user_id`; see `make_known_trial`.
 
     Returns
     -------
@@ -303,7 +387,11 @@ def scorer(model: Recommender, how: Score = "real") -> ScoreFunction:
     >>> scorer(MFDCF(n_bits=32).fit(data))(data.users, None).shape
     (200, 60)
     """
-    return lambda people, history: model.score(model.encode(people, history), how)
+    if known:
+        return lambda people, _: model.score(
+            model.encode(user_ids=people.column(USER_ID).to_pylist()), how, popularity
+        )
+    return lambda people, history: model.score(model.encode(people, history), how, popularity)
 
 
 def rank(score: ScoreFunction, trial: Trial) -> Ranks:

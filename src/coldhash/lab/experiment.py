@@ -36,6 +36,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from coldhash.data.plan import read_toml, validation_error
 from coldhash.data.sources import SOURCES
+from coldhash.data.splits import Order
 from coldhash.errors import SettingError
 from coldhash.evaluate.protocol import PROTOCOLS
 from coldhash.lab.printed import METHODS
@@ -54,6 +55,9 @@ _DEFAULTS: dict[str, Any] = {
     "oracle": [False],
     "scores": ["real"],
     "train_shares": [1.0],
+    "popularity": [1.0],
+    "user_ratings": [0],
+    "order": None,
 }
 
 
@@ -75,6 +79,9 @@ class _Questions(BaseModel):
     oracle: list[bool] | None = None
     scores: list[Literal["real", "hamming"]] | None = None
     train_shares: list[Share] | None = None
+    popularity: list[Annotated[float, Field(ge=0, le=1)]] | None = None
+    user_ratings: list[Annotated[int, Field(ge=0)]] | None = None
+    order: Order | None = None
 
 
 class ModelPlan(_Questions):
@@ -90,7 +97,9 @@ class ModelPlan(_Questions):
         Fixed settings.
     grid
         Lists of values by setting; every combination is run.
-    datasets, splits, protocols, shots, oracle, scores, train_shares
+    datasets, splits, protocols, shots, oracle, scores, train_shares, popularity
+        Replace those of the `Experiment` if not None.
+    user_ratings, order
         Replace those of the `Experiment` if not None.
 
     Examples
@@ -141,6 +150,12 @@ class Experiment(_Questions):
         "real" and "hamming", the latter for methods with codes; `["real"]` if None.
     train_shares
         Shares of the training users to fit on; `[1.0]` if None.
+    popularity
+        How much the level of items counts, for methods that have it; `[1.0]` if None.
+    user_ratings
+        Ratings that a training user has at most, drawn at random; 0 for all, `[0]` if None.
+    order
+        Give first ratings by "time", or a "random" choice; None: by time where times are known.
     timed
         Measure fit times: one process, one thread, without compilation.
     quick
@@ -262,10 +277,11 @@ class Experiment(_Questions):
                 raise SettingError(
                     f"{self.name}: {name}: no {unknown[0]!r}", hint=f"one of {', '.join(known)}"
                 )
-        asked = (values[name] for name in ("protocols", "shots", "oracle", "scores"))
+        asked = (values[name] for name in ("protocols", "shots", "oracle", "scores", "popularity"))
         questions = tuple(Question(*each) for each in itertools.product(*asked))
-        for *point, dataset, share in itertools.product(
-            *plan.grid.values(), values["datasets"], values["train_shares"]
+        for *point, dataset, share, n_ratings in itertools.product(
+            *plan.grid.values(),
+            *(values[name] for name in ("datasets", "train_shares", "user_ratings")),
         ):
             settings = plan.settings | dict(zip(plan.grid, point, strict=True))
             settings_from(METHODS[plan.model], settings)  # an invalid one fails before the runs
@@ -275,10 +291,12 @@ class Experiment(_Questions):
                     cold_share=self.cold_share,
                     split=self.seed + split,
                     train_share=share,
+                    user_ratings=n_ratings,
                     model=plan.model,
                     label=plan.label or plan.model,
                     settings=json.dumps(settings, sort_keys=True),
                     questions=questions,
+                    order=values["order"],
                     timed=self.timed,
                 )
 
@@ -291,6 +309,7 @@ class Question:
     shots: int
     oracle: bool
     score: Literal["real", "hamming"]
+    popularity: float
 
 
 @dataclass(frozen=True)
@@ -301,10 +320,12 @@ class Run:
     cold_share: float
     split: int  # also the seed of the split, of the fit and of the candidates
     train_share: float
+    user_ratings: int  # of a user at most; 0: all
     model: str
     label: str
     settings: str
     questions: tuple[Question, ...]
+    order: Order | None
     timed: bool
 
     @property

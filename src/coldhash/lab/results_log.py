@@ -32,7 +32,7 @@ LoggedTies = Literal["expected", "optimistic"]
 TextColumn = Literal["dataset", "model", "label", "protocol", "score"]  # in every row
 NumberColumn = Literal["split", "shots"]
 
-_QUESTION = ("protocol", "shots", "oracle", "score")
+_QUESTION = ("protocol", "shots", "oracle", "score", "popularity")
 _NESTED = ("objective", "fit_parts", "stamp")  # not in results.parquet
 
 
@@ -88,7 +88,7 @@ def _flatten(line: Row) -> Iterator[Row]:
         yield {
             **plain,
             "settings": json.dumps(line["settings"], sort_keys=True),
-            **{name: judged[name] for name in _QUESTION},
+            **{name: judged[name] for name in (*_QUESTION, "given_by")},
             **judged["metrics"],
             "judge_seconds": judged["seconds"],
         }

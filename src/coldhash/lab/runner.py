@@ -28,7 +28,7 @@ from threadpoolctl import threadpool_limits
 
 from coldhash.data.dataset import Dataset
 from coldhash.data.sources import read
-from coldhash.data.splits import split_cold_users
+from coldhash.data.splits import Order, split_cold_users, split_first_ratings
 from coldhash.errors import ColdhashError, SettingError
 from coldhash.evaluate import Judgement, Trial, judge, make_trial, scorer
 from coldhash.evaluate.judge import KS
@@ -40,6 +40,7 @@ from coldhash.recommender.settings import settings_from
 
 _LOGGED_KS = (5, 10, 20, 50)  # for which hits are logged user by user
 
+_SplitKey = tuple[str, float, int, int, Path | None]  # data, share, seed, ratings a user, folder
 RunProgress = Callable[[int, int, str], None]  # runs done, runs in all, the last run
 
 
@@ -150,20 +151,22 @@ def _exit_with(sentinel: int) -> None:
 def _execute(run: Run, data: Path | None) -> Outcome:
     """Fit one model and answer all questions of the run."""
     try:
-        train, cold = _split(run.dataset, run.cold_share, run.split, data)
+        train, cold = _split(_split_key(run, data))
         n_users = round(len(train.ratings.users) * run.train_share)
         if run.train_share < 1:
             train = train.of_users(np.arange(n_users))  # users are in no special order
         model, seconds = _fit(run, train)
         judgements, tables = [], []
         for question in run.questions:
-            if question.score == "hamming" and not model.has_codes:
+            if not _answers(model, question):
                 continue
             start = time.perf_counter()
             with threadpool_limits(1, "blas"):  # the same sums in any process
-                judged = judge(scorer(model, question.score), _trial(run, question, data))
+                trial = _trial(run, question, data)
+                judged = judge(scorer(model, question.score, popularity=question.popularity), trial)
             passed = time.perf_counter() - start
-            judgements.append({**asdict(question), "metrics": judged.metrics, "seconds": passed})
+            asked = asdict(question) | {"given_by": trial.order}
+            judgements.append(asked | {"metrics": judged.metrics, "seconds": passed})
             tables.append(_user_table(question, list(cold.ratings.users), judged))
     except ColdhashError as error:
         return error
@@ -171,9 +174,11 @@ def _execute(run: Run, data: Path | None) -> Outcome:
         **{name: value for name, value in asdict(run).items() if name != "questions"},
         "settings": json.loads(run.settings),
         "train_users": n_users,
+        "cold_users": len(cold.ratings.users),
         "train_ratings": len(train.ratings),
         "n_bits": model.settings.get("n_bits"),
         "bytes_per_item": model.bytes_per_item,
+        "profiles": len(np.unique(model.encode(trial.people).vectors, axis=0)),
         "judgements": judgements,
         "objective": model.report.get("objective"),
         "fit_parts": model.report.get("seconds"),
@@ -181,6 +186,12 @@ def _execute(run: Run, data: Path | None) -> Outcome:
         "stamp": stamp(),
     }
     return line, pa.concat_tables(tables)
+
+
+def _answers(model: Recommender, question: Question) -> bool:
+    """Return whether a model has what a question is about: codes, levels."""
+    coded, leveled = model.has_codes, model.items.levels is not None
+    return (coded or question.score == "real") and (leveled or question.popularity == 1)
 
 
 def _fit(run: Run, train: Dataset) -> tuple[Recommender, float]:
@@ -231,21 +242,38 @@ def _read(name: str, folder: Path | None) -> Dataset:
 
 
 @functools.lru_cache(maxsize=2)
-def _split(name: str, share: float, seed: int, folder: Path | None) -> tuple[Dataset, Dataset]:
-    return split_cold_users(_read(name, folder), share, seed)
+def _split(key: _SplitKey) -> tuple[Dataset, Dataset]:
+    name, share, seed, user_ratings, folder = key
+    train, cold = split_cold_users(_read(name, folder), share, seed, described=True)
+    if user_ratings:
+        train, _ = split_first_ratings(train, user_ratings, seed, "random")
+    return train, cold
+
+
+def _split_key(run: Run, data: Path | None) -> _SplitKey:
+    return run.dataset, run.cold_share, run.split, run.user_ratings, data
 
 
 def _trial(run: Run, question: Question, data: Path | None) -> Trial:
-    split = (run.dataset, run.cold_share, run.split, data)
-    return _make_trial(split, question.protocol, question.shots, question.oracle)
+    split = _split_key(run, data)
+    return _make_trial(split, question.protocol, question.shots, run.order, question.oracle)
 
 
 @functools.lru_cache(maxsize=16)
 def _make_trial(
-    split: tuple[str, float, int, Path | None], protocol: str, shots: int, oracle: bool
+    split: _SplitKey,
+    protocol: str,
+    shots: int,
+    order: Order | None,
+    oracle: bool,
 ) -> Trial:
     return make_trial(
-        *_split(*split), protocol=protocol, n_given=shots, oracle=oracle, seed=split[2]
+        *_split(split),
+        protocol=protocol,
+        n_given=shots,
+        order=order,
+        oracle=oracle,
+        seed=split[2],
     )
 
 

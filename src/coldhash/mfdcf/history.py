@@ -25,7 +25,6 @@ from coldhash.data.dataset import UserRecords
 from coldhash.data.ratings import RatingTarget
 from coldhash.mfdcf.equations import (
     FitState,
-    inverse_gram,
     stranger_vectors,
     vdot,
     weighted_codes,
@@ -41,6 +40,8 @@ MIN_USERS = 50  # trained, and held out, that a map is learned from
 DISCOUNT = 0.25  # an event counts by the popularity of its item to the power of minus this
 PRIOR_RATINGS = 5  # of the average value: the mean rating of an item is shrunk by so many
 RIDGES = np.logspace(-3, 4, 15)  # times the mean square of a channel
+EVEN = 0.5  # of the mean eigenvalue of D'V D, added to all
+LONGEST = 2.0  # times which C may be stretched for the users held out
 FREE, FIXED = 1e-6, 1e9  # the ridge of an intercept, and of none
 
 
@@ -120,6 +121,8 @@ def _without_maps(sums: ItemSums, items: CodeItems, D: np.ndarray) -> HistoryPar
     """Return what evidence needs: the weight and the mean rating of items, and the usual event."""
     n_ratings, total = float(sums.ratings.sum()), float(sums.rated.sum())
     means = (sums.rated + PRIOR_RATINGS * total / n_ratings) / (sums.ratings + PRIOR_RATINGS)
+    # not below what an item really gets: what is below that is a dislike
+    means = np.maximum(means, sums.rated / np.maximum(sums.ratings, 1))
     # Σ (r - mean)² = Σ r² - 2 Σ mean r + Σ mean²
     squares = sums.squares - 2 * means @ sums.rated + means**2 @ sums.ratings
     spread = float(np.sqrt(max(squares / n_ratings, 0.0)))
@@ -171,7 +174,8 @@ def _solve(
     Y, Y_held = (
         each.ZtT / left - np.outer(each.total, mean) - each.ZtP for each in (trained, held)
     )
-    inverse = inverse_gram(DtD)
+    # directions in which codes hardly differ are shrunk: by sign, they count like any other
+    inverse = np.linalg.inv(DtD + EVEN * np.trace(DtD) / n_bits * np.eye(n_bits))
     exposure, preference = slice(0, n_bits), slice(n_bits, 2 * n_bits)
     diagonal = np.diag(trained.ZtZ)
     scale = np.ones(len(diagonal))
@@ -201,7 +205,7 @@ def _solve(
         p = min(RIDGES, key=lambda ridge: error(e, ridge))
     C = solve(e, p)
     with_rest, squared = products(C)
-    return C * float(np.clip(with_rest / max(squared, 1e-300), 0.0, 1.0))
+    return C * float(np.clip(with_rest / max(squared, 1e-300), 0.0, LONGEST))
 
 
 def _semidefinite(C: np.ndarray) -> np.ndarray:

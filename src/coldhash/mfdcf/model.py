@@ -78,6 +78,7 @@ from coldhash.scale import Prepared, open_partitions
 from coldhash.scale.places import Place
 
 LEVEL_BITS = 8
+OTHER = 0.3  # what a rating that is no favourite is worth, where ratings are rare
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,8 +109,8 @@ class MFDCF:
     n_sweeps
         Sweeps of the item step over all bits.
     target
-        What a rating is worth: 1 for a favourite and .3 for any other ("favourite"), its share of
-        the highest rating ("share", as in the paper), or 1 for every rating ("known").
+        What a rating is worth: 1 for a favourite and up to .3 for any other ("favourite"), its
+        share of the highest rating ("share", as in the paper), or 1 for every rating ("known").
     popularity_power
         Items weigh popularity to this power; 0 in the paper. None: .75, or .5 without a level.
     stranger_weight
@@ -217,7 +218,9 @@ class MFDCF:
             plan = data.plan.model_copy(update={"preference": None}) if self.level else data.plan
             encoder = learn_features(users, plan, data.items, data.scale, seed)
             clock.mark("features")
-            target = RatingTarget(self.target, data.feedback)
+            # what is rated but no favourite says less, the more of everything is rated
+            known = data.n_ratings / (data.n_users * len(data.item_ids))
+            target = RatingTarget(self.target, data.feedback, OTHER * (1 - known))
             problem, sums = self._prepare(users, data, encoder, target, rng)
             clock.mark("prepare")
             path = None if users.folder is None else users.folder / "checkpoint"

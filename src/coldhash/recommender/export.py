@@ -12,21 +12,35 @@
 A row is a place in the catalogue; with what="users" it is a training user, the table is `users`,
 and there is no popularity.
 
+Levels. Items of a model with a level have three more columns: level (8 bits), gain, the root of
+what the level is worth, and steps, what it is worth in bits of a code. The distance of an item is
+the number of bits that differ, and the steps that it is below the highest level:
+
+    distance = bit_count(code ^ query) + most_steps - steps
+
+DuckDB computes it so. FAISS, LanceDB and indexes of PostgreSQL know nothing but Hamming distances:
+for these three, n_level_bits bits follow the n_bits bits of a code. An item has its steps as ones
+there, a user has only ones: the Hamming distance is the same. There are most_steps of them, but no
+more than 64; beyond, steps are scaled and rounded to 64, in the column, too. n_level_bits and
+most_steps are in the metadata of Parquet files, and the head of schema.sql names the first.
+
 Bits. Bit b of a code is bit b % 8 (1 << b % 8) of byte b // 8, set for +1. A code is n_bits / 8
 bytes, rounded up; unused bits of the last byte are 0, so they add nothing to a distance. In a bit
 string of PostgreSQL, character b from the left, counted from 0, is bit b, without padding.
 `code_bytes` and `bit_strings` make queries of both kinds from user vectors.
 
-Ties. `recommend(score="hamming")` orders by distance, then popularity, highest first, then row.
-The SQL here does the same. FAISS and LanceDB order by distance alone, with ties in any order: for
-the same k items, ask for all up to the distance of the k-th (`range_search`, `distance_range`,
-which both exclude their upper bound) and sort those.
+Ties. `CodeIndex.hamming` orders by distance, then level and popularity, highest first, then row.
+The SQL here does the same. So does `recommend(score="hamming")` of a model without a level; with
+one it also weighs how much is known of a person, which is not in a code. FAISS and LanceDB order by
+distance alone, with ties in any order: for the same k items, ask for all up to the distance of the
+k-th (`range_search`, `distance_range`, which both exclude their upper bound) and sort those.
 
     FROM nearest(?::BLOB, 10)                                     -- DuckDB, one query
     ATTACH 'users.duckdb' AS other;                               -- ... and all users at once
     SELECT u.id, best.* FROM other.users u, nearest(u.code, 10) best;
     SELECT * FROM nearest_items('0110...', 10);                   -- PostgreSQL, one query
     SELECT u.id, best.* FROM users u, nearest_items(u.code, 10) best;
+    query = code_bytes(model.encode(people).vectors, n_level_bits)
     index = faiss.read_index_binary(path)
     table = lancedb.connect(path).open_table("items")
     table.search(query).distance_type("hamming").limit(k)
@@ -36,7 +50,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -52,6 +66,7 @@ from coldhash.recommender.recommender import Recommender
 
 What = Literal["items", "users"]
 
+MAX_LEVEL_BITS = 64
 _BLOCK_ROWS = 1 << 16  # written at a time
 
 
@@ -71,6 +86,10 @@ class CodeTable:
         The length of a code.
     popularity
         The number of favourites of each item; None for users.
+    levels
+        The level of each item (uint8); None for users, and if items have none.
+    gains, steps
+        What each of 256 levels means, as in `CodeIndex`; None if items have no level.
 
     Examples
     --------
@@ -78,7 +97,7 @@ class CodeTable:
     >>> model = MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100))
     >>> table = CodeTable.of(model, "items")
     >>> table.codes.shape, table.order
-    ((100, 4), 'distance, popularity DESC, row')
+    ((100, 3), 'distance, level DESC, popularity DESC, row')
     """
 
     name: What
@@ -86,6 +105,9 @@ class CodeTable:
     codes: np.ndarray
     n_bits: int
     popularity: np.ndarray | None
+    levels: np.ndarray | None = None
+    gains: np.ndarray | None = None
+    steps: np.ndarray | None = None
 
     @classmethod
     def of(cls, model: Recommender, what: What) -> CodeTable:
@@ -115,24 +137,53 @@ class CodeTable:
                 f"{model.name} has real-valued items, so there are no codes to export",
                 hint="fit a method that learns codes, e.g. MFDCF",
             )
-        n_bits = items.n_bits
+        n_bits, tables = items.n_bits, (items.index.gains, items.index.steps)
         if what == "users":
-            return cls(what, model.user_ids.values, code_bytes(model.user_vectors), n_bits, None)
-        codes = _as_bytes(items.packed, n_bits)
-        return cls(what, model.item_ids.values, codes, n_bits, model.popularity)
+            codes = code_bytes(model.user_vectors)
+            return cls(what, model.user_ids.values, codes, n_bits, None, None, *tables)
+        codes, of_items = _as_bytes(items.packed, n_bits), (model.popularity, items.levels)
+        return cls(what, model.item_ids.values, codes, n_bits, *of_items, *tables)
+
+    @property
+    def most_steps(self) -> int:
+        """What the highest level is worth in bits of a code; 0 if items have no level."""
+        return 0 if self.steps is None else int(self.steps[-1])
+
+    @property
+    def n_level_bits(self) -> int:
+        """How many bits `with_level_bits` adds to a code."""
+        return min(self.most_steps, MAX_LEVEL_BITS)
 
     @property
     def order(self) -> str:
         """The order of answers, in SQL."""
-        return "distance, row" if self.popularity is None else "distance, popularity DESC, row"
+        level = "" if self.levels is None else "level DESC, "
+        popularity = "" if self.popularity is None else "popularity DESC, "
+        return f"distance, {level}{popularity}row"
+
+    def with_level_bits(self) -> CodeTable:
+        """Return the table for engines that know nothing but Hamming distances.
+
+        Returns
+        -------
+        CodeTable
+            The level of an item as ones that follow the bits of its code, and only ones for users.
+        """
+        if self.steps is None:
+            return self
+        scale = self.n_level_bits / max(self.most_steps, 1)
+        steps = np.rint(self.steps * scale).astype(np.int32)
+        highest = np.full(len(self.codes), len(steps) - 1)
+        rows = highest if self.levels is None else self.levels
+        return replace(self, codes=_append_ones(self.codes, self.n_bits, steps, rows), steps=steps)
 
     def to_arrow(self) -> pa.Table:
-        """Return a table of row, id, code (fixed-size binary), and popularity if there is one.
+        """Return a table of row, id, code (fixed-size binary), and what is known of items.
 
         Returns
         -------
         pyarrow.Table
-            The metadata of the schema hold n_bits.
+            The metadata of the schema hold n_bits, n_level_bits and most_steps.
         """
         n_rows, n_bytes = self.codes.shape
         buffers = [None, pa.py_buffer(self.codes)]
@@ -141,9 +192,17 @@ class CodeTable:
             "id": self.ids,
             "code": pa.FixedSizeBinaryArray.from_buffers(pa.binary(n_bytes), n_rows, buffers),
         }
-        if self.popularity is not None:
-            columns["popularity"] = self.popularity
-        return pa.table(columns, metadata={"n_bits": str(self.n_bits)})
+        metadata = {name: str(getattr(self, name)) for name in _METADATA}
+        return pa.table(columns | self.of_items, metadata=metadata)
+
+    @property
+    def of_items(self) -> dict[str, np.ndarray]:
+        """The columns that only items have."""
+        columns = {} if self.popularity is None else {"popularity": self.popularity}
+        if self.levels is not None and self.gains is not None and self.steps is not None:
+            columns |= {"level": self.levels, "gain": self.gains[self.levels]}
+            columns["steps"] = self.steps[self.levels]
+        return columns
 
 
 def export(
@@ -193,7 +252,7 @@ def export(
     >>> with TemporaryDirectory() as folder:
     ...     file = export(model, "parquet", Path(folder) / "items.parquet")
     ...     parquet.read_table(file).column_names
-    ['id', 'code', 'popularity']
+    ['id', 'code', 'popularity', 'level', 'gain', 'steps']
     """
     check_choice("to", to, EXPORTERS)
     table = CodeTable.of(model, what)
@@ -226,13 +285,16 @@ def export(
     return Path(path)
 
 
-def code_bytes(vectors: np.ndarray) -> np.ndarray:
+def code_bytes(vectors: np.ndarray, n_level_bits: int = 0) -> np.ndarray:
     """Return the codes of user vectors as bytes: queries for an engine.
 
     Parameters
     ----------
     vectors
         Users x bits, real numbers.
+    n_level_bits
+        For `faiss`, `lancedb` and `postgres`: `CodeTable.n_level_bits` of the model. So many ones
+        follow each code.
 
     Returns
     -------
@@ -244,7 +306,9 @@ def code_bytes(vectors: np.ndarray) -> np.ndarray:
     >>> code_bytes(np.array([[0.5, -1.0, 2.0, -0.1, -3.0, -0.2, -0.7, -0.4, 0.9]]))
     array([[5, 1]], dtype=uint8)
     """
-    return _as_bytes(pack(signs(vectors)), vectors.shape[1])
+    n_users, n_bits = vectors.shape
+    codes = _as_bytes(pack(signs(vectors)), n_bits)
+    return _append_ones(codes, n_bits, np.array([n_level_bits]), np.zeros(n_users, np.uint8))
 
 
 def bit_strings(codes: np.ndarray, n_bits: int) -> list[str]:
@@ -255,7 +319,7 @@ def bit_strings(codes: np.ndarray, n_bits: int) -> list[str]:
     codes
         Rows x bytes, as `code_bytes` returns them.
     n_bits
-        The length of a code.
+        The length of a code, with the bits of its level.
 
     Returns
     -------
@@ -276,6 +340,17 @@ def _as_bytes(packed: np.ndarray, n_bits: int) -> np.ndarray:
     return np.ascontiguousarray(as_bytes[:, : -(-n_bits // 8)])
 
 
+def _append_ones(
+    codes: np.ndarray, n_bits: int, counts: np.ndarray, rows: np.ndarray
+) -> np.ndarray:
+    """Append counts[-1] bits to each code, of which the first counts[row] are ones."""
+    place = np.arange(n_bits + counts[-1])
+    ones = (place >= n_bits) & (place < n_bits + counts[:, None])
+    longer: np.ndarray = np.packbits(ones, axis=1, bitorder="little")[rows]
+    longer[:, : codes.shape[1]] |= codes
+    return longer
+
+
 def _parquet(table: CodeTable, path: Path) -> None:
     parquet.write_table(table.to_arrow().drop_columns("row"), path)
 
@@ -285,15 +360,15 @@ def _numpy(table: CodeTable, path: Path) -> None:
     for text in ids:
         if text.endswith("\0"):
             raise DataError(f"id {text!r}: numpy would drop the zero byte", hint="to='parquet'")
-    arrays = {"ids": np.array(ids, dtype=np.str_), "codes": table.codes}
-    if table.popularity is not None:
-        arrays["popularity"] = table.popularity
+    arrays = {"ids": np.array(ids, dtype=np.str_), "codes": table.codes, **table.of_items}
+    arrays |= {name: np.array(getattr(table, name)) for name in _METADATA}
     with path.open("xb") as file:  # numpy appends .npz to a name
-        np.savez(file, allow_pickle=False, n_bits=np.int64(table.n_bits), **arrays)
+        np.savez(file, allow_pickle=False, **arrays)
 
 
 def _faiss(table: CodeTable, path: Path) -> None:
     faiss = import_extra("faiss", "export")
+    table = table.with_level_bits()
     index = faiss.IndexBinaryFlat(8 * table.codes.shape[1])
     index.add(table.codes)
     faiss.write_index_binary(index, str(path))
@@ -311,8 +386,10 @@ def _duckdb(table: CodeTable, path: Path) -> None:
     distance = " + ".join(  # as INTEGER: a TINYINT holds no more than 127
         f"bit_count(xor(word{w}, {word('query', *end)}))::INTEGER" for w, end in enumerate(ends)
     )
+    if table.levels is not None:
+        distance += f" + {table.most_steps} - steps"
     wrong = f"error('the query is not of {n_bytes} bytes')"
-    answer = "id, distance, row" if table.popularity is None else "id, distance, popularity, row"
+    answer = ", ".join(["id", "distance", *table.of_items, "row"])
     try:
         with duckdb.connect(str(path)) as connection:
             connection.register("given", table.to_arrow())
@@ -328,6 +405,7 @@ def _duckdb(table: CodeTable, path: Path) -> None:
 
 def _lancedb(table: CodeTable, path: Path) -> None:
     lancedb = import_extra("lancedb", "export")
+    table = table.with_level_bits()
     rows = table.to_arrow()
     codes = pa.FixedSizeListArray.from_arrays(pa.array(table.codes.ravel()), table.codes.shape[1])
     rows = rows.set_column(rows.column_names.index("code"), "code", codes)
@@ -335,9 +413,15 @@ def _lancedb(table: CodeTable, path: Path) -> None:
 
 
 def _postgres(table: CodeTable, path: Path) -> None:
-    popularity = "" if table.popularity is None else _POPULARITY
+    table = table.with_level_bits()
+    n_bits = table.n_bits + table.n_level_bits
     schema = _SCHEMA.format(
-        name=table.name, n_bits=table.n_bits, order=table.order, popularity=popularity
+        name=table.name,
+        code_bits=table.n_bits,
+        level_bits=table.n_level_bits,
+        n_bits=n_bits,
+        order=table.order,
+        columns="".join(f",\n    {name} {_TYPES[name]} NOT NULL" for name in table.of_items),
     )
     path.mkdir()
     (path / "schema.sql").write_text(schema, encoding="utf-8")
@@ -346,7 +430,7 @@ def _postgres(table: CodeTable, path: Path) -> None:
         for start in range(0, len(rows), _BLOCK_ROWS):
             columns = rows.slice(start, _BLOCK_ROWS).to_pydict()
             columns["id"] = map(_escape_copy, columns["id"])
-            columns["code"] = bit_strings(table.codes[start : start + _BLOCK_ROWS], table.n_bits)
+            columns["code"] = bit_strings(table.codes[start : start + _BLOCK_ROWS], n_bits)
             for values in zip(*columns.values(), strict=True):
                 print(*values, sep="\t", file=file)
 
@@ -359,16 +443,23 @@ def _escape_copy(text: str) -> str:
 
 
 _COPY_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
-_POPULARITY = ",\n    popularity double precision NOT NULL"
+_METADATA = ("n_bits", "n_level_bits", "most_steps")
+_TYPES = {
+    "popularity": "double precision",
+    "level": "smallint",
+    "gain": "real",
+    "steps": "integer",
+}
 _SCHEMA = """\
--- Codes of {n_bits} bits; character b of a code, from the left and from 0, is bit b.
+-- Codes of {code_bits} bits; character b of a code, from the left and from 0, is bit b.
+-- {level_bits} bits of the level follow: a query has only ones there.
 -- In this folder, and then the 10 nearest {name} to a code:
 --   psql -f schema.sql -c "\\copy {name} FROM '{name}.copy' WITH (ENCODING 'UTF8')"
 --   psql -c "SELECT * FROM nearest_{name}('0110...', 10)"
 CREATE TABLE {name} (
     row integer NOT NULL UNIQUE,
     id text PRIMARY KEY,
-    code bit({n_bits}) NOT NULL{popularity}
+    code bit({n_bits}) NOT NULL{columns}
 );
 CREATE FUNCTION nearest_{name}(query varbit, k integer)
 RETURNS TABLE (id text, distance bigint) LANGUAGE sql STABLE AS $$

@@ -168,13 +168,14 @@ class CodeItems:
         self, vectors: np.ndarray, popularity: float = 1.0, by_code: bool = False
     ) -> np.ndarray:
         """Compute the scores of all items for some users, or, `by_code`, for their codes."""
-        if by_code:
-            vectors = as_codes(vectors, self.levels is not None)
-        scores = times(vectors, self.rows().T.astype(np.float32))
         gains = self.gains()
+        if by_code:
+            vectors = signs(vectors, np.float32) if gains is None else with_lengths(vectors)
+        scores = times(vectors, self.rows().T.astype(np.float32))
         if gains is not None:
             scores += np.float32(popularity) * gains
-            scores *= gains
+            if not by_code:
+                scores *= gains
         return scores
 
     def gains(self, items: Any = slice(None)) -> np.ndarray | None:
@@ -204,8 +205,9 @@ class CodeItems:
         if by_code and self.index.levels is None:
             return self._nearest(vectors, k, excluded, candidates, threads)
         if by_code:
-            vectors = as_codes(vectors, with_length=True)
-        return self.index.weighted(vectors, k, excluded, candidates, threads, popularity)
+            vectors = with_lengths(vectors)
+        filters = (excluded, candidates, threads)
+        return self.index.weighted(vectors, k, *filters, popularity, additive=by_code)
 
     def nearest(self, vectors: np.ndarray, k: int, excluded: RowLists) -> Best:
         """Find the k items with the nearest codes."""
@@ -402,16 +404,14 @@ def restore_items(
     return RealItems(csr_array(entries, shape=(n, width)), popularity)
 
 
-def as_codes(vectors: np.ndarray, with_length: bool) -> np.ndarray:
-    """Return the codes of vectors, +1 and -1, times the mean length of a person's coordinates.
+def with_lengths(vectors: np.ndarray) -> np.ndarray:
+    """Return the codes of vectors, +1 and -1, times half the mean length of their coordinates.
 
-    Beside levels the length counts: it is how much is known of a person.
+    Beside levels the length counts: it is how much is known of a person. The order of p + √p x is
+    about that of √p + x/2, in which one number a person turns bits into levels.
     """
-    codes = signs(vectors, np.float32)
-    if not with_length:
-        return codes
-    lengths = np.abs(vectors).mean(axis=1, keepdims=True, dtype=np.float64)
-    return np.asarray(codes * lengths.astype(np.float32))
+    lengths = np.abs(vectors).mean(axis=1, keepdims=True, dtype=np.float64) / 2
+    return np.asarray(signs(vectors, np.float32) * lengths.astype(np.float32))
 
 
 def code_items(items: Items) -> CodeItems | None:

@@ -306,7 +306,8 @@ class Recommender:
         ----------
         users
             A dict, a list of dicts, or a table; every column may be missing. A `history` (item id
-            -> rating) counts, and its items are left out of the answer. Or what `encode` returned.
+            -> rating, or a list of item ids) counts, and its items are left out of the answer. Or
+            what `encode` returned.
         k
             How many items.
         user_ids
@@ -494,7 +495,9 @@ class Recommender:
         own = self.user_ids.find(encoded.names if user_id is not None else [])
         return self._nearest("user", self.user_ids, self._users, encoded.vectors[:1], k, own)
 
-    def explain(self, user: Person, item_id: IdValue, k: int = 3) -> Explanation:
+    def explain(
+        self, user: Person, item_id: IdValue, k: int = 3, *, popularity: float = 1.0
+    ) -> Explanation:
         """Return what carried an item for a person: parts that add up to the score.
 
         Parameters
@@ -505,17 +508,22 @@ class Recommender:
             An item of the model.
         k
             How many of the nearest training users to name.
+        popularity
+            How much the level of the item counts, as for `recommend`.
 
         Returns
         -------
         Explanation
-            A dict: the score, the contributions of feature groups and of rated items, the weights
-            of the groups, and the training users most like the person.
+            A dict: the score, the contributions of popularity (for a model with levels), feature
+            groups and rated items, the weights of the groups, and the training users most like the
+            person.
 
         Raises
         ------
         UnknownId
             The item is not in the model.
+        SettingError
+            As for `recommend`.
 
         Examples
         --------
@@ -527,6 +535,7 @@ class Recommender:
         >>> abs(sum(why["contributions"].values()) - why["score"]) < 1e-6
         True
         """
+        self._check_popularity(popularity)
         with blame("item_id"):
             row = self.item_ids.rows([item_id])
         item, gain = self.items.rows(row)[0].astype(np.float64), self.items.gains(row)
@@ -534,7 +543,7 @@ class Recommender:
         with np.errstate(all="ignore"):  # what overflows is an error
             encoded, parts = self.encoder.explain(features, ratings, self.item_ids)
         check_computed(encoded.vectors)
-        contributions = {} if gain is None else {"popularity": float(gain[0]) ** 2}
+        contributions = {} if gain is None else {"popularity": popularity * float(gain[0]) ** 2}
         item = item if gain is None else item * gain[0]
         contributions |= {name: math.fsum(vector * item) for name, vector in parts.items()}
         return {

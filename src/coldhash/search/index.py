@@ -226,6 +226,7 @@ class CodeIndex:
         listed: RowLists | None = None,
         threads: int = 1,
         popularity: float = 1.0,
+        additive: bool = False,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Find the k codes d with the largest q·d of real queries q, or g (popularity g + q·d).
 
@@ -238,6 +239,8 @@ class CodeIndex:
             Real vectors, queries x bits.
         k, excluded, listed, threads, popularity
             As for `hamming`.
+        additive
+            With levels, find the largest popularity g + q·d instead.
 
         Returns
         -------
@@ -257,7 +260,8 @@ class CodeIndex:
         queries = np.ascontiguousarray(queries)
         if not np.isfinite(queries).all():
             raise DataError("a query holds NaN or infinity")
-        terms = self.terms(popularity, by_code=False)
+        bases, gains = self.terms(popularity, by_code=False)
+        terms = (bases, np.ones_like(gains)) if additive else (bases, gains)
         return self._run(weighted_kernel, queries, k, excluded, listed, threads, SUM16, terms)
 
     def terms(self, popularity: float, by_code: bool) -> Terms:

@@ -170,7 +170,7 @@ class Endpoints:
     async def explain(self, scope: Scope, request: schemas.ExplainRequest) -> Response:
         """Explain a score: return parts that add up to it, and a sentence."""
         scope[SERVED].check_person(request.user, self._limits.max_history)
-        return await self._compute(answer_explain, scope[SERVED], request.user, request.item_id)
+        return await self._compute(answer_explain, scope[SERVED], request)
 
     async def search_items(self, scope: Scope, query: schemas.ItemsQuery) -> Response:
         """Find items by a part of their title or id; without one, the most popular items."""
@@ -317,18 +317,21 @@ def answer_similar(served: ServedModel, item_id: str, k: int) -> Row:
     return {"items": items, "model": served.version}
 
 
-def answer_explain(served: ServedModel, user: schemas.Person, item_id: str) -> Row:
+def answer_explain(served: ServedModel, request: schemas.ExplainRequest) -> Row:
     """Return what contributed to the score of an item.
 
     The ids of the most similar training users, which the library returns, are left out: they are
     other people's.
     """
     with as_request_errors("user"):
-        found: Row = {**served.model.explain(user, item_id)}
+        explained = served.model.explain(
+            request.user, request.item_id, popularity=request.popularity
+        )
+    found: Row = {**explained}
     del found["nearest_users"]
     weights = found.pop("group_weights")
     title = served.catalogue.title_of(found["item_id"])
-    why = _explain_in_words(served, found, user)
+    why = _explain_in_words(served, found, request.user)
     return {**found, "weights": weights, "title": title, "why": why, "model": served.version}
 
 
@@ -349,6 +352,8 @@ def _name_reason(served: ServedModel, name: str, user: schemas.Person) -> str:
     history, item_id = user.get(HISTORY) or {}, name.removeprefix(RATED)
     if name.startswith(RATED) and item_id in history:
         title = served.catalogue.title_of(item_id) or item_id
+        if isinstance(history, list):
+            return f"{title} in your history"
         return f"your rating of {title} ({history[item_id]:g})"
     fields = [field.name for field in served.fields.values() if field.group == name]
     known = [field for field in fields if user.get(field) not in (None, "")]

@@ -96,6 +96,8 @@ def _add_limits(request: Schema, served: ServedModel, limits: Limits) -> None:
         properties[name][keyword] = getattr(limits, LIMITED[name])
     if "score" in properties and not served.model.has_codes:
         properties["score"]["enum"] = ["real"]
+    if "popularity" in properties and served.model.items.levels is None:
+        properties["popularity"]["minimum"] = 1
     person, item_ids = served.model.features.example(), served.model.item_ids
     item_id = item_ids[0] if len(item_ids) else "1"
     example = {"user": person, "users": [person, {}], "k": 3, "item_id": item_id}
@@ -104,12 +106,13 @@ def _add_limits(request: Schema, served: ServedModel, limits: Limits) -> None:
 
 def _describe_person(served: ServedModel, limits: Limits) -> Schema:
     """Return the schema of what `ServedModel.check_person` accepts."""
-    history = history_values(served.model.scale, limits.max_history)
+    histories = history_values(served.model.history_scale, limits.max_history).values()
+    history = {"anyOf": [*(each.json_schema() for each in histories), NULL]}
     fields = {name: field.values.json_schema() for name, field in served.fields.items()}
     name = {"anyOf": [ID, {"const": ""}, NULL]}
     return {
         "type": "object",
         "description": "What is known of a person; everything may be missing or null.",
-        "properties": {USER_ID: name, **fields, HISTORY: history.json_schema()},
+        "properties": {USER_ID: name, **fields, HISTORY: history},
         "additionalProperties": False,
     }

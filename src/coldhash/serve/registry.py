@@ -150,13 +150,15 @@ class ServedModel:
     def check_person(self, person: Person, max_history: int, place: str = "user") -> None:
         """Raise a request error about the first field of a person that the model cannot use.
 
+        Ids in a history become texts.
+
         A value that the model has never seen is no error: it counts as unknown. A field that the
         model has never seen is one, because it is usually a typing error.
         """
         for name, value in person.items():
             field = f"{place}.{name}"
             if name == HISTORY:
-                check_history(value, self.model.scale, max_history, field)
+                person[name] = check_history(value, self.model.history_scale, max_history, field)
             elif name in self.fields:
                 self.fields[name].check(value, field)
             elif name != USER_ID:
@@ -180,6 +182,7 @@ class ServedModel:
             groups=list(without.weights),
             fields=list(self.fields.values()),
             takes_history=not np.array_equal(without.vectors, with_rating.vectors),
+            has_level=model.items.levels is not None,
         )
 
 

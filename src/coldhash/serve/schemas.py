@@ -50,9 +50,13 @@ INT64 = {"type": "integer", "minimum": 1 - 2**63, "maximum": 2**63 - 1}
 ID: dict[str, Any] = {"anyOf": [{"type": "string", "minLength": 1}, INT64]}
 Id = Annotated[str, BeforeValidator(id_text), WithJsonSchema(ID)]
 Count = Annotated[int, Field(ge=1, strict=True), BeforeValidator(_whole)]
+Share = Annotated[float, Field(ge=0, le=1, strict=True)]
 # what is in it depends on the model: see `ServedModel.check_person`
 PERSON = {"$ref": REF.format(model="Person")}
 Person = Annotated[dict[str, Any], WithJsonSchema({"allOf": [PERSON]})]
+
+
+POPULARITY = "How much it counts what everybody likes; less than 1 only for a model with a level."
 
 
 class _Request(BaseModel):
@@ -67,6 +71,7 @@ class RecommendOptions(_Request):
     candidates: list[Id] | None = Field(None, description="The only items to recommend.")
     score: Score = "real"
     exclude_seen: bool = Field(True, strict=True, description="Leave out what was rated.")
+    popularity: Share = Field(1.0, description=POPULARITY)
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -134,6 +139,7 @@ class ExplainRequest(_Request):
 
     user: Person
     item_id: Id
+    popularity: Share = Field(1.0, description=POPULARITY)
 
 
 class ItemsQuery(BaseModel):
@@ -280,6 +286,7 @@ class ModelCard(BaseModel):
     groups: list[str]
     fields: list[PersonField]
     takes_history: bool
+    has_level: bool = Field(description="Whether `popularity` may be less than 1.")
 
 
 def person_fields(features: FeatureEncoder) -> dict[str, PersonField]:
@@ -326,21 +333,29 @@ def _values(kind: str, length: int | None) -> TypeAdapter[Any]:
 
 
 @cache
-def history_values(scale: Scale, max_history: int) -> TypeAdapter[Any]:
-    """Return what a history may be: to validate it, and to describe it."""
+def history_values(scale: Scale, max_history: int) -> dict[type, TypeAdapter[Any]]:
+    """Return what a history may be, by its type: to validate it, and to describe it."""
     item_id = Annotated[str, Field(min_length=1)]
     rating = Annotated[float, Field(ge=scale[0], le=scale[1])]
-    size = Field(max_length=max_history, description="Item id -> rating.")
-    return TypeAdapter(Annotated[dict[item_id, rating], size] | None, config=STRICT)
+    rated = Field(max_length=max_history, description="Item id -> rating.")
+    listed = Field(max_length=max_history, description="Ids of items without ratings.")
+    return {
+        dict: TypeAdapter(Annotated[dict[item_id, rating], rated], config=STRICT),
+        list: TypeAdapter(Annotated[list[Id], listed], config=STRICT),
+    }
 
 
-def check_history(history: object, scale: Scale, max_history: int, place: str) -> None:
-    """Raise a request error if a history is not an object of ratings."""
+def check_history(history: object, scale: Scale, max_history: int, place: str) -> object:
+    """Return a history; raise a request error if it is no object of ratings or list of ids."""
+    if history is None:
+        return None
+    values = history_values(scale, max_history)
     try:
-        history_values(scale, max_history).validate_python(history)
+        # one type, not a union: an error then names the field alone
+        return values.get(type(history), values[dict]).validate_python(history)
     except ValidationError as error:
         low, high = scale
-        hint = f"at most {max_history:,} item ids, each with a rating from {low:g} to {high:g}"
+        hint = f"at most {max_history:,} item ids, or each with a rating from {low:g} to {high:g}"
         raise first_error(error, place, hint) from None
 
 

@@ -11,7 +11,7 @@ from coldhash.errors import SettingError
 from coldhash.features.describe import describe
 from coldhash.lab.experiment import Experiment, experiments_folder
 from coldhash.lab.figures import format_table
-from coldhash.lab.reproduce import extensions, paper
+from coldhash.lab.reproduce import anywhere, extensions, paper
 from coldhash.lab.reproduce.report import DATASETS, Claim, Section, write_report
 from coldhash.lab.results_log import Results
 from coldhash.lab.runner import RunProgress, run_experiment
@@ -32,6 +32,7 @@ EXPERIMENTS: dict[str, Callable[[Results], Section]] = {
     "shots": extensions.shots_section,
     "bytes": extensions.bytes_section,
     "protocols": extensions.protocols_section,
+    "anywhere": anywhere.anywhere_section,
 }
 SECTIONS = ("table-1", *EXPERIMENTS)
 

@@ -9,6 +9,7 @@ from coldhash.evaluate import PROTOCOLS
 from coldhash.lab.figures import Line, Panel, draw, format_table
 from coldhash.lab.reproduce.report import (
     DATASETS,
+    ORDERS,
     Claim,
     Section,
     format_accuracy,
@@ -83,9 +84,11 @@ def shots_section(results: Results) -> Section:
                 name = method_name(label, score)
                 means = {shots: each.mean(_METRIC) for shots, each in part.by("shots")}
                 lines.append(Line(name, list(means), list(means.values())))
-                rows.append([DATASETS[dataset], name, *map(format_accuracy, means.values())])
-        panels.append(Panel(DATASETS[dataset], "ratings given", "Accuracy@10", lines))
-    head = ["data", "method", *(f"{n} given" for n in results.values("shots"))]
+                given = ORDERS[part.rows[-1]["given_by"]]
+                rows.append([DATASETS[dataset], name, given, *map(format_accuracy, means.values())])
+        title = f"{DATASETS[dataset]}, {ORDERS[of_data.rows[-1]['given_by']]}"
+        panels.append(Panel(title, "ratings given", "Accuracy@10", lines))
+    head = ["data", "method", "chosen", *(f"{n} given" for n in results.values("shots"))]
     text = (
         "The model is given the first ratings of each cold user; the favourites among the rest"
         " are the test, so the columns are not tests of the same pairs.\n\n"

@@ -17,7 +17,15 @@ if TYPE_CHECKING:
 
 ClaimVerdict = Literal["holds", "does not hold", "does not hold under fair ties", "inconclusive"]
 
-DATASETS = {"ml-1m": "MovieLens-1M", "book-crossing": "Book-Crossing", "sample": "the sample"}
+DATASETS = {
+    "ml-1m": "MovieLens-1M",
+    "ml-100k": "MovieLens-100K",
+    "book-crossing": "Book-Crossing",
+    "complete-journey": "The Complete Journey",
+    "jester": "Jester",
+    "sample": "the sample",
+}
+ORDERS = {"time": "in order of time", "random": "at random", None: "none"}  # of events given
 NAMES = {  # where it is not the label in upper case
     "popularity": "popularity",
     "ridge": "ridge",

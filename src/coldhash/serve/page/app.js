@@ -1,7 +1,7 @@
 // The page: from what somebody says to what the service answers, at once.
 
 import { byId, inWords, plural, short } from "./dom.js";
-import { clearWrong, showFields, showRated, showWeights, showWrong } from "./form.js";
+import { clearWrong, showDial, showFields, showRated, showWeights, showWrong } from "./form.js";
 import { asFragment, asRequest, fromFragment, nobody, somebody } from "./person.js";
 import { explainOpened, showCode, showLists } from "./results.js";
 import { searchBox } from "./search.js";
@@ -45,8 +45,9 @@ function introduce(card) {
   }
   byId("lead-codes").hidden = card.n_bits === null;
   byId("lead-plain").hidden = card.n_bits !== null;
+  byId("lead-level").hidden = !card.has_level;
   byId("main").hidden = false;
-  const code = card.n_bits === null ? "" : `, ${plural(card.n_bits / 8, "byte")} each`;
+  const code = card.n_bits === null ? "" : `, ${plural(Math.ceil(card.n_bits / 8) + card.has_level, "byte")} each`;
   byId("about").textContent =
     `Model ${card.method}, version ${card.model}: ${plural(card.n_items, "item")}${code}.`;
 }
@@ -56,6 +57,7 @@ function become(person) {
   page.person = person;
   showFields(page.card, person, changed);
   showRated(page.card, person, titles, changed);
+  showDial(page.card, person, changed);
   byId("search-note").textContent = "";
   changed();
 }
@@ -69,14 +71,15 @@ function changed() {
 
 async function answer() {
   const user = asRequest(page.person);
+  const { popularity } = page.person;
   try {
-    const found = await recommend("v1/recommend", { user, k: K });
+    const found = await recommend("v1/recommend", { user, k: K, popularity });
     if (!found) return; // somebody typed on
     clearWrong();
     byId("problem").hidden = true;
     show(found);
     markUnknown(found.content.ignored);
-    await Promise.all([explainOpened(user, titles, page.card), nameRated(found.content.ignored)]);
+    await Promise.all([explainOpened(user, popularity, titles, page.card), nameRated(found.content.ignored)]);
     if (found.content.model !== page.card.model) setTimeout(start, SWAPPING);
   } catch (error) {
     report(error);
@@ -163,7 +166,7 @@ byId("skip").addEventListener("click", (event) => {
   byId("for-you").focus();
 });
 byId("mine").addEventListener("opened", () =>
-  explainOpened(asRequest(page.person), titles, page.card).catch(report));
+  explainOpened(asRequest(page.person), page.person.popularity, titles, page.card).catch(report));
 addEventListener("hashchange", () => page.card && become(fromFragment(location.hash, page.card)));
 
 searchBox({

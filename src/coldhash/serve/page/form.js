@@ -119,6 +119,24 @@ function scaleFor([low, high], title, rating, rated) {
   return [slider, output];
 }
 
+/** Put the dial on the page, from what everybody likes to what sets the person apart. */
+export function showDial(card, person, changed) {
+  byId("dial").hidden = !card.has_level;
+  const slider = byId("personal");
+  const show = () => {
+    const share = `${Math.round(person.popularity * 100)} %`;
+    byId("personal-value").textContent = `popularity counts ${share}`;
+    slider.setAttribute("aria-valuetext", `popularity counts ${share}`);
+  };
+  slider.value = 1 - person.popularity;
+  slider.oninput = () => {
+    person.popularity = Math.round((1 - slider.valueAsNumber) * 100) / 100;
+    show();
+    changed();
+  };
+  show();
+}
+
 /** Say what is wrong beside a field, or take it back; false if the form has no such field. */
 export function showWrong(name, words) {
   const place = byId(wrongId(name));

@@ -1,14 +1,16 @@
 // What is known of the person: in memory, in a request, and in the address.
 //
-// In the address: #age=25&gender=F&history.1193=5, the names that errors of the server use, too.
+// In the address: #age=25&gender=F&history.1193=5&request.popularity=0.5; names of fields and of
+// ratings are those that errors of the server use, too.
 // An address may come from anybody, so what does not fit the model is dropped.
 
 const HISTORY = "history.";
+const POPULARITY = "request.popularity";
 const MAX_RATED = 100;
 const MAX_TEXT = 1000;
 
-/** Nobody in particular: field -> value (or list of them), item id -> rating. */
-export const nobody = () => ({ said: new Map(), rated: new Map() });
+/** Nobody in particular: field -> value (or list of them), item id -> rating, and the dial. */
+export const nobody = () => ({ said: new Map(), rated: new Map(), popularity: 1 });
 
 export function asRequest(person) {
   const user = Object.fromEntries(person.said); // makes own keys, even of "__proto__"
@@ -22,6 +24,7 @@ export function asFragment(person) {
     for (const each of [value].flat()) pairs.append(name, each);
   }
   for (const [itemId, rating] of person.rated) pairs.append(HISTORY + itemId, rating);
+  if (person.popularity !== 1) pairs.append(POPULARITY, person.popularity);
   return pairs.toString();
 }
 
@@ -34,7 +37,7 @@ export function fromFragment(fragment, card) {
     if (field) say(person, field, text);
     else if (card.takes_history && name.startsWith(HISTORY)) {
       rate(person, name.slice(HISTORY.length), text, card.scale);
-    }
+    } else if (card.has_level && name === POPULARITY) weigh(person, text);
   }
   return person;
 }
@@ -60,6 +63,11 @@ function rate(person, itemId, text, [low, high]) {
   if (itemId && itemId.length <= MAX_TEXT && fits && person.rated.size < MAX_RATED) {
     person.rated.set(itemId, rating);
   }
+}
+
+function weigh(person, text) {
+  const popularity = Number(text);
+  if (text.trim() !== "" && popularity >= 0 && popularity <= 1) person.popularity = popularity;
 }
 
 /** Somebody at random, to show what the page does. */

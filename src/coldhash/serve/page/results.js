@@ -58,9 +58,11 @@ export function showLists(answer, popular, person) {
 }
 
 function differenceOf(answer, place, size) {
-  if (answer.fallback) return "Nothing is known of you yet, so both lists are the same.";
   const fresh = answer.items.filter((item) => place(item) > size).length;
   const moved = answer.items.filter((item) => place(item) <= size && place(item) !== item.rank).length;
+  if (!fresh && !moved && answer.fallback) {
+    return "Nothing is known of you yet, so both lists are the same.";
+  }
   if (!fresh && !moved) return "With what you said, the popular items are still the best guess.";
   return `${fresh} of ${answer.items.length} are not in the popular list, ${moved} moved within it.`;
 }
@@ -130,15 +132,16 @@ function emptyRow(itemId) {
 }
 
 /** Fill the opened reasons: a sentence, the parts of the score, and the place by popularity. */
-export async function explainOpened(user, titles, card) {
+export async function explainOpened(user, popularity, titles, card) {
   const opened = document.querySelectorAll("#mine > li:has(> details[open])");
   await Promise.all([...opened].map(async (row) => {
     const why = row.querySelector(".why");
-    const asked = JSON.stringify(user);
+    const body = { user, item_id: row.dataset.itemId, popularity };
+    const asked = JSON.stringify(body);
     if (why.dataset.asked === asked) return;
     why.dataset.asked = asked;
     try {
-      const { content } = await call("v1/explain", { body: { user, item_id: row.dataset.itemId } });
+      const { content } = await call("v1/explain", { body });
       if (why.dataset.asked === asked) why.replaceChildren(...reasons(content, row, user, titles, card));
     } catch (error) {
       delete why.dataset.asked;
@@ -161,7 +164,7 @@ function reasons(found, row, user, titles, card) {
   return sentences;
 }
 
-/** How to call a part of a score: a rating, a group of answers, or the average user. */
+/** How to call a part of a score: popularity, a rating, a group of answers, the average user. */
 function partName(name, user, titles, card) {
   const itemId = name.replace(/^rated /, "");
   if (itemId !== name && Object.hasOwn(user.history ?? {}, itemId)) {
