@@ -52,7 +52,7 @@ def test_it_fits_judges_draws_opens_the_page_and_ends_cleanly(tmp_path):
 
 @pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
 def test_without_a_page_it_ends_by_itself(tmp_path, monkeypatch):
-    monkeypatch.setattr("coldhash.data.sources.read", partial(read, n_users=300, n_items=100))
+    monkeypatch.setattr("coldhash.read", partial(read, n_users=300, n_items=100))
     run = coldhash_in_process("demo", "--no-serve", "--out", tmp_path / "out")
     assert run.returncode == 0, run.stderr
     assert "http://" not in run.stderr

@@ -89,11 +89,24 @@ def test_no_rating_of_a_cold_item_is_needed(parts):
     np.testing.assert_array_equal(chosen.scores(train, cold), chosen.scores(train, empty))
 
 
-def test_content_beats_chance(parts):
+@pytest.fixture(scope="module")
+def more(parts):
+    """A model that was told of the cold items."""
     train, cold = parts
-    columns = {name: cold.items.column(name).to_pylist() for name in cold.items.column_names}
-    table = {"item_id": list(cold.ratings.items), **columns}
-    more, _ = add_items(MFDCF(n_bits=32, new_items=True).fit(train), table)
+    new = cold.items.append_column("item_id", cold.ratings.items.values)
+    return add_items(MFDCF(n_bits=32, new_items=True).fit(train), new)[0]
+
+
+@pytest.mark.parametrize(("by_code", "score"), [(False, "real"), (True, "hamming")])
+def test_scores_are_those_by_which_the_model_recommends(parts, more, by_code, score):
+    cold = parts[1]
+    people = more.encode(user_ids=list(cold.ratings.users))
+    expected = more.score(people, score)[:, more.item_ids.rows(list(cold.ratings.items))]
+    np.testing.assert_array_equal(model_scores(more, cold, by_code), expected)
+
+
+def test_content_beats_chance(parts, more):
+    cold = parts[1]
     trial = make_item_trial(cold)
     chance = item_accuracy_at(5, np.zeros(trial.favourites.shape), trial)
     assert item_accuracy_at(5, model_scores(more, cold), trial) > 1.2 * chance

@@ -19,7 +19,7 @@ shots = [0, 5]
 [[models]]
 model = "mfdcf"
 settings = {fit_weight = 2.0}
-grid = {n_bits = [8, 16], n_sweeps = [1, 2]}
+grid = {n_bits = [16, 32], n_sweeps = [1, 2]}
 
 [[models]]
 model = "ddl"
@@ -30,7 +30,7 @@ settings = {hidden = [20, 10]}
 [quick]
 splits = 1
 train_shares = [0.5]
-grid = {n_bits = [8]}
+grid = {n_bits = [16]}
 """
 
 
@@ -45,13 +45,13 @@ def test_a_plan_becomes_every_run_once(tmp_path):
     assert len(runs) == 2 * 2 * 3 + 1
     assert len({run.key for run in runs}) == len(runs)
     points = {(s["n_bits"], s["n_sweeps"]) for s in map(_settings, runs) if "n_bits" in s}
-    assert points == {(8, 1), (8, 2), (16, 1), (16, 2)}
+    assert points == {(16, 1), (16, 2), (32, 1), (32, 2)}
     assert {run.split for run in runs if run.label == "slow"} == {0}
     assert runs[0].questions == (
-        Question("sampled-1000", 0, False, "real"),
-        Question("sampled-1000", 0, False, "hamming"),
-        Question("sampled-1000", 5, False, "real"),
-        Question("sampled-1000", 5, False, "hamming"),
+        Question("sampled-1000", 0, False, "real", 1.0),
+        Question("sampled-1000", 0, False, "hamming", 1.0),
+        Question("sampled-1000", 5, False, "real", 1.0),
+        Question("sampled-1000", 5, False, "hamming", 1.0),
     )
     assert [run.split for run in runs] == sorted(run.split for run in runs)
 
@@ -64,7 +64,7 @@ def test_the_seed_moves_all_splits(tmp_path):
 def test_quick_replaces_what_was_said_and_nothing_else(tmp_path):
     runs = read_toml(tmp_path, TOML).quick_version().runs()
     assert {run.split for run in runs} == {0}
-    assert {_settings(run).get("n_bits") for run in runs} == {8, None}
+    assert {_settings(run).get("n_bits") for run in runs} == {16, None}
     assert {run.train_share for run in runs} == {1.0}, "nobody had asked for shares"
 
 

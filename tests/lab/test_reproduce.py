@@ -22,14 +22,14 @@ from coldhash.lab.results_log import Results
 from coldhash.lab.runner import run_experiment
 
 KEPT = {
-    "figure-1": {"mfdcf", "cbfknn", "zsr", "dfm", "ddl", "popularity", "ridge"},
+    "figure-1": {"mfdcf", "mfdcf, no level", "cbfknn", "zsr", "dfm", "ddl", "popularity", "ridge"},
     "figure-3": None,
     "figure-4": None,
     "table-2": None,
     "ablation": None,
     "shots": None,
     "bytes": None,
-    "protocols": {"mfdcf", "popularity"},
+    "protocols": {"mfdcf", "mfdcf, no level", "popularity"},
     "anywhere": None,
 }
 
@@ -54,15 +54,19 @@ def small_sample():
 
 def in_the_sample(name: str) -> Experiment:
     """Run an experiment on the sample, with codes so short that it is quick."""
-    lengths = [8] if name == "ablation" else [8, 16]
+
+    def lengths(each):
+        has_level = each.model == "mfdcf" and each.settings.get("level", True)
+        return [16] if name == "ablation" else [16, 32] if has_level else [8, 16]
+
     plan = Experiment.from_toml(experiments_folder() / f"{name}.toml").quick_version()
     models = [
         each.model_copy(
             update={
                 "datasets": None,
                 "splits": None,
-                "grid": each.grid | ({"n_bits": lengths} if "n_bits" in each.grid else {}),
-                "settings": each.settings | ({"n_bits": 8} if "n_bits" in each.settings else {}),
+                "grid": each.grid | ({"n_bits": lengths(each)} if "n_bits" in each.grid else {}),
+                "settings": each.settings | ({"n_bits": 16} if "n_bits" in each.settings else {}),
             }
         )
         for each in plan.models
@@ -127,7 +131,7 @@ def test_every_section_has_an_experiment():
 def test_verdicts_on_planted_hits(tmp_path, fair, unfair, verdict):
     """The rival hits with chance 0.2, fair ties or not."""
     rows = [
-        planted_row(tmp_path, "mfdcf", "hamming", 8, fair, unfair),
+        planted_row(tmp_path, "mfdcf, no level", "hamming", 8, fair, unfair),
         *(planted_row(tmp_path, label, "real", None, 0.2, 0.2) for label in ("cbfknn", "zsr")),
     ]
     claim = judge_outperforms(Results(rows), "claim", ("cbfknn", "zsr"), "hamming")

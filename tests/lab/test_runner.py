@@ -30,7 +30,7 @@ shots = [0, 3]
 
 [[models]]
 model = "mfdcf"
-grid = {n_bits = [8, 16]}
+grid = {n_bits = [16, 32]}
 
 [[models]]
 model = "popularity"

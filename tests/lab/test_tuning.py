@@ -302,4 +302,4 @@ run_study(study, {}, "nowhere")
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8")
     assert "SettingError" in run.stderr
-    assert "pip install coldhash[tune]" in run.stderr
+    assert "coldhash[tune]" in run.stderr

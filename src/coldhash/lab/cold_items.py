@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csr_array
 
-from coldhash.arrays.codes import signs
 from coldhash.data.dataset import Dataset
 from coldhash.data.splits import split_cold_items
 from coldhash.errors import DataError, SettingError
@@ -160,9 +159,8 @@ def model_scores(model: Recommender, cold: Dataset, by_code: bool = False) -> np
     (200, 12)
     """
     users = model.user_vectors[model.user_ids.rows(cold.ratings.users.values)]
-    rows = model.item_ids.rows(cold.ratings.items.values)
-    vectors = model.items.rows(rows).astype(np.float32)
-    return np.asarray((signs(users, np.float32) if by_code else users) @ vectors.T)
+    scores = model.items.scores(users, by_code=by_code)
+    return np.asarray(scores[:, model.item_ids.rows(cold.ratings.items.values)])
 
 
 @dataclass(frozen=True)

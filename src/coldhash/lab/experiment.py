@@ -8,7 +8,7 @@
 
     [[models]]
     model = "mfdcf"
-    grid = {n_bits = [8, 16, 32, 64, 128]}
+    grid = {n_bits = [16, 32, 64, 128]}
 
     [[models]]
     model = "ddl"

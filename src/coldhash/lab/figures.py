@@ -23,6 +23,8 @@ Style = tuple[str, str, str]  # colour, marker, dash
 STYLES: dict[str, Style] = {
     "MFDCF": (RED, "o", "-"),
     "MFDCF, Hamming": (RED, "s", "--"),
+    "MFDCF, no level": (PURPLE, "o", "-"),
+    "MFDCF, no level, Hamming": (PURPLE, "s", "--"),
     "popularity": (GREY, "", ":"),
     "ridge": (BLACK, "", "-."),
     "CBFKNN": (BLUE, "v", "-"),

@@ -159,7 +159,7 @@ class Rotation:
         before = self.R
         HtH, K = _quadratic(users, problem, state)
         step = self._majorise if self._kind == "mm" else self._lagrange
-        step(_alpha(state), state.DtD, before.T @ HtH @ before, K @ before)
+        step(state.alpha, state.DtD, before.T @ HtH @ before, K @ before)
         turn(users, state, before @ self.R.T)
 
     def _majorise(self, alpha: float, M: np.ndarray, N: np.ndarray, K: np.ndarray) -> None:
@@ -193,7 +193,7 @@ def _quadratic(
     users: Partitions, problem: Problem, state: FitState
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return H'H and α D'S'H + β B'H."""
-    alpha, beta, length = _alpha(state), problem.code_weight, state.length
+    alpha, beta, length = state.alpha, problem.code_weight, state.length
 
     def products(
         H: np.ndarray, TD: np.ndarray, B: np.ndarray | None
@@ -205,11 +205,6 @@ def _quadratic(
         return H.T @ H, K
 
     return users.sum(products, state.H, state.TD, state.B)
-
-
-def _alpha(state: FitState) -> float:
-    """Return α; before the noise of vectors is known, ratings are all that counts."""
-    return 1.0 if np.isinf(state.alpha) else state.alpha
 
 
 def truncate(
