@@ -133,7 +133,7 @@ def geometric_mean(cells: Sequence[Cell]) -> float:
 
 
 def _describe_cells(cells: Sequence[Cell]) -> str:
-    """Say where MFDCF is significantly below popularity."""
+    """Return a sentence on where MFDCF is significantly below popularity."""
     below, lines = find_below(cells), []
     for score in SCORES:
         own = [cell for cell in cells if cell.score == score]
