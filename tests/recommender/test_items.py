@@ -41,7 +41,7 @@ def test_scores_are_those_of_the_best(items, vectors, popularity, by_code):
         vectors = signs(vectors) * np.abs(vectors).mean(axis=1, keepdims=True) / 2
         expected = popularity * gains + vectors @ items.rows().T
     else:
-        expected = gains * (popularity * gains + vectors @ items.rows().T)
+        expected = popularity * gains**2 + gains**popularity * (vectors @ items.rows().T)
     np.testing.assert_allclose(scores, expected, atol=1e-4)
 
 

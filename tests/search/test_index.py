@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 
 import numba
@@ -157,7 +158,8 @@ def level_scores(codes, queries, levels, gains, popularity):
         unit = kernels._weight_unit(query)
         total = np.floor(np.abs(query.astype(np.float64)) / unit + 0.5).sum()
         dots.append(unit * (total - 2 * costs))
-    return gain * (popularity * gain + np.array(dots))
+    power = np.array([float(np.float32(math.pow(g, popularity))) for g in gain])
+    return power * (popularity * gain**2 / np.maximum(power, 1e-30) + np.array(dots))
 
 
 @pytest.mark.slow

@@ -55,6 +55,10 @@ class Items(Protocol):
         """Return the root of the level of some items; None if they have none."""
         ...
 
+    def level_terms(self, item: np.ndarray, popularity: float) -> tuple[float, float] | None:
+        """Return what the level of an item adds to its score, and what it multiplies h·d by."""
+        ...
+
     def distances(self, vectors: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Compute Hamming distances between the codes of people and of items (people x items)."""
         ...
@@ -168,15 +172,23 @@ class CodeItems:
         self, vectors: np.ndarray, popularity: float = 1.0, by_code: bool = False
     ) -> np.ndarray:
         """Compute the scores of all items for some users, or, `by_code`, for their codes."""
-        gains = self.gains()
+        levels = self.levels
         if by_code:
-            vectors = signs(vectors, np.float32) if gains is None else with_lengths(vectors)
+            vectors = signs(vectors, np.float32) if levels is None else with_lengths(vectors)
         scores = times(vectors, self.rows().T.astype(np.float32))
-        if gains is not None:
-            scores += np.float32(popularity) * gains
-            if not by_code:
-                scores *= gains
+        if levels is not None:
+            bases, gains = self.index.terms(popularity, by_code=False, additive=by_code)
+            scores += bases[levels].astype(np.float32)
+            scores *= gains[levels].astype(np.float32)
         return scores
+
+    def level_terms(self, item: np.ndarray, popularity: float) -> tuple[float, float] | None:
+        """Return what the level of an item adds to its score, and what it multiplies h·d by."""
+        if self.levels is None:
+            return None
+        bases, gains = self.index.terms(popularity, by_code=False)
+        base, gain = (float(table[self.levels[item[0]]]) for table in (bases, gains))
+        return base * gain, gain
 
     def gains(self, items: Any = slice(None)) -> np.ndarray | None:
         """Return the root of the level of some items; None if they have none."""
@@ -300,6 +312,9 @@ class RealItems:
         return int(self.vectors.shape[0])
 
     def gains(self, items: Any = slice(None)) -> None:
+        """Return None: these items have no level."""
+
+    def level_terms(self, item: np.ndarray, popularity: float) -> None:
         """Return None: these items have no level."""
 
     def distances(self, vectors: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -538,13 +538,14 @@ class Recommender:
         self._check_popularity(popularity)
         with blame("item_id"):
             row = self.item_ids.rows([item_id])
-        item, gain = self.items.rows(row)[0].astype(np.float64), self.items.gains(row)
+        item = self.items.rows(row)[0].astype(np.float64)
+        terms = self.items.level_terms(row, popularity)
         _, features, ratings, ignored = self._features(user)
         with np.errstate(all="ignore"):  # what overflows is an error
             encoded, parts = self.encoder.explain(features, ratings, self.item_ids)
         check_computed(encoded.vectors)
-        contributions = {} if gain is None else {"popularity": popularity * float(gain[0]) ** 2}
-        item = item if gain is None else item * gain[0]
+        contributions = {} if terms is None else {"popularity": terms[0]}
+        item = item if terms is None else item * terms[1]
         contributions |= {name: math.fsum(vector * item) for name, vector in parts.items()}
         return {
             "item_id": as_text(item_id),

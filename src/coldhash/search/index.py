@@ -7,6 +7,7 @@ that ties need no comparison.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -40,8 +41,8 @@ class CodeIndex:
     """Codes of items for exact search: n_bits / 8 bytes an item, and the order.
 
     Items may have a level, a byte beside the code: what an item is worth to everybody. With it,
-    scores are not q·d but g (popularity g + q·d) with the gain g of the level, and distances grow
-    by the steps that the level is below the highest, times popularity, rounded.
+    scores are not q·d but  λ g² + g^λ q·d  with the gain g of the level and λ the popularity that
+    is asked for, and distances grow by the steps that the level is below the highest, times λ.
 
     Parameters
     ----------
@@ -228,7 +229,7 @@ class CodeIndex:
         popularity: float = 1.0,
         additive: bool = False,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Find the k codes d with the largest q·d of real queries q, or g (popularity g + q·d).
+        """Find the k codes d with the largest q·d of real queries q, or λ g² + g^λ q·d with levels.
 
         Weights are rounded to about 2⁻²² of the heaviest four bits; the rest is exact, ties
         included.
@@ -240,7 +241,7 @@ class CodeIndex:
         k, excluded, listed, threads, popularity
             As for `hamming`.
         additive
-            With levels, find the largest popularity g + q·d instead.
+            With levels, find the largest λ g + q·d instead.
 
         Returns
         -------
@@ -260,11 +261,10 @@ class CodeIndex:
         queries = np.ascontiguousarray(queries)
         if not np.isfinite(queries).all():
             raise DataError("a query holds NaN or infinity")
-        bases, gains = self.terms(popularity, by_code=False)
-        terms = (bases, np.ones_like(gains)) if additive else (bases, gains)
+        terms = self.terms(popularity, by_code=False, additive=additive)
         return self._run(weighted_kernel, queries, k, excluded, listed, threads, SUM16, terms)
 
-    def terms(self, popularity: float, by_code: bool) -> Terms:
+    def terms(self, popularity: float, by_code: bool, additive: bool = False) -> Terms:
         """Return what is added for each level, and then multiplied by.
 
         Parameters
@@ -273,6 +273,8 @@ class CodeIndex:
             How much levels count, 0 to 1.
         by_code
             Whether the terms are those of minus a Hamming distance, or of q·d.
+        additive
+            Whether those of q·d are λ g and 1, or λ g² / g^λ and g^λ.
 
         Returns
         -------
@@ -292,7 +294,14 @@ class CodeIndex:
             missing = np.rint(popularity * (self.steps[-1] - self.steps))
             return -missing.astype(np.int64), np.ones(N_LEVELS, np.int64)
         gains = self.gains.astype(np.float64)
-        return popularity * gains, gains
+        if additive:
+            return popularity * gains, np.ones(N_LEVELS)
+        if popularity == 1:
+            return gains, gains
+        # by the C library, which does not depend on the processor as numpy's powers do
+        powers = [np.float32(math.pow(gain, popularity)) for gain in gains]
+        scale = np.maximum(np.array(powers, np.float64), 1e-30)
+        return popularity * gains**2 / scale, scale
 
     def lists(self, lists: Sequence[Rows]) -> RowLists:
         """Convert lists of rows to the form that `hamming` and `weighted` take.
