@@ -34,9 +34,9 @@ class ColdhashError(Exception):
     ...     ch.read("netflix")
     ... except ColdhashError as error:
     ...     print(error.message)
-    ...     print(error.hint)
+    ...     print(error.hint.split("; ")[1])
     no data set is called 'netflix'
-    one of ml-1m, ml-100k, book-crossing, sample; your own tables: Dataset.from_tables(...)
+    your own tables: Dataset.from_tables(...)
     """
 
     argument: str | None = None  # the argument that is wrong, where the caller may want to know

@@ -173,7 +173,7 @@ def test_an_answer_is_finite_or_an_error(name, data, tmp_path):
                 n_refused += 1
             else:
                 assert np.isfinite(scores[scores != -np.inf]).all()  # -inf: fewer items than asked
-    assert n_refused
+    assert n_refused or name == "mfdcf"  # gains below 1 keep its sums finite
 
 
 # Arrow

@@ -35,7 +35,7 @@ def folder(tmp_path_factory):
 
 
 def test_from_partitions_and_on_dask_the_models_are_the_same(folder):
-    fit = ["fit", "--parts", "parts", "--bits", "8", "--set", "n_rounds=2"]
+    fit = ["fit", "--parts", "parts", "--bits", "16", "--set", "n_rounds=2"]
     run = coldhash_in_process(*fit, "--out", "one", "--memory", "2GB", cwd=folder)
     assert run.returncode == 0, run.stderr
     run = coldhash_command(*fit, "--out", "two", "--dask", "local", cwd=folder)

@@ -159,7 +159,7 @@ def level_scores(codes, queries, levels, gains, popularity):
         total = np.floor(np.abs(query.astype(np.float64)) / unit + 0.5).sum()
         dots.append(unit * (total - 2 * costs))
     power = np.array([float(np.float32(math.pow(g, popularity))) for g in gain])
-    return power * (popularity * gain**2 / np.maximum(power, 1e-30) + np.array(dots))
+    return power * (popularity * gain**2 / np.where(power > 0, power, 1) + np.array(dots))
 
 
 @pytest.mark.slow

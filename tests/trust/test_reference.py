@@ -77,7 +77,8 @@ def reference_of(data, settings, features):
     matrix, n_bits = data.ratings.matrix, settings.n_code_bits
     targets = np.zeros(matrix.shape)
     owners = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    targets[owners, matrix.indices] = np.where(matrix.data >= 4, 1.0, 0.3)  # stars, 1 to 5
+    other = 0.3 * (1 - matrix.nnz / targets.size)
+    targets[owners, matrix.indices] = np.where(matrix.data >= 4, 1.0, other)  # stars, 1 to 5
     weights = targets.sum(axis=0) ** settings.popularity_power
     rank = settings.retained_rank or n_bits // 2
     n_users, n_items = targets.shape

@@ -91,7 +91,7 @@ class Dataset:
     >>> data.ratings.matrix.shape, data.users.column_names
     ((100, 50), ['age', 'gender', 'occupation', 'city'])
     >>> data
-    <Dataset 'sample': 100 users, 50 items, 1,947 ratings>
+    <Dataset 'sample': 100 users, 50 items, 973 ratings>
     """
 
     ratings: Ratings

@@ -299,9 +299,8 @@ class CodeIndex:
         if popularity == 1:
             return gains, gains
         # by the C library, which does not depend on the processor as numpy's powers do
-        powers = [np.float32(math.pow(gain, popularity)) for gain in gains]
-        scale = np.maximum(np.array(powers, np.float64), 1e-30)
-        return popularity * gains**2 / scale, scale
+        scale = np.array([np.float32(math.pow(gain, popularity)) for gain in gains], np.float64)
+        return popularity * gains**2 / np.where(scale > 0, scale, 1), scale
 
     def lists(self, lists: Sequence[Rows]) -> RowLists:
         """Convert lists of rows to the form that `hamming` and `weighted` take.
