@@ -35,11 +35,12 @@ from coldhash.recommender.encoders import HistoryPart
 from coldhash.recommender.items import CodeItems
 
 COUNTS = (1, 3, 10, 30)  # events given; in between, maps are interpolated
-N_DRAWS = 3  # choices of a user's first events, where times are unknown
+MAX_DRAWS = 3  # choices of first events, where times are unknown: as many as ...
+ENOUGH = 5_000  # ... give this many users
 MIN_USERS = 50  # trained, and held out, that a map is learned from
 DISCOUNT = 0.25  # an event counts by the popularity of its item to the power of minus this
 PRIOR_RATINGS = 5  # of the average value: the mean rating of an item is shrunk by so many
-RIDGES = np.logspace(-3, 4, 15)  # times the mean square of a channel
+RIDGES = np.logspace(-3, 4, 8)  # times the mean square of a channel
 EVEN = 0.5  # of the mean eigenvalue of D'V D, added to all
 LONGEST = 2.0  # times which C may be stretched for the users held out
 FREE, FIXED = 1e-6, 1e9  # the ridge of an intercept, and of none
@@ -70,6 +71,7 @@ def fit_history(
     item once does not dislike it, however often others bought it.
     """
     part = _without_maps(sums, items, state.D)
+    n_draws = max(1, min(MAX_DRAWS, ENOUGH // problem.n_users))
     if target.feedback.kind != "ratings":
         part = replace(part, spread=0.0)
     weighted, mean = weighted_codes(problem, state.D)
@@ -86,7 +88,7 @@ def fit_history(
         whole = np.asarray(worth.sum(axis=1)).ravel()
         trained = block.trained[:, 0] > 0
         found: dict[int, list[tuple[Moments, Moments]]] = {t: [] for t in COUNTS}
-        for t, rows, entries in _first_events(records):
+        for t, rows, entries in _first_events(records, n_draws):
             given, targets = _take(ratings, entries, t), _take(worth, entries, t)
             Z = part.evidence(given)
             rest = TD[rows] + mean - times(targets, weighted)
@@ -140,15 +142,19 @@ def _without_maps(sums: ItemSums, items: CodeItems, D: np.ndarray) -> HistoryPar
     )
 
 
-def _first_events(records: UserRecords) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+def _first_events(
+    records: UserRecords, n_draws: int
+) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """Choose the first events of users: yield t, the users with more, and t entries of each."""
     ratings = records.ratings
     n_events = np.diff(ratings.indptr)
     owners = np.repeat(np.arange(len(n_events)), n_events)
-    for draw in range(N_DRAWS if records.times is None else 1):
-        chance = uniform((records.first + owners) * N_DRAWS + draw, ratings.indices + 1)
-        keys = (chance, owners) if records.times is None else (chance, records.times, owners)
-        order = np.lexsort(keys)
+    for draw in range(n_draws if records.times is None else 1):
+        chance = uniform((records.first + owners) * MAX_DRAWS + draw, ratings.indices + 1)
+        if records.times is None:
+            order = np.argsort(owners + chance)  # keys do not repeat, so any sort will do
+        else:
+            order = np.lexsort((chance, records.times, owners))
         for t in COUNTS:
             rows = np.flatnonzero(n_events > t)
             yield t, rows, order[ratings.indptr[rows, None] + np.arange(t)].ravel()
