@@ -64,12 +64,15 @@ def _begin_draft(path: Path) -> tuple[Path, int]:
         while True:
             draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
             draft.mkdir()
-            handle = os.open(draft, os.O_RDONLY | os.O_NOFOLLOW)
+            try:
+                handle = os.open(draft, os.O_RDONLY | os.O_NOFOLLOW)
+            except FileNotFoundError:  # removed already, by a process whose clock is ahead
+                continue
             with contextlib.suppress(OSError):  # a file system without locks
                 fcntl.flock(handle, fcntl.LOCK_EX)
             if draft.exists():
                 return draft, handle
-            os.close(handle)  # removed before it was locked, by a process whose clock is ahead
+            os.close(handle)  # removed before it was locked
     except ValueError as error:  # no file name, or a null byte in it
         raise OSError(str(error)) from None
 
