@@ -56,17 +56,20 @@ def catalogue(small: Recommender, n_items: int, n_users: int) -> Recommender:
     rated = np.sort(rng.integers(n_items, size=(n_users, 100), dtype=np.int32), axis=1).ravel()
     starts = np.arange(0, len(rated) + 1, 100, dtype=np.int32)
     ones = np.ones(len(rated), dtype=np.float32)
-    packed = rng.integers(2**64, size=(n_items, 1), dtype=np.uint64)
+    index = small.items.index
+    packed = rng.integers(2**index.n_bits, size=(n_items, 1), dtype=np.uint64)
     popularity = rng.integers(10_000, size=n_items).astype(np.float32)
+    levels = np.maximum(255 * np.sqrt(popularity / 10_000), 1).astype(np.uint8)
+    tables = (levels, index.gains, index.steps)
     return replace(
         small,
         features=replace(small.features, preference=None),
         encoder=replace(small.encoder, history=None),
-        items=CodeItems(CodeIndex.of(packed, 64, popularity)),
+        items=CodeItems(CodeIndex.of(packed, index.n_bits, popularity, *tables)),
         item_ids=counted(n_items, "item"),
         popularity=popularity,
         user_ids=counted(n_users, "user"),
-        user_vectors=rng.standard_normal((n_users, 64), dtype=np.float32),
+        user_vectors=rng.standard_normal((n_users, index.n_bits), dtype=np.float32),
         seen=csr_array((ones, rated, starts), shape=(n_users, n_items)),
         item_table=None,
     )
