@@ -4,10 +4,10 @@ For several numbers t, every training user with more than t events is seen after
 first by time where times are known, otherwise a random choice. What these events show, z̄ (see
 `HistoryPart`), is regressed on what the *rest* of the events says beyond the features:
 
-    min  Σ_u ‖T_rest - c (1 + z̄ C) D'‖²_V + λ_e ‖C_e‖² + λ_p ‖C_p‖²
+    min  Σ_u ‖T_rest / c - (P + z̄ C) D'‖²_V + λ_e ‖C_e‖² + λ_p ‖C_p‖²
 
-with T_rest around what the features say, c the share of events that is left, and C_e, C_p the parts
-of C for exposure and preference. The ridges and the length of C are chosen by the users whom the
+with P what the features say, c the share of events that is left, and C_e, C_p the parts of C for
+exposure and preference. The ridges and the length of C are chosen by the users whom the
 item step has not seen: what says nothing about them gets no weight.
 """
 
