@@ -38,15 +38,15 @@ def test_kernels_equal_their_plain_python(monkeypatch):
     S, D = matrices(12, 9, 4, 1)
     order = products.even_order(S.indptr)
     for kernel, arguments in (
-        (products._few_sparse, (S.indptr, S.indices, S.data, D)),
-        (products._many_sparse, (S.indptr, S.indices, S.data, D, order)),
-        (products._few_dense, (S.toarray(), D)),
-        (products._many_dense, (S.toarray(), D)),
+        (products._multiply_sparse, (S.indptr, S.indices, S.data, D, order)),
+        (products._multiply_dense, (S.toarray(), D)),
     ):
-        compiled, plain = np.zeros((12, 4), np.float32), np.zeros((12, 4), np.float32)
-        kernel(*arguments, compiled)
+        plain = np.zeros((12, 4), np.float32)
         kernel.py_func(*arguments, plain)
-        np.testing.assert_allclose(plain, compiled, rtol=1e-6, atol=1e-6)
+        for run in (kernel, kernel.on_one_thread()):
+            compiled = np.zeros((12, 4), np.float32)
+            run(*arguments, compiled)
+            np.testing.assert_allclose(plain, compiled, rtol=1e-6, atol=1e-6)
 
 
 def test_the_even_order_takes_every_row_once_and_spreads_them(rng):

@@ -62,15 +62,15 @@ def _make_fork_safe(made: Any, function: Any) -> Any:
     """Call the parallel function, or the same one on one thread where threads cannot be used."""
 
     @cache
-    def alone() -> Any:
+    def on_one_thread() -> Any:
         name = f"{function.__qualname__}_alone"  # the cache knows functions by their names
         copy = FunctionType(function.__code__, function.__globals__, name)
         copy.__qualname__ = name
-        return _compile(copy, {})
+        return _compile(copy, {"nogil": True})
 
     @wraps(function)
     def run(*arguments: Any) -> Any:
-        return (alone() if _without_threads else made)(*arguments)
+        return (on_one_thread() if _without_threads else made)(*arguments)
 
-    run.py_func = function  # type: ignore[attr-defined]
+    run.py_func, run.on_one_thread = function, on_one_thread  # type: ignore[attr-defined]
     return run

@@ -28,13 +28,14 @@ def times(A: np.ndarray | csr_array, B: np.ndarray) -> np.ndarray:
         raise ValueError(f"{A.shape} does not fit {B.shape}")
     product = np.zeros((A.shape[0], B.shape[1]), dtype=B.dtype)
     many = A.shape[0] > _FEW_ROWS and _threads.acquire(blocking=False)
+    kernel = _multiply_dense if isinstance(A, np.ndarray) else _multiply_sparse
+    run = kernel if many else kernel.on_one_thread()
     try:
         if isinstance(A, np.ndarray):
-            (_many_dense if many else _few_dense)(A, B, product)
-        elif many:
-            _many_sparse(A.indptr, A.indices, A.data, B, even_order(A.indptr), product)
+            run(A, B, product)
         else:
-            _few_sparse(A.indptr, A.indices, A.data, B, product)
+            order = even_order(A.indptr) if many else np.arange(A.shape[0])
+            run(A.indptr, A.indices, A.data, B, order, product)
     finally:
         if many:
             _threads.release()
@@ -69,28 +70,15 @@ def _dense_row(values, B, total):  # type: ignore[no-untyped-def]
                 total[k] += value * B[j, k]
 
 
-@compiled(nogil=True)
-def _few_sparse(indptr, indices, values, B, product):  # type: ignore[no-untyped-def]
-    for row in range(len(product)):
-        start, end = indptr[row], indptr[row + 1]
-        _sparse_row(indices[start:end], values[start:end], B, product[row])
-
-
 @compiled(parallel=True)
-def _many_sparse(indptr, indices, values, B, order, product):  # type: ignore[no-untyped-def]
+def _multiply_sparse(indptr, indices, values, B, order, product):  # type: ignore[no-untyped-def]
     for position in prange(len(order)):
         row = order[position]
         start, end = indptr[row], indptr[row + 1]
         _sparse_row(indices[start:end], values[start:end], B, product[row])
 
 
-@compiled(nogil=True)
-def _few_dense(A, B, product):  # type: ignore[no-untyped-def]
-    for row in range(len(product)):
-        _dense_row(A[row], B, product[row])
-
-
 @compiled(parallel=True)
-def _many_dense(A, B, product):  # type: ignore[no-untyped-def]
+def _multiply_dense(A, B, product):  # type: ignore[no-untyped-def]
     for row in prange(len(product)):
         _dense_row(A[row], B, product[row])
