@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coldhash import Dataset, FeaturePlan, Ids, Ratings, TableFile
-from coldhash.errors import ColumnError, DataError, SettingError, UnknownId
+from coldhash.errors import ColumnError, DataError, SettingError, UnknownId, UnlikelyData
 
 fast = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -199,7 +199,7 @@ ROW = {"user": [1], "item": [1], "rating": [1]}
     [
         ({"userId": [1]}, {}, ColumnError, "'user' and 'userId' for user_id"),
         ({"weight": [1]}, {}, ColumnError, "'rating' and 'weight' for rating"),
-        ({"rating": None, "stars": [1]}, {}, ColumnError, "no column for rating"),
+        ({"rating": None, "grade": [1]}, {}, ColumnError, "no column for rating"),
         ({"item": None}, {}, ColumnError, "no column for item_id"),
         ({}, {"rating": "stars"}, ColumnError, "no column 'stars'"),
         ({}, {"user_id": None}, ColumnError, "no column for user_id"),
@@ -356,3 +356,111 @@ def test_tables_must_have_a_row_for_each_id():
     with pytest.raises(DataError):
         data.with_ratings(other)
     assert data.with_ratings(ratings).ratings is ratings
+
+
+def grid(n_users=30, n_items=20):
+    users, items = np.indices((n_users, n_items)).reshape(2, -1)
+    return {"user_id": users, "item_id": items, "rating": 1 + (users + items) % 5}
+
+
+@pytest.mark.parametrize(
+    ("ids", "said"),
+    [
+        ([f"{k:04}" for k in range(30)], "30 users .* written differently .* '0' is '0000' there"),
+        ([f"{k}.0" for k in range(30)], "30 users .* '0' is '0.0' there"),
+        ([*range(20), *(f" {k}" for k in range(20, 30))], "10 users .* '20' is ' 20' there"),
+        ([f"u{k}" for k in range(30)], "none of the 30 users .* 'u0' in the table, '0' in the"),
+    ],
+)
+def test_users_who_match_no_rating_are_told(ids, said):
+    users = {"user_id": [str(id_) for id_ in ids], "age": list(range(30))}
+    with pytest.warns(UnlikelyData, match=said):
+        Dataset.from_tables(grid(), users)
+
+
+def test_items_that_differ_by_case_are_told():
+    table = grid()
+    table["item_id"] = [f"Item-{item}" for item in table["item_id"]]
+    items = {"item_id": [f"ITEM-{k}" for k in range(20)], "price": list(range(20))}
+    with pytest.warns(UnlikelyData, match="20 items .* 'Item-0' is 'ITEM-0' there"):
+        Dataset.from_tables(table, items=items)
+
+
+@pytest.mark.parametrize("sides", [["users"], ["items"], ["users", "items"]])
+@pytest.mark.parametrize("prefix", ["", "u"])
+def test_swapped_columns_are_told(sides, prefix):
+    table = grid(n_users=50)
+    users = [f"{prefix}{user}" for user in table["user_id"]]
+    tables = {
+        "users": {"user_id": [f"{prefix}{k}" for k in range(50)], "age": list(range(50))},
+        "items": {"item_id": list(range(20)), "price": list(range(20))},
+    }
+    given = {side: tables[side] for side in sides}
+    swapped = {"user_id": table["item_id"], "item_id": users, "rating": table["rating"]}
+    with pytest.warns(UnlikelyData, match="look swapped"):
+        Dataset.from_tables(swapped, **given)
+    Dataset.from_tables(table | {"user_id": users}, **given)  # no warning
+
+
+def test_tables_that_list_fewer_or_more_are_usual():
+    some = {"user_id": list(range(12)), "age": list(range(12))}
+    more = {"item_id": list(range(500)), "price": list(range(500))}
+    Dataset.from_tables(grid(), some, more)
+
+
+EVENTS = {
+    "visitor_id": ["ann", "ann", "ann", "bob", "bob"],
+    "sku": ["x", "x", "y", "x", "y"],
+    "event": ["view", "purchase", "view", "view", "remove"],
+    "session": [1, 1, 2, 3, 3],
+    "ts": [5, 6, 7, 8, 9],
+}
+
+
+def test_events_of_every_type_count_one_without_weights():
+    ratings = Dataset.from_tables(EVENTS).ratings
+    assert ratings.feedback.kind == "events"
+    assert ratings.matrix.toarray().tolist() == [[2, 1], [1, 1]]
+
+
+def test_events_are_weighed_by_type_and_added_up():
+    weights = {"view": 1, "purchase": 5, "remove": 0}
+    ratings = Dataset.from_tables(EVENTS, event_weights=weights).ratings
+    assert ratings.feedback.kind == "counts"
+    assert ratings.matrix.toarray().tolist() == [[6, 1], [1, 0]]
+    assert len(ratings) == 3  # what was removed is not a rating
+    assert ratings.times.tolist() == [5, 7, 8]
+
+
+def test_weights_take_the_place_of_values():
+    table = EVENTS | {"quantity": [1, None, 1, 1, 1], "kind": EVENTS["event"]}
+    del table["event"]
+    weights = {"view": 0.5, "purchase": 5, "remove": 1}
+    data = Dataset.from_tables(table, columns={"event": "kind"}, event_weights=weights)
+    assert data.ratings.matrix.toarray().tolist() == [[5.5, 0.5], [0.5, 1]]
+
+
+@pytest.mark.parametrize(
+    ("change", "weights", "error", "why", "way_out"),
+    [
+        ({}, {"view": 1, "purchase": 5}, DataError, "no weight for 'remove'", "view, purchase"),
+        ({"event": [None] * 5}, {"view": 1}, DataError, "no weight for None", "view"),
+        ({"event": ["view"] * 5}, {"view": 0}, DataError, "no ratings", "right file"),
+        ({"event": None}, {"view": 1}, ColumnError, "no column for the type", "columns="),
+        ({}, {"view": -1}, SettingError, "event_weights={'view': -1}", "a number for each type"),
+        ({}, {"view": "1"}, SettingError, "event_weights={'view': '1'}", "a number for each type"),
+        ({"sku": ["x", None, "x", "x", "x"]}, {"view": 0, "purchase": 1, "remove": 1}, DataError,
+         "row 1 of the ratings table: no item id", "remove the row"),
+    ],
+)  # fmt: skip
+def test_wrong_weights_are_an_error_with_a_hint(change, weights, error, why, way_out):
+    table = {name: column for name, column in (EVENTS | change).items() if column is not None}
+    with pytest.raises(error) as caught:
+        Dataset.from_tables(table, event_weights=weights)
+    assert why in caught.value.message
+    assert way_out in caught.value.hint
+
+
+def test_one_described_user_is_no_reason_to_warn():
+    data = Dataset.from_tables(grid(), {"user_id": [3], "age": [20]})
+    assert data.plan.users == {}

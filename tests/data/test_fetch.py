@@ -104,25 +104,9 @@ def cut(handler: Handler) -> None:
     handler.wfile.write(handler.open_rest()[:CUT])
 
 
-def cut_ignoring_range(end: int) -> Answer:
-    def answer(handler: Handler) -> None:
-        handler.open(200, Content_Length=len(BODY))
-        handler.wfile.write(BODY[:end])
-
-    return answer
-
-
-def cut_at_once(handler: Handler) -> None:
-    handler.open_rest()
-
-
 def stall(handler: Handler) -> None:
     handler.wfile.write(handler.open_rest()[:CUT])
     handler.rfile.read(1)  # until the client gives up
-
-
-def hang_up(handler: Handler) -> None:
-    handler.close_connection = True
 
 
 def cut_chunk(handler: Handler) -> None:
@@ -223,7 +207,9 @@ def test_a_redirect_is_followed(site: Site, tmp_path: Path) -> None:
 def test_progress_rises_to_the_total_through_a_cut(site: Site, tmp_path: Path) -> None:
     site.answers = [cut]
     told: list[tuple[int, int | None]] = []
-    fetch(site.archive, tmp_path, report=lambda *at: told.append(at), pause=0)
+    with pytest.raises(SourceError):
+        fetch(site.archive, tmp_path, report=lambda *at: told.append(at))
+    fetch(site.archive, tmp_path, report=lambda *at: told.append(at))
     counts = [count for count, _ in told]
     assert counts == sorted(counts)
     assert counts[0] == 0
@@ -264,9 +250,11 @@ def test_a_server_that_continues_elsewhere_makes_it_start_over(
     site: Site, tmp_path: Path, part: Path
 ) -> None:
     part.write_bytes(BODY[:CUT])
-    site.answers = [wrong_start, cut, cut]
-    assert_fetched(fetch(site.archive, tmp_path, attempts=2, pause=0), tmp_path)
-    assert site.ranges == [f"bytes={CUT}-", None, f"bytes={CUT}-", f"bytes={2 * CUT}-"]
+    site.answers = [wrong_start]
+    with pytest.raises(SourceError, match=f"for bytes from {CUT}"):
+        fetch(site.archive, tmp_path)
+    assert_fetched(fetch(site.archive, tmp_path), tmp_path)
+    assert site.ranges == [f"bytes={CUT}-", None]
 
 
 def test_a_part_that_is_too_long_is_removed(site: Site, tmp_path: Path, part: Path) -> None:
@@ -279,61 +267,26 @@ def test_a_part_that_is_too_long_is_removed(site: Site, tmp_path: Path, part: Pa
 
 @pytest.mark.parametrize("short", [cut, cut_chunk, stall])
 def test_a_short_body_is_resumed_where_it_stopped(
-    site: Site, tmp_path: Path, short: Answer
+    site: Site, tmp_path: Path, part: Path, monkeypatch: pytest.MonkeyPatch, short: Answer
 ) -> None:
+    monkeypatch.setattr("coldhash.data.fetch._TIMEOUT", 0.5)
     site.answers = [short]
-    assert_fetched(fetch(site.archive, tmp_path, timeout=0.5, pause=0), tmp_path)
+    with pytest.raises(SourceError, match="the connection") as caught:
+        fetch(site.archive, tmp_path)
+    assert site.archive.url in str(caught.value)
+    assert list(tmp_path.iterdir()) == [part]
+    assert_fetched(fetch(site.archive, tmp_path), tmp_path)
     assert site.ranges == [None, f"bytes={CUT}-"]
-
-
-def test_progress_renews_the_attempts(site: Site, tmp_path: Path) -> None:
-    site.answers = [cut_at_once, cut, cut_at_once, cut, cut_at_once]
-    assert_fetched(fetch(site.archive, tmp_path, attempts=2, pause=0), tmp_path)
-    assert len(site.ranges) == 6
-
-
-@pytest.mark.parametrize(
-    "passing", [status(500), status(503), hang_up], ids=["500", "503", "hang-up"]
-)
-def test_a_passing_failure_is_tried_again(site: Site, tmp_path: Path, passing: Answer) -> None:
-    site.answers = [passing]
-    assert_fetched(fetch(site.archive, tmp_path, pause=0), tmp_path)
-    assert site.ranges == [None, None]
 
 
 # --- What is given up ----------------------------------------------------------------------------
 
 
-def test_a_server_that_never_delivers_is_given_up(site: Site, tmp_path: Path, part: Path) -> None:
-    site.answers = [cut, *[cut_at_once] * 9]
-    with pytest.raises(SourceError, match=f"{CUT:,} of .*3 tries without progress") as caught:
-        fetch(site.archive, tmp_path, attempts=3, pause=0)
-    assert site.archive.url in str(caught.value)
-    assert f"{CUT:,} of {len(BODY):,}" in str(caught.value)
-    assert len(site.ranges) == 4
-    assert list(tmp_path.iterdir()) == [part]
-    assert part.read_bytes() == BODY[:CUT]
-
-
-def test_the_same_beginning_again_is_no_progress(site: Site, tmp_path: Path) -> None:
-    site.answers = [cut_ignoring_range(CUT), cut_ignoring_range(CUT // 2)] * 4
-    with pytest.raises(SourceError, match="2 tries without progress"):
-        fetch(site.archive, tmp_path, attempts=2, pause=0)
-    assert len(site.ranges) == 3
-
-
-def test_a_lasting_500_names_the_status(site: Site, tmp_path: Path) -> None:
-    site.answers = [status(500)] * 9
-    with pytest.raises(SourceError, match=r"HTTP 500 .*2 tries"):
-        fetch(site.archive, tmp_path, attempts=2, pause=0)
-    assert len(site.ranges) == 2
-
-
-@pytest.mark.parametrize("code", [403, 404, 410])
-def test_a_missing_page_is_not_asked_for_twice(site: Site, tmp_path: Path, code: int) -> None:
+@pytest.mark.parametrize("code", [403, 404, 410, 500, 503])
+def test_a_refusal_names_the_status(site: Site, tmp_path: Path, code: int) -> None:
     site.answers = [status(code)]
     with pytest.raises(SourceError, match=f"HTTP {code}") as caught:
-        fetch(site.archive, tmp_path, pause=0)
+        fetch(site.archive, tmp_path)
     assert caught.value.message.startswith(site.archive.url)
     assert "coldhash fetch tiny --from" in str(caught.value.hint)
     assert site.ranges == [None]
@@ -348,8 +301,8 @@ def test_a_dead_host_is_named_with_the_way_around(
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/BX-CSV-Dump.zip"
         archive = replace(ARCHIVES["book-crossing"], url=url)
-        with pytest.raises(SourceError, match=r"refused.*2 tries") as caught:
-            fetch(archive, tmp_path, attempts=2, pause=0)
+        with pytest.raises(SourceError, match="refused") as caught:
+            fetch(archive, tmp_path)
     assert url in caught.value.message
     assert "coldhash fetch book-crossing --from" in str(caught.value.hint)
 

@@ -3,13 +3,26 @@ from __future__ import annotations
 import datetime
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coldhash import FeaturePlan
-from coldhash.data.plan import Category, MultiLabel, Number, Preference, Text, Vector, guess_plan
-from coldhash.errors import SettingError
+from coldhash import Dataset, FeaturePlan
+from coldhash.data.plan import (
+    Category,
+    Date,
+    MultiLabel,
+    Number,
+    Preference,
+    Text,
+    Vector,
+    guess_column,
+    guess_plan,
+)
+from coldhash.data.tables import infer_type
+from coldhash.errors import ColumnError, SettingError, UnlikelyData
+from coldhash.scale import prepare
 
 counts = st.integers(1, 10**6)
 columns = st.one_of(
@@ -149,7 +162,8 @@ def test_a_typical_table_is_guessed():
             "record": [{"a": 1}] * n,
         }
     )
-    plan = guess_plan(users, items)
+    with pytest.warns(UnlikelyData, match=r"user table, left out \(1\): 'constant'$"):
+        plan = guess_plan(users, items)
     assert plan.users == {
         "profile": {
             "gender": Category(),
@@ -157,6 +171,7 @@ def test_a_typical_table_is_guessed():
             "income": Number(),
             "member": Category(),
             "city": Category(),
+            "joined": Date(),
         }
     }
     assert plan.items == {
@@ -173,3 +188,97 @@ def test_a_typical_table_is_guessed():
 
 def test_nothing_to_guess_from():
     assert guess_plan(pa.table({}), pa.table({})) == FeaturePlan()
+
+
+MOMENTS = [datetime.datetime(2020, 1, 1, 12) + datetime.timedelta(days=k) for k in range(100)]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "expected"),
+    [
+        ("joined", pa.array(MOMENTS, pa.date32()), Date()),
+        ("joined", pa.array(MOMENTS, pa.timestamp("ns")), Date()),
+        ("joined", pa.array(MOMENTS, pa.timestamp("us", "Europe/Oslo")), Date()),
+        ("joined", [moment.date().isoformat() for moment in MOMENTS], Date()),
+        ("joined", [f"{moment.isoformat()}Z" for moment in MOMENTS], Date()),
+        ("joined", ["2020-01-01", "2020-02-31"] * 50, Category()),  # there is no such day
+        ("signup_date", [int(f"{moment:%Y%m%d}") for moment in MOMENTS], Date()),
+        ("created_at", [int(moment.timestamp()) for moment in MOMENTS], Date()),
+        ("created_at", [int(moment.timestamp() * 1000) for moment in MOMENTS], Date()),
+        ("steps", [int(moment.timestamp()) for moment in MOMENTS], Number()),
+        ("runtime", list(range(60, 160)), Number()),
+        ("likes", ["a, b", "b, c", "a, c", "c", "a"] * 20, MultiLabel(separator=",")),
+        ("likes", ["a;b", "b;c", "a;c", "c", "a"] * 20, MultiLabel(separator=";")),
+        ("kind", ["coffee, tea", "milk"] * 50, Category()),
+        ("title", [f"Tale {k}, The" for k in range(100)], Text()),
+        ("member", [True, False] * 50, Category()),
+        ("member", ["yes", "no"] * 50, Category()),
+        ("age", [str(k) for k in range(100)], Number()),
+        ("code", [f"{k:03}" for k in range(100)], "an id: most values occur once"),
+        ("embedding", ["[0.1, -2e-3]"] * 100, Vector()),
+        ("embedding", ["[0.1  0.2]", None] * 50, Vector()),
+        ("places", ["[1, 2]", "[3]"] * 50, MultiLabel()),
+        ("names", ["['a', 'b']", "['c', 'd', 'a']"] * 50, Category()),
+        ("store_id", [k % 40 for k in range(100)], Category()),
+        ("row_id", list(range(100)), "an id: most values occur once"),
+        ("constant", [7] * 100, "constant"),
+        ("unknown", [None] * 100, "all values are missing"),
+        ("raw", [b"x", b"y"] * 50, "values of type binary"),
+        ("ragged", [[0.5], [0.5, 1.5]] * 50, "vectors of different lengths"),
+        ("nothing", pa.array([[]] * 100, pa.list_(pa.string())), "all lists are empty"),
+        ("wait", [datetime.timedelta(days=k) for k in range(100)], "values of type duration[us]"),
+    ],
+)
+def test_what_a_column_becomes_or_why_it_is_left_out(name, values, expected):
+    column = infer_type(pa.chunked_array([pa.array(values)]))
+    assert guess_column(name, column) == expected
+
+
+TABLES = {
+    "ratings": {"user_id": [1, 2], "item_id": ["a", "b"], "rating": [5, 3]},
+    "users": {"user_id": [1, 2], "age": [20, 30]},
+}
+
+
+@pytest.fixture
+def forms(tmp_path):
+    """The same plan in every form."""
+    parts = {"users": {"who": {"age": "number"}}}
+    path = tmp_path / "plan.toml"
+    path.write_text(FeaturePlan(**parts).to_toml(), encoding="utf-8")
+    return [FeaturePlan(**parts), parts, path, str(path)]
+
+
+def test_a_plan_is_taken_in_every_form_everywhere(forms, tmp_path):
+    data = Dataset.from_tables(**TABLES)
+    pq.write_table(pa.table(TABLES["ratings"]), tmp_path / "r.parquet")
+    for at, plan in enumerate(forms):
+        assert Dataset.from_tables(**TABLES, plan=plan).plan == forms[0]
+        assert data.with_plan(plan).plan == forms[0]
+        out = tmp_path / f"parts-{at}"
+        made = prepare(tmp_path / "r.parquet", out, TABLES["users"], plan=plan)
+        assert made.plan == forms[0]
+
+
+@pytest.mark.parametrize(
+    ("plan", "error", "why"),
+    [
+        ({"users": {"who": {"size": "number"}}}, ColumnError, "needs column 'size'"),
+        ({"users": {"who": {"age": "numbr"}}}, SettingError, "numbr"),
+        ({"people": {"who": {"age": "number"}}}, SettingError, "people"),
+        ({1: {}}, SettingError, "feature plan, 1"),
+        ("gone.toml", SettingError, "gone.toml: No such file"),
+        (7, SettingError, "a int is not a feature plan"),
+    ],
+)
+def test_a_wrong_plan_is_an_error_with_a_hint(tmp_path, plan, error, why):
+    pq.write_table(pa.table(TABLES["ratings"]), tmp_path / "r.parquet")
+    for read in (
+        lambda: Dataset.from_tables(**TABLES, plan=plan),
+        lambda: Dataset.from_tables(**TABLES).with_plan(plan),
+        lambda: prepare(tmp_path / "r.parquet", tmp_path / "parts", TABLES["users"], plan=plan),
+    ):
+        with pytest.raises(error) as caught:
+            read()
+        assert why in caught.value.message
+        assert caught.value.hint

@@ -8,7 +8,9 @@ import io
 import json
 import zipfile
 
+import polars as pl
 import pyarrow as pa
+import pyarrow.dataset
 import pyarrow.parquet
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -552,3 +554,121 @@ def test_a_mangled_file_gives_data_or_a_typed_error(tmp_path, ending, rows, dama
         else:
             assert len(outcome.ratings) > 0
             assert all(list(outcome.ratings.users))
+
+
+# -- several files, lazy tables, and files of RecBole ----------------------------------------------
+
+PARTS = [
+    {"user_id": ["007", "1"], "item_id": ["a", "b"], "rating": [5, 3]},
+    {"user_id": ["2", "007"], "item_id": ["a", "c"], "rating": [4, 1]},
+]
+WHOLE = {name: PARTS[0][name] + PARTS[1][name] for name in PARTS[0]}
+
+
+def write_part(path, columns):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".parquet":
+        pyarrow.parquet.write_table(pa.table(columns), path)
+    else:
+        rows = [columns, *zip(*columns.values(), strict=True)]
+        path.write_text("\n".join(",".join(map(str, row)) for row in rows), encoding="utf-8")
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_folder_and_a_glob_are_one_table(tmp_path, suffix):
+    for at, part in enumerate(PARTS):
+        write_part(tmp_path / "logs" / f"part-{at}.{suffix}", part)
+    for name in ("_SUCCESS", ".part-0.crc"):
+        (tmp_path / "logs" / name).write_text("", encoding="utf-8")
+    for source in ("logs", f"logs/*.{suffix}", "l*s"):
+        path = tmp_path / source
+        if source == "l*s":
+            path = path / f"part-*.{suffix}"
+        numbers = {"rating": pa.int64()}
+        assert as_table(str(path), "ratings", numbers).table.to_pydict() == WHOLE
+        ratings = Dataset.from_tables(path).ratings
+        assert list(ratings.users) == ["007", "1", "2"]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_hive_partitions_are_columns(tmp_path, suffix):
+    for at, part in enumerate(PARTS):
+        folder = tmp_path / "outer=1" / "users" / f"country=n{at}" / f"year={2020 + at}"
+        write_part(folder / f"x.{suffix}", part)
+    for source in ("users", f"users/*/*/*.{suffix}"):
+        table = as_table(tmp_path / "outer=1" / source, "user").table.to_pydict()
+        assert table.keys() - WHOLE.keys() == {"country", "year"}  # not what lies above
+        assert table["country"] == ["n0", "n0", "n1", "n1"]
+        assert table["year"] == ["2020", "2020", "2021", "2021"]
+
+
+def test_a_column_that_some_files_lack_is_missing_there(tmp_path):
+    write_part(tmp_path / "a.parquet", {"user_id": ["1"], "age": [5]})
+    write_part(tmp_path / "b.parquet", {"user_id": ["2"]})
+    table = as_table(tmp_path, "user").table
+    assert table.to_pydict() == {"user_id": ["1", "2"], "age": [5, None]}
+
+
+def test_an_error_names_the_file_within_a_folder(tmp_path):
+    for at, part in enumerate(PARTS):
+        write_part(tmp_path / f"part-{at}.csv", part | ({"item_id": ["a", ""]} if at else {}))
+    with pytest.raises(DataError, match=r"part-1\.csv, line 3: no item id"):
+        Dataset.from_tables(tmp_path)
+
+
+def test_files_that_do_not_fit_together_are_told(tmp_path):
+    write_part(tmp_path / "a.parquet", {"user_id": ["1"], "age": [5]})
+    write_part(tmp_path / "b.parquet", {"user_id": ["2"], "age": ["old"]})
+    with pytest.raises(TableError, match="age") as caught:
+        as_table(tmp_path, "user")
+    assert "one type" in caught.value.hint
+
+
+@pytest.mark.parametrize("source", ["empty", "empty/*.csv", "gone/**/x-?.parquet"])
+def test_a_folder_without_files_is_told(tmp_path, source):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SourceError, match="no files") as caught:
+        as_table(tmp_path / source, "user")
+    assert "folder" in caught.value.hint
+
+
+def test_a_name_with_brackets_is_a_file(tmp_path):
+    write_part(tmp_path / "ratings[1].csv", WHOLE)
+    assert as_table(tmp_path / "ratings[1].csv", "ratings").table.num_rows == 4
+
+
+def test_datasets_lazy_frames_and_relations_are_tables(tmp_path):
+    for at, part in enumerate(PARTS):
+        write_part(tmp_path / f"part-{at}.parquet", part)
+    duckdb = pytest.importorskip("duckdb")
+    files = f"{tmp_path}/*.parquet"
+    with duckdb.connect() as base:
+        for source in (
+            pyarrow.dataset.dataset(tmp_path),
+            pl.scan_parquet(files),
+            base.sql(f"select * from '{files}' order by filename"),
+        ):
+            assert as_table(source, "ratings").table.to_pydict() == WHOLE
+
+
+def test_files_of_recbole_are_read(tmp_path):
+    (tmp_path / "x.inter").write_text(
+        "user_id:token\titem_id:token\trating:float\ttimestamp:float\n007\t1\t3\t10\n8\t1\t2.5\t9\n",
+        encoding="utf-8",
+    )
+    (tmp_path / "x.user").write_text(
+        "user_id:token\tage:float\tjob:token\n007\t20\tspy\n8\t31\tcook\n", encoding="utf-8"
+    )
+    (tmp_path / "x.item").write_text(
+        "item_id:token\tgenre:token_seq\tplace:float_seq\n1\tdrama crime\t0.5 -1\n2\t\t\n",
+        encoding="utf-8",
+    )
+    data = Dataset.from_tables(*(tmp_path / f"x.{kind}" for kind in ("inter", "user", "item")))
+    assert data.ratings.matrix.toarray().tolist() == [[3, 0], [2.5, 0]]
+    assert data.users.to_pydict() == {"age": [20, 31], "job": ["spy", "cook"]}
+    assert data.items.to_pydict() == {
+        "genre": [["drama", "crime"], None],
+        "place": [[0.5, -1.0], None],
+    }
+    kinds = {name: spec.kind for name, spec in data.plan.items["content"].items()}
+    assert kinds == {"genre": "multi-label", "place": "vector"}

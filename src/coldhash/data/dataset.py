@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -21,24 +23,31 @@ from coldhash.data.feedback import (
     guess_kind,
 )
 from coldhash.data.ids import Ids, NameRow
-from coldhash.data.plan import FeaturePlan, guess_plan
+from coldhash.data.plan import FEW_ROWS, FeaturePlan, PlanLike, as_plan, check_plan, guess_plan
 from coldhash.data.ratings import Duplicates, Ratings
 from coldhash.data.tables import TableLike, as_table, infer_type, infer_types
-from coldhash.errors import ColumnError, DataError, SettingError
+from coldhash.errors import ColumnError, DataError, SettingError, UnlikelyData
 
 ROLES = {  # what a column of ratings may mean, and the usual names of such a column
     "user_id": ("user_id", "user", "userID", "userId"),
     "item_id": ("item_id", "item", "itemID", "itemId", "movieId"),
     "rating": ("rating", "weight"),
     "timestamp": ("timestamp", "datetime"),
+    "event": ("event",),
 }
 OTHER_NAMES = {  # the first of these that is there, where none of the usual names is
-    "rating": COUNT_NAMES,
-    "timestamp": (
-        *("event_time", "event_timestamp", "transaction_timestamp", "created_at", "unixReviewTime"),
-        *("ts", "date", "time"),
+    "user_id": tuple("customer_id client_id household_id visitor_id member_id reviewerID".split()),
+    "item_id": tuple(
+        "product_id article_id movie_id track_id book_id joke_id sku asin isbn ISBN".split()
     ),
+    "rating": (*COUNT_NAMES, "score", "stars"),
+    "timestamp": tuple(
+        "event_time event_timestamp transaction_timestamp created_at purchased_at unixReviewTime "
+        "ts date time".split()
+    ),
+    "event": ("event_type", "type", "action", "behavior"),
 }
+TITLE = "title"  # the role of the item column that answers show
 Columns = Mapping[str, str | None]  # role -> name of its column; None: there is none
 
 PART_USERS = 65_536  # users of one partition: where one ends changes how sums are rounded
@@ -76,6 +85,8 @@ class Dataset:
         Which columns become which features.
     name : str
         The name of the data set in reports.
+    columns : dict
+        Which columns held the ids and titles: `user_id`, `item_id`, `title` -> name of the column.
 
     Raises
     ------
@@ -99,22 +110,16 @@ class Dataset:
     items: pa.Table
     plan: FeaturePlan
     name: str = "data"
+    columns: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for title, table, ids, groups in (
-            ("user", self.users, self.ratings.users, self.plan.users),
-            ("item", self.items, self.ratings.items, self.plan.items),
+        for title, table, ids in (
+            ("user", self.users, self.ratings.users),
+            ("item", self.items, self.ratings.items),
         ):
             if table.num_columns and table.num_rows != len(ids):
                 raise DataError(f"{table.num_rows:,} rows of {title}s for {len(ids):,} ids")
-            known = set(table.column_names)
-            for group, columns in groups.items():
-                for column in columns:
-                    if column not in known:
-                        raise ColumnError(
-                            f"the plan's group {group!r} needs column {column!r}",
-                            hint=f"the {title} table has: {', '.join(table.column_names) or '-'}",
-                        )
+        check_plan(self.plan, self.users, self.items)
 
     @classmethod
     def from_tables(
@@ -124,11 +129,12 @@ class Dataset:
         items: TableLike | None = None,
         *,
         columns: Columns | None = None,
-        plan: FeaturePlan | None = None,
+        plan: PlanLike | None = None,
         scale: Scale | None = None,
         duplicates: Duplicates | None = None,
         feedback: FeedbackKind | None = None,
         favourite: Favourite | None = None,
+        event_weights: Mapping[str, float] | None = None,
         name: str = "data",
     ) -> Dataset:
         """Build from tables: paths, `TableFile`s, pandas, polars or pyarrow tables, or dicts.
@@ -139,9 +145,10 @@ class Dataset:
             One row per rating, user and item. Users and items that occur in the ratings alone are
             kept and lack features; listed ones without a rating are kept too.
         columns : dict, optional
-            The name of the column for `user_id`, `item_id`, `rating` or `timestamp` where it is
-            not one of the usual ones. `{"rating": None}`: there is none, each row is an event.
-        plan : FeaturePlan, optional
+            The name of the column for `user_id`, `item_id`, `rating`, `timestamp` or `event` where
+            it is not one of the usual ones. `{"rating": None}`: none, each row is an event.
+            `title`: the column of the item table that answers show.
+        plan : FeaturePlan, dict or path of a TOML file, optional
             Which columns become which features; guessed from the tables if not given.
         scale : tuple of float, optional
             The lowest and the highest possible rating.
@@ -159,6 +166,10 @@ class Dataset:
             Which ratings make an item a favourite, in training and in evaluation: a number (that
             rating and more), a share of the scale ("60%", the default for ratings), or
             "user-mean" (above the mean of the user). Counts and events are all favourites.
+        event_weights : dict of str to float, optional
+            How much an event of each type counts, such as `{"view": 1, "purchase": 5}`; 0 leaves a
+            type out. The type is in the column `event`, `event_type` or `type`, and a column of
+            ratings is not read. By default every event counts 1.
         name : str
             The name of the data set in reports.
 
@@ -184,21 +195,23 @@ class Dataset:
         >>> len(data.ratings), data.ratings.users[1]
         (3, '2')
         """
+        plan = None if plan is None else as_plan(plan)
         mapping = dict(columns or {})
         for role in mapping:
-            if role not in ROLES:
-                hint = f"one of {', '.join(ROLES)}"
+            if role not in (*ROLES, TITLE):
+                hint = f"one of {', '.join(ROLES)}, {TITLE}"
                 raise SettingError(f"columns: {role!r} is not a role", hint=hint)
-        user_ids, user_table = read_side_table(users, "user", mapping)
-        item_ids, item_table = read_side_table(items, "item", mapping)
-        rated = read_ratings(
-            ratings, mapping, user_ids, item_ids, scale, duplicates, Wanted(feedback, favourite)
-        )
+        user_column, user_ids, user_table = read_id_table(users, "user", mapping)
+        item_column, item_ids, item_table = read_id_table(items, "item", mapping)
+        used = used_columns(user_column, item_column, mapping.pop(TITLE, None), item_table)
+        wanted = Wanted(feedback, favourite, event_weights)
+        rated = read_ratings(ratings, mapping, user_ids, item_ids, scale, duplicates, wanted)
         rated.feedback.warn_if_unlikely(int(rated.favourites.sum()), len(rated))
+        _warn_of_ids(rated, user_ids, item_ids)
         user_table = pad_table(user_table, len(rated.users))
         item_table = pad_table(item_table, len(rated.items))
         plan = guess_plan(user_table, item_table) if plan is None else plan
-        return cls(rated, user_table, item_table, plan, name)
+        return cls(rated, user_table, item_table, plan, name, used)
 
     def __repr__(self) -> str:
         counts = f"{self.n_users:,} users, {len(self.item_ids):,} items, {self.n_ratings:,}"
@@ -364,12 +377,12 @@ class Dataset:
         made.warn_if_unlikely(int(ratings.favourites.sum()), len(ratings))
         return self.with_ratings(ratings)
 
-    def with_plan(self, plan: FeaturePlan) -> Dataset:
+    def with_plan(self, plan: PlanLike) -> Dataset:
         """Return the same data with another feature plan.
 
         Parameters
         ----------
-        plan : FeaturePlan
+        plan : FeaturePlan, dict or path of a TOML file
             Which columns become which features.
 
         Returns
@@ -380,8 +393,10 @@ class Dataset:
         ------
         ColumnError
             If the plan names a column that is not there.
+        SettingError
+            If it is not a plan.
         """
-        return replace(self, plan=plan)
+        return replace(self, plan=as_plan(plan))
 
 
 def _rows(matrix: csr_array, first: int, last: int) -> csr_array:
@@ -396,6 +411,14 @@ def _take(table: pa.Table, rows: np.ndarray) -> pa.Table:
     return table.take(pa.array(rows)) if table.num_columns else table
 
 
+def is_described(table: pa.Table, n_rows: int) -> np.ndarray:
+    """Mark the rows of which at least one column is known."""
+    known = np.zeros(n_rows, dtype=bool)
+    for column in table.columns:
+        known |= column.is_valid().to_numpy()
+    return known
+
+
 def pad_table(table: pa.Table, n_rows: int) -> pa.Table:
     """Add rows of nulls for the ids that occur in the ratings alone."""
     if not table.num_columns or table.num_rows == n_rows:
@@ -404,20 +427,89 @@ def pad_table(table: pa.Table, n_rows: int) -> pa.Table:
     return table.take(pa.array(rows, mask=rows >= table.num_rows))
 
 
+def _warn_of_ids(ratings: Ratings, users: Ids | None, items: Ids | None) -> None:
+    """Warn if the ids of a table do not fit those of the ratings."""
+    if users is None and items is None:
+        return
+    raters = ratings.users.values.filter(pa.array(ratings.per_user > 0))
+    rated = ratings.items.values.filter(pa.array(ratings.per_item > 0))
+    for kind, ids, own, other in (("user", users, raters, rated), ("item", items, rated, raters)):
+        if ids is not None and len(ids) >= FEW_ROWS:
+            message = _find_mismatch(kind, ids.values, own, other)
+            if message is not None:
+                warnings.warn(message, UnlikelyData, stacklevel=3)
+
+
+def _find_mismatch(kind: str, ids: pa.Array, own: pa.Array, other: pa.Array) -> str | None:
+    """Tell if the ids of a table are those of the other side, or are written differently.
+
+    `own` and `other` are the ids of this side and the other one in the ratings.
+    """
+    straight, swapped = _overlap(ids, own), _overlap(ids, other)
+    if swapped > max(10 * straight, 0.1) or swapped > max(straight + 0.1, 0.9):
+        shares = f"{100 * swapped:.0f}% fit the other column, {100 * straight:.0f}% their own"
+        return f"user and item columns look swapped: of the ids of the {kind} table {shares}"
+    unknown = own.filter(pc.invert(pc.is_in(own, ids)))
+    unrated = ids.filter(pc.invert(pc.is_in(ids, own)))
+    places = pc.index_in(_spelling(unknown), _spelling(unrated))
+    n_alike = len(places) - places.null_count
+    if n_alike > len(unknown) / 10:
+        at = pc.index(pc.is_valid(places), True).as_py()
+        example = f"{unknown[at].as_py()!r} is {unrated[places[at].as_py()].as_py()!r} there"
+        different = f"{kind}s of the ratings are written differently in the {kind} table"
+        return f"{n_alike:,} {different}: {example}"
+    if straight:
+        return None
+    example = f"{ids[0].as_py()!r} in the table, {own[0].as_py()!r} in the ratings"
+    return f"none of the {len(ids):,} {kind}s of the {kind} table has a rating: {example}"
+
+
+def _overlap(ids: pa.Array, others: pa.Array) -> float:
+    """Return how many ids are in both, as a share of those in at least one."""
+    n_both = pc.sum(pc.is_in(ids, others)).as_py() or 0
+    return float(n_both / max(len(ids) + len(others) - n_both, 1))
+
+
+def _spelling(ids: pa.Array) -> pa.Array:
+    """Return ids without what programs change: case, spaces, zeros in front, and ".0" behind."""
+    plain = pc.utf8_lower(pc.utf8_trim_whitespace(ids))
+    return pc.utf8_ltrim(pc.replace_substring_regex(plain, r"\.0$", ""), "0")
+
+
 def read_side_table(
     source: TableLike | None, kind: str, columns: Columns
 ) -> tuple[Ids | None, pa.Table]:
     """Read a table of users or items; returns its ids, and its other columns."""
+    _, ids, table = read_id_table(source, kind, columns)
+    return ids, table
+
+
+def read_id_table(
+    source: TableLike | None, kind: str, columns: Columns
+) -> tuple[str | None, Ids | None, pa.Table]:
+    """Read a table of users or items; returns the name of its id column, its ids, and the rest."""
     if source is None:
-        return None, pa.table({})
+        return columns.get(f"{kind}_id"), None, pa.table({})
     table, title, where = as_table(source, kind)
     names, role = table.column_names, f"{kind}_id"
     name = columns.get(role)
     if name is None or name not in names:
-        alone = "id" in names and not set(ROLES[role]) & set(names)
+        others = (other for other in OTHER_NAMES[role] if other.endswith("_id"))
+        alone = "id" in names and not {*ROLES[role], *others} & {*names}
         name = "id" if alone else find_columns(names, [role], {}, title)[role]
     ids = Ids.of(table.column(name), kind, where)
-    return ids, infer_types(table, keep=name).drop_columns([name])
+    return name, ids, infer_types(table, keep=name).drop_columns([name])
+
+
+def used_columns(
+    user_id: str | None, item_id: str | None, title: str | None, items: pa.Table
+) -> dict[str, str]:
+    """Return the columns of ids and titles by their roles; that of titles must be there."""
+    if title is not None and title not in items.column_names:
+        hint = f"the item table has: {', '.join(items.column_names) or '-'}"
+        raise ColumnError(f"the item table has no column {title!r} for {TITLE}", hint=hint)
+    used = {"user_id": user_id, "item_id": item_id, TITLE: title}
+    return {role: column for role, column in used.items() if column is not None}
 
 
 def read_ratings(
@@ -433,10 +525,18 @@ def read_ratings(
     numbers = dict.fromkeys(_names_of("rating", columns), pa.float32())
     table, title, where = as_table(source, "ratings", numbers)
     found = find_rating_columns(table.column_names, wanted.columns(columns), title)
+    values = np.ones(table.num_rows, dtype=np.float32)
+    if wanted.event_weights is not None:
+        values = _weigh_events(table, found.get("event"), wanted.event_weights, title)
+        rows = np.flatnonzero(values)
+        table, values, name_row = table.take(pa.array(rows)), values[rows], where
+
+        def where(row: int) -> str:
+            return name_row(int(rows[row]))
+
     if not table.num_rows:
         raise DataError(f"{title} has columns, but no ratings", hint="is it the right file?")
     column = {role: table.column(name) for role, name in found.items()}
-    values = np.ones(table.num_rows, dtype=np.float32)
     if "rating" in found:
         values = _as_numbers(column["rating"], found["rating"], where)
     feedback = wanted.feedback(lambda: ValueFacts.of(values), found.get("rating"), scale)
@@ -460,17 +560,20 @@ class Wanted:
 
     kind: FeedbackKind | None = None
     favourite: Favourite | None = None
+    event_weights: Mapping[str, float] | None = None
 
     def columns(self, columns: Columns) -> Columns:
         """Return the columns to read: events have no values."""
-        return {**columns, "rating": None} if self.kind == "events" else columns
+        is_event = self.kind == "events" or self.event_weights is not None
+        return {**columns, "rating": None} if is_event else columns
 
     def feedback(
         self, facts: Callable[[], ValueFacts], column: str | None, scale: Scale | None
     ) -> Feedback:
         """Return the feedback, its kind guessed if it is not given."""
         if self.kind is not None or column is None:
-            return Feedback(self.kind or "events", self.favourite)
+            usual: FeedbackKind = "events" if self.event_weights is None else "counts"
+            return Feedback(self.kind or usual, self.favourite)
         return Feedback(guess_kind(facts(), column) if scale is None else "ratings", self.favourite)
 
 
@@ -482,17 +585,16 @@ def duplicates_of(duplicates: Duplicates | None, feedback: Feedback) -> Duplicat
 def find_rating_columns(names: list[str], columns: Columns, title: str) -> dict[str, str]:
     """Find the columns of ratings; that of a rating or a time may be mapped to None.
 
-    A table without a column for ratings is one of events, unless it has other columns that may be
-    meant.
+    A table without a column for ratings is one of events, unless it has no column for their type
+    and other columns that may be meant.
     """
     ids = ("user_id", "item_id")
     roles = [role for role in ROLES if role in ids or columns.get(role, role) is not None]
-    if "rating" in roles and "rating" not in columns:
+    if "rating" not in columns and not set(names) & set(_names_of("rating", columns)):
         others = [role for role in roles if role != "rating"]
-        if not set(names) & {*_names_of("rating", columns)}:
-            found = find_columns(names, others, columns, title)
-            if set(names) == set(found.values()):
-                return found
+        found = find_columns(names, others, columns, title)
+        if "event" in found or set(names) == set(found.values()):
+            return found
     return find_columns(names, roles, columns, title)
 
 
@@ -511,7 +613,7 @@ def find_columns(
             raise ColumnError(f"{title} has {' and '.join(map(repr, here))} for {role}", hint=hint)
         if here:
             found[role] = here[0]
-        elif role in columns or role != "timestamp":
+        elif role in columns or role not in ("timestamp", "event"):
             wanted = repr(columns[role]) if columns.get(role) else f"for {role}"
             none = ", or {'rating': None} if each row is an event" if role == "rating" else ""
             raise ColumnError(
@@ -530,30 +632,45 @@ def _names_of(role: str, columns: Columns) -> Sequence[str]:
     return [*ROLES[role], *OTHER_NAMES.get(role, ())]
 
 
+def _weigh_events(
+    table: pa.Table, name: str | None, weights: Mapping[str, float], title: str
+) -> np.ndarray:
+    """Return how much each event counts."""
+    if name is None:
+        message = f"{title} has no column for the type of an event: it has {table.column_names}"
+        raise ColumnError(message, hint="columns={'event': NAME}")
+    known = {str(kind): weight for kind, weight in weights.items()}
+    if not all(isinstance(weight, int | float) and weight >= 0 for weight in known.values()):
+        hint = "a number for each type; 0 leaves it out"
+        raise SettingError(f"event_weights={dict(weights)}", hint=hint)
+    encoded = table.column(name).cast(pa.string()).combine_chunks().dictionary_encode("encode")
+    kinds = encoded.dictionary.to_pylist()
+    for kind in kinds:
+        if kind not in known:
+            hint = (
+                f"event_weights has {', '.join(known) or 'none'}; a weight of 0 leaves a type out"
+            )
+            raise DataError(f"{title}, column {name!r}: no weight for {kind!r}", hint=hint)
+    weight_of = np.array([known[kind] for kind in kinds])
+    return weight_of[encoded.indices.to_numpy()]  # type: ignore[no-any-return]
+
+
 def _as_numbers(column: pa.ChunkedArray, name: str, where: NameRow) -> np.ndarray:
     if column.null_count:
         place = f"{where(pc.index(pc.is_null(column), True).as_py())}, column {name!r}"
         raise DataError(f"{place}: no rating", hint="remove rows without a rating")
     if pa.types.is_string(column.type):
+        texts = pc.utf8_trim_whitespace(column)
         try:
-            column = pc.utf8_trim_whitespace(column).cast(pa.float64())
-        except pa.ArrowInvalid:
-            texts = enumerate(column.to_pylist())
-            row, text = next((row, text) for row, text in texts if not _is_number(text))
-            message = f"{where(row)}, column {name!r}: {text!r} is not a number"
+            column = texts.cast(pa.float64())
+        except pa.ArrowInvalid as error:  # Failed to parse string: 'x' as ...
+            text = str(error).partition("'")[2].rpartition("'")[0]
+            place = f"{where(pc.index(texts, text).as_py())}, column {name!r}"
             hint = "write 3.5, and leave out rows without a number"
-            raise DataError(message, hint=hint) from None
+            raise DataError(f"{place}: {text!r} is not a number", hint=hint) from None
     if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
         raise DataError(f"ratings are of type {column.type}", hint="numbers")
     return column.to_numpy()  # type: ignore[no-any-return]
-
-
-def _is_number(text: str) -> bool:
-    try:
-        pa.scalar(text.strip()).cast(pa.float64())
-    except pa.ArrowInvalid:
-        return False
-    return True
 
 
 def _as_times(column: pa.ChunkedArray) -> np.ndarray | None:
@@ -564,24 +681,13 @@ def _as_times(column: pa.ChunkedArray) -> np.ndarray | None:
     """
     if pa.types.is_nested(column.type):
         raise DataError(f"times are of type {column.type}", hint="columns={'timestamp': None}")
-    column = _as_moments(infer_type(column))
+    column = infer_type(column)
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        with suppress(pa.ArrowInvalid):  # texts that are no dates; moments that differ by less
+            column = column.cast(pa.timestamp("us", getattr(kind, "tz", None))).cast(pa.int64())
     if column.null_count or pc.count_distinct(column).as_py() < 2:
         return None
     if not pa.types.is_signed_integer(column.type):
         column = pc.rank(column.combine_chunks(), tiebreaker="dense")
     return column.cast(pa.int64()).to_numpy()  # type: ignore[no-any-return]
-
-
-def _as_moments(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Turn dates, and texts that are all dates, into microseconds since 1970."""
-    if pa.types.is_string(column.type) or pa.types.is_date(column.type):
-        try:
-            column = column.cast(pa.timestamp("us"))
-        except pa.ArrowInvalid:  # of texts: left as they are, which sorts if they are alike
-            return column
-    if pa.types.is_timestamp(column.type):
-        try:
-            return column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
-        except pa.ArrowInvalid:  # nanoseconds that differ by less
-            return column
-    return column

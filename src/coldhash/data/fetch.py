@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import time
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,8 +22,7 @@ from coldhash.errors import ChecksumError, SourceError
 from coldhash.files import move_into_place, open_regular, replace_file, writing
 
 _BLOCK_BYTES = 1 << 16
-_MAX_PAUSE = 30.0
-_TRANSIENT = {408, 429, 500, 502, 503, 504}  # HTTP statuses that are worth another try
+_TIMEOUT = 30.0  # seconds without a byte
 
 Report = Callable[[int, int | None], object]
 
@@ -72,15 +70,7 @@ ARCHIVES = {
 }
 
 
-def fetch(
-    archive: Archive,
-    folder: Path,
-    *,
-    report: Report = lambda done, total: None,
-    attempts: int = 5,
-    timeout: float = 30.0,
-    pause: float = 1.0,
-) -> Path:
+def fetch(archive: Archive, folder: Path, *, report: Report = lambda done, total: None) -> Path:
     """Download an archive into a folder, unless it is there already; returns its path.
 
     Parameters
@@ -91,12 +81,6 @@ def fetch(
         Where to put it; created if necessary.
     report : callable
         Called with the bytes so far and the total, if known.
-    attempts : int
-        Tries in a row without progress before giving up.
-    timeout : float
-        Seconds without a byte after which a try fails.
-    pause : float
-        Seconds between tries; doubled with every try without progress.
     """
     target, part = folder / archive.file_name, folder / f"{archive.file_name}.part"
     if target.exists():
@@ -108,7 +92,7 @@ def fetch(
         folder.mkdir(parents=True, exist_ok=True)
         if part.is_symlink():
             part.unlink()  # never followed: what it points to must not be overwritten
-    _download(archive, part, report, attempts, timeout, pause)
+    _download(archive, part, report)
     try:
         with open_regular(part, hint="remove it") as file:
             hint = f"what came was removed: try again, or {archive.import_hint}"
@@ -142,50 +126,25 @@ def import_archive(archive: Archive, source: Path, folder: Path, *, check: bool 
     return target
 
 
-class _Interrupted(Exception):
-    """The transfer stopped early; another try may bring the rest."""
-
-
-def _download(
-    archive: Archive, part: Path, report: Report, attempts: int, timeout: float, pause: float
-) -> None:
-    """Fill the part, resuming where it ends as long as that brings new bytes."""
-    most = idle = 0
-    while True:
-        try:
-            return _receive(archive, part, report, timeout)
-        except _Interrupted as cause:
-            size = _size(part)
-            idle = 0 if size > most else idle + 1
-            most = max(most, size)
-            if idle == attempts:
-                reason = f"{cause}; gave up after {idle} tries without progress, {_kept(part)}"
-                raise _failure(archive, reason) from cause
-        time.sleep(min(_MAX_PAUSE, pause * 2.0**idle))
-
-
-def _receive(archive: Archive, part: Path, report: Report, timeout: float) -> None:
+def _download(archive: Archive, part: Path, report: Report) -> None:
     """Request what the part lacks, and append it."""
-    size = _size(part)
+    size = part.stat().st_size if part.exists() else 0
     request = Request(archive.url, headers={"Range": f"bytes={size}-"} if size else {})
     try:
-        response: HTTPResponse = urlopen(request, timeout=timeout)
+        response: HTTPResponse = urlopen(request, timeout=_TIMEOUT)
     except HTTPError as error:
         error.close()
         if error.code == 416:  # there is nothing more: the checksum decides
             return
-        status = f"HTTP {error.code} {error.reason}"
-        if error.code in _TRANSIENT:
-            raise _Interrupted(status) from None
-        raise _failure(archive, status) from None
+        raise _failure(archive, f"HTTP {error.code} {error.reason}") from None
     except (HTTPException, OSError) as error:
-        raise _Interrupted(f"{getattr(error, 'reason', error)}") from error
+        raise _failure(archive, f"{getattr(error, 'reason', error)}") from error
     with response:
         resumed = response.status == 206
         extent = response.headers.get("Content-Range", "")
         if resumed and not extent.startswith(f"bytes {size}-"):
             part.unlink()
-            raise _Interrupted(f"the server sent {extent!r} for bytes from {size}")
+            raise _failure(archive, f"the server sent {extent!r} for bytes from {size}")
         done = size if resumed else 0
         total = None if response.length is None else done + response.length
         mode = os.O_APPEND if resumed else os.O_TRUNC
@@ -193,27 +152,27 @@ def _receive(archive: Archive, part: Path, report: Report, timeout: float) -> No
             handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | mode, 0o666)
             with os.fdopen(handle, "wb") as file:
                 report(done, total)
-                for block in _blocks(response):
+                for block in _blocks(archive, response):
                     file.write(block)
                     file.flush()  # so that a killed process loses nothing
                     done += len(block)
                     report(done, total)
     if total is not None and done < total:
-        raise _Interrupted(f"the connection ended after {done:,} of {total:,} bytes")
+        reason = f"the connection ended after {done:,} of {total:,} bytes, {_kept(part)}"
+        raise _failure(archive, reason)
 
 
-def _blocks(response: HTTPResponse) -> Iterator[bytes]:
+def _blocks(archive: Archive, response: HTTPResponse) -> Iterator[bytes]:
     try:
         while block := response.read1(_BLOCK_BYTES):  # read() loses what came before a cut
             yield block
     except (HTTPException, OSError) as error:
-        raise _Interrupted(f"the connection broke ({error})") from error
+        raise _failure(archive, f"the connection broke ({error})") from error
 
 
 def _failure(archive: Archive, reason: str) -> SourceError:
-    return SourceError(
-        f"{archive.url}: {reason}", hint=f"try again later, or {archive.import_hint}"
-    )
+    hint = f"try again, which resumes where it stopped, or {archive.import_hint}"
+    return SourceError(f"{archive.url}: {reason}", hint=hint)
 
 
 def _verify(archive: Archive, file: BufferedReader | BufferedRandom, name: str, hint: str) -> None:
@@ -227,7 +186,3 @@ def _verify(archive: Archive, file: BufferedReader | BufferedRandom, name: str, 
 
 def _kept(part: Path) -> str:
     return f"what came so far is kept in {part.name} for the next try"
-
-
-def _size(part: Path) -> int:
-    return part.stat().st_size if part.exists() else 0

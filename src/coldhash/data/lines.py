@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 UNIT = "\x1f"  # the "unit separator" replaces `::`, which no reader splits at
 READ_BYTES = 1 << 22  # bytes read at a time, and the length of the longest row
+COLUMN_BYTES = 1024  # bytes read at a time for each column: every block makes a chunk of each
 UNPACKED_BYTES = 1 << 28  # bytes that any file may unpack to
 EXPANSION = 200  # how many times its size a larger file may unpack to; tables stay below 50
 COMPRESSION = {"gz": "gzip", "zst": "zstd"}
@@ -155,7 +156,7 @@ class Dialect:
             pa.BufferReader(content.replace(b"::", UNIT.encode()) if double else content),
             pyarrow.csv.ReadOptions(
                 use_threads=use_threads,
-                block_size=READ_BYTES,
+                block_size=max(READ_BYTES, COLUMN_BYTES * len(types)),
                 column_names=list(types),
                 skip_rows_after_names=int(has_header),
             ),

@@ -23,26 +23,37 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+import warnings
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from coldhash.errors import SettingError
+from coldhash.data.dates import as_days
+from coldhash.errors import ColumnError, DataError, SettingError, UnlikelyData
 
 Form = TypeVar("Form", bound=BaseModel)
 
+CONSTANT = "constant"
+FEW_ROWS = 10  # of so few nothing is unlikely
+_PLAN_HINT = "a plan is a table such as [users.profile] with lines such as age = 'number'"
+_BYTES = (pa.binary(), pa.large_binary())
+_ID_NAME = re.compile(r"(^|_|(?<=[a-z]))(id|Id|ID)$")
+_TIME_NAME = re.compile(r"(time|date|day|stamp|(^|_)ts|_at|_on)$", re.IGNORECASE)
+_ISO_DATE = r"^\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?$"
 
-def read_toml(form: type[Form], path: str | Path) -> Form:
+
+def read_toml(form: type[Form], path: str | Path, hint: str | None = None) -> Form:
     """Read a pydantic model from a TOML file; an error names the file and the place in it."""
     try:
         return form(**tomllib.loads(Path(path).read_text(encoding="utf-8")))
     except OSError as error:
-        raise SettingError(f"{path}: {error.strerror}") from None
+        raise SettingError(f"{path}: {error.strerror}", hint=hint) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingError(f"{path}: not TOML: {error}") from None
+        raise SettingError(f"{path}: not TOML: {error}", hint=hint) from None
     except SettingError as error:
         raise SettingError(f"{path}: {error.message}", hint=error.hint) from None
 
@@ -132,6 +143,35 @@ class Number(_Part):
     n_knots: Annotated[int, Field(ge=2, le=256)] = 8
 
 
+class Date(_Part):
+    """A column of dates or moments: the age in days, in soft buckets like those of a number.
+
+    The age is counted back from the newest date of the training data. A date is a Python or Arrow
+    date or timestamp, an ISO text such as "2024-01-31" or "2024-01-31T12:00:00Z", or a whole
+    number: seconds (or milli-, micro- or nanoseconds) since 1970, or 20240131.
+
+    Parameters
+    ----------
+    n_knots : int
+        The number of quantiles.
+
+    Examples
+    --------
+    >>> from coldhash import Dataset, fit_features
+    >>> data = Dataset.from_tables(
+    ...     ratings={"user_id": [1, 2], "item_id": ["a", "b"], "rating": [5, 3]},
+    ...     users={"user_id": [1, 2], "joined": ["2024-01-01", "2024-01-31"]},
+    ...     plan=FeaturePlan(users={"who": {"joined": Date(n_knots=2)}}),
+    ... )
+    >>> found = fit_features(data).apply({"joined": "2024-01-16"})
+    >>> found.matrices["who"].round(2).tolist()  # as near to the newest as to the oldest date
+    [[0.5, 0.5, 1.0]]
+    """
+
+    kind: Literal["date"] = "date"
+    n_knots: Annotated[int, Field(ge=2, le=256)] = 8
+
+
 class Text(_Part):
     """A column of texts: words, weighted by how rare they are.
 
@@ -197,7 +237,7 @@ class Preference(_Part):
 
 
 Column = Annotated[
-    Category | MultiLabel | Number | Text | Vector,
+    Category | MultiLabel | Number | Date | Text | Vector,
     Field(discriminator="kind"),
     BeforeValidator(lambda column: {"kind": column} if isinstance(column, str) else column),
 ]
@@ -236,7 +276,7 @@ class FeaturePlan(_Part):
         try:
             super().__init__(**parts)
         except ValidationError as error:
-            hint = "kinds of column: category, multi-label, number, text, vector"
+            hint = "kinds of column: category, date, multi-label, number, text, vector"
             raise validation_error("feature plan", error, hint) from None
 
     @model_validator(mode="after")
@@ -269,7 +309,7 @@ class FeaturePlan(_Part):
         SettingError
             If the file cannot be read, or is not a plan.
         """
-        return read_toml(cls, path)
+        return read_toml(cls, path, _PLAN_HINT)
 
     def to_toml(self) -> str:
         """Return the plan as TOML, defaults left out.
@@ -290,46 +330,117 @@ class FeaturePlan(_Part):
         return "\n".join(lines)
 
 
+PlanLike: TypeAlias = FeaturePlan | Mapping[str, object] | str | Path  # or the path of its TOML
+
+
+def as_plan(plan: object) -> FeaturePlan:
+    """Return a plan that was given as such, as a dict, or as the path of a TOML file."""
+    if isinstance(plan, FeaturePlan):
+        return plan
+    if isinstance(plan, str | Path):
+        return FeaturePlan.from_toml(plan)
+    if isinstance(plan, Mapping):
+        return FeaturePlan(**{str(part): value for part, value in plan.items()})
+    hint = "a FeaturePlan, a dict such as {'users': {'profile': {'age': 'number'}}}, or a TOML file"
+    raise SettingError(f"a {type(plan).__name__} is not a feature plan", hint=hint)
+
+
+def check_plan(plan: FeaturePlan, users: pa.Table, items: pa.Table) -> None:
+    """Raise an error if a plan names a column that is not there."""
+    for title, table, groups in (("user", users, plan.users), ("item", items, plan.items)):
+        for group, columns in groups.items():
+            for column in columns:
+                if column not in table.column_names:
+                    raise ColumnError(
+                        f"the plan's group {group!r} needs column {column!r}",
+                        hint=f"the {title} table has: {', '.join(table.column_names) or '-'}",
+                    )
+
+
 def guess_plan(users: pa.Table, items: pa.Table) -> FeaturePlan:
     """Guess a plan from the columns: one group of users, one of items, and preference."""
     parts: dict[str, object] = {}
     for side, group, table in (("users", "profile", users), ("items", "content", items)):
-        guesses = {name: _guess(table.column(name)) for name in table.column_names}
-        columns = {name: guess for name, guess in guesses.items() if guess is not None}
+        guesses = {name: guess_column(name, table.column(name)) for name in table.column_names}
+        columns = {name: guess for name, guess in guesses.items() if not isinstance(guess, str)}
+        constant = [repr(name) for name, guess in guesses.items() if guess == CONSTANT]
+        if constant:
+            message = f"constant columns of the {side[:-1]} table, left out ({len(constant)}): "
+            warnings.warn(message + ", ".join(constant[:10]), UnlikelyData, stacklevel=3)
         parts[side] = {group: columns} if columns else {}
     return FeaturePlan(**parts, preference=Preference() if parts["items"] else None)
 
 
-def _guess(column: pa.ChunkedArray) -> _Part | None:
-    """Guess the kind of one column; None for one without information (constant, or an id)."""
-    known = column.drop_null()
-    if pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type):
+def guess_column(name: str, column: pa.ChunkedArray) -> Column | str:
+    """Guess what a column becomes; of one without information, return why it is left out."""
+    known, kind = column.drop_null(), column.type
+    if not len(known):
+        return "all values are missing"
+    if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
         return _guess_lists(known)
-    if pa.types.is_nested(column.type) or pa.types.is_binary(column.type) or not len(known):
-        return None
+    if pa.types.is_nested(kind) or kind in _BYTES:
+        return f"values of type {kind}"
     n_known, n_distinct = len(known), pc.count_distinct(known).as_py()
     if n_distinct < 2:
-        return None
-    is_text = pa.types.is_string(column.type)
-    if is_text and pc.mean(pc.match_substring(known, "|").cast(pa.int8())).as_py() >= 0.1:
-        return MultiLabel()
-    if n_distinct <= 24 or (is_text and n_distinct <= n_known / 2):
+        return CONSTANT if n_known >= FEW_ROWS else "constant in a few rows"
+    if _is_date(name, known):
+        return Date()
+    is_text = pa.types.is_string(kind)
+    separator = _guess_separator(known, n_distinct) if is_text else None
+    if separator is not None:
+        return MultiLabel(separator=separator)
+    is_code = is_text or (pa.types.is_integer(kind) and _ID_NAME.search(name) is not None)
+    if n_distinct <= 24 or (is_code and n_distinct <= n_known / 2):
         return Category()
-    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+    if is_text and pc.mean(pc.add(pc.count_substring(known, " "), 1)).as_py() >= 2:
+        return Text()
+    if is_code:
+        return "an id: most values occur once"
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
         return Number()
-    if not is_text:
-        return None
-    words = pc.mean(pc.add(pc.count_substring(known, " "), 1)).as_py()
-    return Text() if words >= 2 else None
+    return f"values of type {kind}"
 
 
-def _guess_lists(known: pa.ChunkedArray) -> _Part | None:
-    lengths = pc.unique(pc.list_value_length(known))
-    if not pc.any(pc.greater(lengths, 0)).as_py() or pa.types.is_nested(known.type.value_type):
-        return None
-    if not pa.types.is_floating(known.type.value_type):
+def _guess_lists(known: pa.ChunkedArray) -> Column | str:
+    kind, lengths = known.type.value_type, pc.unique(pc.list_value_length(known))
+    if not pc.any(pc.greater(lengths, 0)).as_py():
+        return "all lists are empty"
+    if pa.types.is_nested(kind) or kind in _BYTES:
+        return f"values of type {known.type}"
+    if not pa.types.is_floating(kind):
         return MultiLabel()
-    return Vector() if len(lengths) == 1 else None
+    return Vector() if len(lengths) == 1 else "vectors of different lengths"
+
+
+def _is_date(name: str, known: pa.ChunkedArray) -> bool:
+    """Return whether values are dates: by type, as ISO texts, or as numbers in such a column."""
+    if pa.types.is_date(known.type) or pa.types.is_timestamp(known.type):
+        return True
+    is_number = pa.types.is_integer(known.type) and _TIME_NAME.search(name)
+    is_text = pa.types.is_string(known.type) and re.match(_ISO_DATE, known[0].as_py())
+    if not is_number and not is_text:
+        return False
+    try:
+        for value in pc.unique(known).to_pylist():
+            as_days(value)
+    except DataError:
+        return False
+    return True
+
+
+def _guess_separator(known: pa.ChunkedArray, n_distinct: int) -> str | None:
+    """Guess what separates labels: at least a tenth of the values hold it.
+
+    Commas and semicolons also occur in names and sentences. They separate labels if there are
+    fewer labels than different values.
+    """
+    for separator in "|;,":
+        if pc.mean(pc.match_substring(known, separator)).as_py() >= 0.1:
+            parts = pc.list_flatten(pc.split_pattern(pc.unique(known), separator))
+            n_labels = pc.count_distinct(pc.utf8_trim_whitespace(parts)).as_py()
+            if separator == "|" or n_labels < n_distinct:
+                return separator
+    return None
 
 
 def _toml_column(column: Column) -> str:

@@ -34,6 +34,7 @@ _OCCUPATIONS = tuple(
 )
 _CITIES = tuple("Aren Boldt Corvo Dunmere Elsk Farrow Gant Holm Ister Jorvik Kells Lund".split())
 _GENDERS = ("female", "male", "other")
+_LABELS = {"gender": _GENDERS, "occupation": _OCCUPATIONS, "city": _CITIES}
 _WORDS = tuple(
     "amber arrow autumn bridge candle cedar cloud copper crow daughter dawn desert door dream dust "
     "echo ember empty falcon feather field fire forest garden ghost glass golden harbour heart "
@@ -73,8 +74,7 @@ def read_sample(
     quality = rng.normal(scale=0.5, size=n_items)
     popularity = rng.permutation(1.0 / np.arange(1, n_items + 1) ** 0.8) * np.exp(0.5 * quality)
     items = _make_item_table(rng, genre_share)
-    facts = _draw_attributes(rng, n_users)
-    users = _make_user_table(rng, facts)
+    facts, users = _draw_users(rng, n_users)
     effects = _draw_effects(rng)
     counts = np.clip(rng.lognormal(np.log(ratings_per_user) - 0.32, 0.8, n_users), 2, n_items / 2)
     blocks = []
@@ -116,29 +116,22 @@ def _make_item_table(rng: np.random.Generator, genre_share: np.ndarray) -> pa.Ta
     )
 
 
-def _draw_attributes(rng: np.random.Generator, n_users: int) -> dict[str, np.ndarray]:
-    """Draw the attributes of each user, known or not."""
+def _draw_users(rng: np.random.Generator, n_users: int) -> tuple[dict[str, np.ndarray], pa.Table]:
+    """Draw the attributes of each user, and a table in which each is unknown for some."""
     shares = 1.0 / np.arange(1, len(_CITIES) + 1)  # Zipf
-    return {
+    facts = {
         "age": np.clip(rng.gamma(6.0, 6.0, n_users) + 8, 10, 90).astype(int),
         "gender": rng.choice(len(_GENDERS), n_users, p=(0.48, 0.49, 0.03)),
         "occupation": rng.integers(len(_OCCUPATIONS), size=n_users),
         "city": rng.choice(len(_CITIES), n_users, p=shares / shares.sum()),
     }
-
-
-def _make_user_table(rng: np.random.Generator, facts: dict[str, np.ndarray]) -> pa.Table:
-    """Make a table of the attributes, each unknown for some users."""
-    n_users = len(facts["age"])
-    labels = {"gender": _GENDERS, "occupation": _OCCUPATIONS, "city": _CITIES}
-    columns: dict[str, pa.Array] = {"user_id": pa.array(np.arange(1, n_users + 1))}
-    for name, share in (("age", 0.1), ("gender", 0.05), ("occupation", 0.15), ("city", 0.3)):
+    columns = {"user_id": pa.array(np.arange(1, n_users + 1))}
+    unknown_shares = {"age": 0.1, "gender": 0.05, "occupation": 0.15, "city": 0.3}
+    for name, share in unknown_shares.items():
         unknown = rng.random(n_users) < share
-        values = facts[name]
-        if name in labels:
-            values = np.array(labels[name], dtype=object)[values]
+        values = np.array(_LABELS[name])[facts[name]] if name in _LABELS else facts[name]
         columns[name] = pa.array(values, mask=unknown)
-    return pa.table(columns)
+    return facts, pa.table(columns)
 
 
 def _draw_effects(rng: np.random.Generator) -> dict[str, np.ndarray]:

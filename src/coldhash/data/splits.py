@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from coldhash.data.dataset import Dataset
+from coldhash.data.dataset import Dataset, is_described
 from coldhash.data.ratings import Ratings
 from coldhash.errors import DataError, SettingError, check_choice
 
@@ -50,9 +50,7 @@ def split_cold_users(
     n_users = len(data.ratings.users)
     known = np.arange(n_users)
     if described and data.users.num_columns:
-        known = np.flatnonzero(
-            np.any([column.is_valid().to_numpy() for column in data.users.columns], axis=0)
-        )
+        known = np.flatnonzero(is_described(data.users, n_users))
     drawn, _ = _draw(len(known), share, seed, "users")
     cold = known[drawn]
     return data.of_users(np.setdiff1d(np.arange(n_users), cold)), data.of_users(cold)

@@ -11,18 +11,20 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from glob import has_magic, iglob
+from itertools import islice, takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
+from typing import NamedTuple, TypeAlias
 
-import narwhals as nw
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 import pyarrow.parquet
 
+from coldhash.data import ArrowTable, LazyTable
 from coldhash.data.ids import NameRow, is_text
 from coldhash.data.lines import (
     COMPRESSION,
@@ -37,17 +39,9 @@ from coldhash.data.lines import (
 )
 from coldhash.errors import ColumnError, DataError, SettingError, SourceError, TableError
 
-if TYPE_CHECKING:
-    from narwhals.typing import IntoDataFrame
-
-    # a file, a pandas, polars or pyarrow table, or a dict of columns
-    TableLike: TypeAlias = "str | Path | TableFile | IntoDataFrame | Mapping[str, object]"
-else:  # pdoc evaluates it, and narwhals is slow to import
-    TableLike: TypeAlias = object
-
 NULLS = ("", "NULL", "null", "NaN", "nan", "None", "N/A", "n/a", "\\N")
 _FORMATS = {
-    **dict.fromkeys(("csv", "tsv", "txt", "dat", "data", "item", "user"), "text"),
+    **dict.fromkeys(("csv", "tsv", "txt", "dat", "data", "inter", "item", "user"), "text"),
     **dict.fromkeys(("jsonl", "ndjson"), "json"),
     **dict.fromkeys(("parquet", "pq"), "parquet"),
 }
@@ -58,6 +52,8 @@ _TEXT_ERROR = re.compile(
 _JSON_ERROR = re.compile(
     r"JSON parse error: (?:Column\(/?(?P<column>.*)\) )?(?P<reason>.*) in row (?P<row>\d+)$", re.S
 )
+_HIVE = re.compile(r"([^/=]+)=([^/]*)/")
+_RECBOLE_TYPES = ("token", "token_seq", "float", "float_seq")
 _TOO_LONG = f"a row may be {READ_BYTES >> 20} MiB long"
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__$")  # what pandas adds to a Parquet file
 INTEGER = r"^\s*-?(0|[1-9][0-9]*)\s*$"
@@ -69,12 +65,14 @@ class TableFile:
     """A file with a table in it, and how to read it.
 
     The format follows from the suffix: .csv .tsv .txt .dat (text), .jsonl .ndjson, .parquet; a
-    following .gz or .zst is unpacked.
+    following .gz or .zst is unpacked. The types in the header of RecBole's .inter, .user and .item
+    files, such as `genre:token_seq`, are known.
 
     Parameters
     ----------
     path : str or Path
-        The file.
+        The file. Of a folder or a path with wildcards, such as `logs/*.csv`, all files are one
+        table, and folders such as `year=2024` a column.
     member : str, optional
         The file within a zip archive.
     separator : str, optional
@@ -164,6 +162,14 @@ class TableFile:
         SettingError
             If the encoding is unknown.
         """
+        if files := self._files():
+            n_above = len([*takewhile(lambda part: not has_magic(part), self.path.parts)])
+            tables = [file._read_part(n_above, types) for file in files]
+            try:
+                return pa.concat_tables(tables, promote_options="permissive")
+            except pa.ArrowException as error:
+                hint = "a column must keep one type in all files"
+                raise TableError(str(error), file=self.title, hint=hint) from None
         if self.format == "parquet":
             return self._read_parquet()
         return self._read_json_lines() if self.format == "json" else self._read_text(types or {})
@@ -185,6 +191,10 @@ class TableFile:
         SourceError
             If the file can no longer be read.
         """
+        for file in self._files():
+            if row < (n_rows := file.read().num_rows):
+                return file.where(row)
+            row -= n_rows
         has_header = self.format == "text" and self.names is None
         line = None if self.format == "parquet" else self._line(row + has_header)
         return f"{self.title}, row {row}" if line is None else f"{self.title}, line {line}"
@@ -194,6 +204,26 @@ class TableFile:
         text, is_json = self._text(), self.format == "json"
         rows = json_lines(text) if is_json else self._dialect(text).rows(text)
         return next((line for line, _ in islice(rows, row, None)), None)
+
+    def _files(self) -> list[TableFile]:
+        """Return the files of a folder or a path with wildcards; none if it is one file."""
+        pattern = self.path / "**" if self.path.is_dir() else self.path
+        if pattern == self.path and (not has_magic(str(pattern)) or pattern.exists()):
+            return []
+        found = map(Path, sorted(iglob(str(pattern), recursive=True)))
+        # Spark writes _SUCCESS beside them
+        files = [path for path in found if path.is_file() and not path.name.startswith("_")]
+        if not files:
+            raise SourceError(f"{self.title}: no files", hint="a file, a folder or logs/*.parquet")
+        return [replace(self, path=path) for path in files]
+
+    def _read_part(self, n_above: int, types: Mapping[str, pa.DataType] | None) -> pa.Table:
+        """Read one of several files; folders such as year=2024 become columns."""
+        table = self.read(types)
+        for name, value in _HIVE.findall("/".join(self.path.parts[n_above:])):
+            if name not in table.column_names:
+                table = table.append_column(name, pa.array([value] * len(table), pa.string()))
+        return table
 
     def _bytes(self) -> bytes:
         return read_bytes(self.path, self.member, self.title)
@@ -256,9 +286,9 @@ class TableFile:
         kinds = {name: types.get(name, pa.string()) for name in names}
         parse = partial(dialect.parse, content, kinds, self.names is None, spans_lines)
         with suppress(pa.ArrowException):
-            return parse(use_threads=True)
+            return _read_header_types(parse(use_threads=True))
         try:
-            return parse(use_threads=False)
+            return _read_header_types(parse(use_threads=False))
         except pa.ArrowException as error:
             raise self._error(error, names) from None
 
@@ -279,6 +309,23 @@ class TableFile:
     def _dialect(self, start: str) -> Dialect:
         separator = self.separator or guess_separator(start, self.quote)
         return Dialect(separator, self.quote, self.escape)
+
+
+def _read_header_types(table: pa.Table) -> pa.Table:
+    """Split the sequences of a file of RecBole, whose header holds the types of columns."""
+    header = [name.rpartition(":") for name in table.column_names]
+    if not all(kind in _RECBOLE_TYPES for _, _, kind in header):
+        return table
+    columns = {}
+    for (name, _, kind), column in zip(header, table.columns, strict=True):
+        if kind.endswith("_seq"):
+            column = pc.split_pattern(pc.utf8_trim_whitespace(column), " ")
+        columns[name] = column.cast(pa.list_(pa.float64())) if kind == "float_seq" else column
+    return pa.table(columns)
+
+
+# files, a table of pandas, polars, pyarrow or DuckDB, also a lazy one, or a dict of columns
+TableLike: TypeAlias = str | Path | TableFile | ArrowTable | LazyTable | Mapping[str, object]
 
 
 def _without_dates(kind: pa.DataType) -> pa.DataType:
@@ -321,10 +368,14 @@ def _check_names(names: list[str], title: str) -> None:
 
 def _from_frame(source: TableLike, title: str) -> pa.Table:
     try:
-        if isinstance(source, dict):
-            table = pa.table(source)
-        else:
-            table = nw.from_native(cast("IntoDataFrame", source), eager_only=True).to_arrow()
+        if isinstance(source, Mapping):  # Arrow takes no matrix as a column
+            source = {name: _as_rows(column) for name, column in source.items()}
+        if hasattr(source, "collect"):  # of polars
+            source = source.collect()
+        elif hasattr(source, "to_table") and not hasattr(source, "__arrow_c_stream__"):
+            source = source.to_table()  # a pyarrow.dataset.Dataset
+        # of polars rather by its own method: a categorical column is a view otherwise
+        table = pa.table(source.to_arrow() if hasattr(source, "to_arrow") else source)
         table.validate(full=True)
         return _simplify(table)
     except pa.ArrowException as error:
@@ -333,6 +384,10 @@ def _from_frame(source: TableLike, title: str) -> pa.Table:
         hint = "a path, a pandas, polars or pyarrow table, or a dict of columns"
         message = f"a {type(source).__name__} is not a {title} table ({error})"
         raise DataError(message, hint=hint) from None
+
+
+def _as_rows(column: object) -> object:
+    return list(column) if isinstance(column, np.ndarray) and column.ndim == 2 else column
 
 
 def _simplify(table: pa.Table) -> pa.Table:
@@ -344,7 +399,7 @@ def _simplify(table: pa.Table) -> pa.Table:
 def _simple_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_dictionary(kind):
         return _simple_type(kind.value_type)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return pa.list_(_simple_type(kind.value_type))
     if pa.types.is_decimal(kind):
         return pa.float64()
@@ -364,14 +419,16 @@ def infer_types(table: pa.Table, keep: str) -> pa.Table:
 
 
 def infer_type(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Turn a column of texts into numbers if it holds only numbers."""
+    """Turn a column of texts into numbers, or lists of them, if it holds nothing else."""
     if pa.types.is_floating(column.type):
         return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
     if not pa.types.is_string(column.type):
         return column
     column = pc.if_else(pc.is_in(column, pa.array(NULLS)), pa.scalar(None, pa.string()), column)
     known = column.drop_null()
-    if not len(known):
+    if len(known) and known[0].as_py().startswith("["):
+        return _infer_lists(column)
+    if not len(known) or not re.match(DECIMAL, known[0].as_py()):
         return column
     for pattern, number in ((INTEGER, pa.int64()), (DECIMAL, pa.float64())):
         if pc.all(pc.match_substring_regex(known, pattern)).as_py():
@@ -379,4 +436,15 @@ def infer_type(column: pa.ChunkedArray) -> pa.ChunkedArray:
                 return pc.utf8_trim_whitespace(column).cast(number)
             except pa.ArrowInvalid:  # more digits than the type holds, or a lone "."
                 return column
+    return column
+
+
+def _infer_lists(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Turn texts such as "[0.1, 0.2]" or "[0.1 0.2]" into lists of numbers."""
+    if not pc.all(pc.match_substring_regex(column, r"^\[[^\[\]]*[0-9.][^\[\]]*\]$")).as_py():
+        return column
+    lists = pc.split_pattern_regex(pc.utf8_trim(column, "[] "), r"[,\s]+")
+    for number in (pa.int64(), pa.float64()):
+        with suppress(pa.ArrowInvalid):
+            return lists.cast(pa.list_(number))
     return column
