@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import datetime
 import math
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coldhash.data import plan
+from coldhash.data.dates import as_days
 from coldhash.errors import DataError
 from coldhash.features.columns import FORMS
 from coldhash.features.fitting import count_values, fit_column
@@ -148,3 +150,59 @@ def test_the_mean_is_of_known_values_and_state_restores_the_column(data):
     json, arrays = column.state()
     again = FORMS[json.pop("form")](**json, **arrays)
     np.testing.assert_array_equal(dense(again, column_values), block)
+
+
+def test_a_date_is_its_age_in_days_before_the_newest():
+    days = [datetime.date(2024, 1, 1) + datetime.timedelta(days=k) for k in range(101)]
+    column = fitted(plan.Date(n_knots=3), days)
+    np.testing.assert_allclose(column.knots, [1, 50, 99])
+    assert column.newest == (days[-1] - datetime.date(1970, 1, 1)).days
+    block = dense(column, ["2024-02-20", datetime.date(2024, 2, 20), "2024-02-20T00:00:00Z"])
+    np.testing.assert_allclose(block, [[0, 1, 0]] * 3)
+    later, earlier = dense(column, ["2030-01-01", "1999-01-01"])
+    assert later.tolist() == [1, 0, 0]
+    assert earlier.tolist() == [0, 0, 1]
+    assert is_known(column, column.example())
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(20240131, "20240131", 1706659200, 1706659200.0, 1706659200000, 1706659200 * 10**9),
+        *("2024-01-31", "2024-01-31 00:00", "2024-01-31T01:00:00+01:00"),
+    ],
+)
+def test_a_day_has_many_spellings(value):
+    assert as_days(value) == 19753
+
+
+@pytest.mark.parametrize("value", [*MISSING, pa.scalar(None).as_py()])
+def test_a_missing_date_is_missing(value):
+    assert not is_known(fitted(plan.Date(), ["2024-01-01", "2024-01-02"]), value)
+
+
+@pytest.mark.parametrize("value", ["yesterday", "2024-02-31", True, [1], 20241399, 1e300, -5])
+def test_what_is_no_date_is_an_error_with_a_hint(value):
+    column = fitted(plan.Date(), ["2024-01-01", "2024-01-02"])
+    with pytest.raises(DataError, match=r"'c'.* not a date") as caught:
+        column.encode([value], "c")
+    assert "2024-01-31" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.date32(), pa.timestamp("ns"), pa.timestamp("s", "America/Lima"), pa.string()]
+)
+def test_dates_of_every_type_give_the_same_column(kind):
+    texts = pa.array([f"2024-01-{k:02}" for k in range(1, 29)])
+    dates = texts if kind == pa.string() else texts.cast(pa.timestamp("s")).cast(kind)
+    expected = fitted(plan.Date(), texts.to_pylist())
+    column = fitted(plan.Date(), dates)
+    assert column.newest == expected.newest
+    np.testing.assert_array_equal(column.knots, expected.knots)
+
+
+def test_truth_in_a_text_file_is_truth_in_a_request():
+    column = fitted(plan.Category(min_count=1), ["True", "False"])
+    block = dense(column, ["True", True, "true", "TRUE"])
+    assert (block == block[0]).all()
+    assert block[0].sum() == 1

@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -21,6 +22,7 @@ import pyarrow as pa
 from scipy.sparse import csr_array
 
 from coldhash.arrays.checks import Forms, check_places, take
+from coldhash.data.dates import EPOCH, as_days
 from coldhash.errors import DataError, ModelFileError
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ _WORD = re.compile(r"\w+")
 _TAIL = 0.01  # share of values at each end that lie beyond the last knot: typing errors
 _MAX_VECTOR = 1e9  # the sum of squares of larger numbers overflows single precision
 _MAX_NUMBER = 1e100  # the difference of larger numbers may be infinite
+_TINY = np.finfo(np.float64).tiny  # the least distance between two knots
 _OTHER = 0  # the column that rare labels share
 
 
@@ -176,19 +179,8 @@ class Words(_Vocabulary):
         return [(at, weight / length) for at, weight in weighed]
 
 
-class _Numeric(FittedColumn):
-    @abstractmethod
-    def encode_numbers(self, numbers: np.ndarray) -> Entries:
-        """Encode many numbers at once, NaN for missing ones."""
-
-    def encode(self, values: Sequence[Value], name: str) -> Entries:
-        """Encode values; `name` is the column's in an error."""
-        numbers = _as_floats(values)
-        return super().encode(values, name) if numbers is None else self.encode_numbers(numbers)
-
-
 @dataclass(frozen=True, eq=False)
-class Knots(_Numeric):
+class Knots(FittedColumn):
     """Number, in soft buckets: a value is shared between the two quantiles it lies between."""
 
     ARRAYS: ClassVar[Forms] = {"knots": ("f", "width"), "mean": ("f", "width")}
@@ -197,39 +189,38 @@ class Knots(_Numeric):
     @classmethod
     def fit(cls, spec: plan.Number, counted: ValueCounts) -> Knots:
         """Place the knots at quantiles, each distinct value once."""
-        known = _expand(counted)
-        steps = np.linspace(_TAIL, 1 - _TAIL, spec.n_knots)
-        knots = np.unique(np.quantile(known, steps)) if len(known) else np.zeros(1)
+        knots = _place_knots(_expand(counted), spec.n_knots)
         return cls(np.zeros(len(knots), np.float32), knots)
+
+    def number(self, value: Value) -> float:
+        """Return the number that a value stands for, NaN if it is missing."""
+        return _as_float(value)
 
     def cells(self, value: Value) -> Cells:
         """Share a number between its two neighbours; beyond the ends, use the last knot."""
-        number = _as_float(value)
-        if number is None:
+        number = self.number(value)
+        if math.isnan(number):
             return []
-        right = int(np.searchsorted(self.knots, number))
-        if right == 0 or right == len(self.knots):
-            return [(min(right, len(self.knots) - 1), 1.0)]
+        right = int(self.knots.searchsorted(number))
+        if right == 0 or right == self.width:
+            return [(min(right, self.width - 1), 1.0)]
         low, high = self.knots[right - 1], self.knots[right]
         share = float((number - low) / (high - low))
         return [(right - 1, 1.0 - share), (right, share)]
 
-    def encode_numbers(self, numbers: np.ndarray) -> Entries:
-        """Encode many numbers at once, NaN for missing ones."""
-        right, known = np.searchsorted(self.knots, numbers), ~np.isnan(numbers)
-        inside = known & (right > 0) & (right < len(self.knots))
-        lengths = known.astype(np.int64) + inside
-        first = np.cumsum(lengths) - lengths
-        at, shares = np.zeros(lengths.sum(), np.int32), np.ones(lengths.sum(), np.float32)
-        at[first[known]] = np.minimum(right, len(self.knots) - 1)[known]
-        first, right = first[inside], right[inside]
-        low, high = self.knots[right - 1], self.knots[right]
-        share = (numbers[inside] - low) / (high - low)
-        at[first], at[first + 1] = right - 1, right
-        shares[first], shares[first + 1] = 1.0 - share, share
-        return Entries(lengths, at, shares)
+    def encode(self, values: Sequence[Value], name: str) -> Entries:
+        """Encode values; `name` is the column's in an error."""
+        numbers = np.array(_map_values(self.number, values, name), np.float64)
+        known = ~np.isnan(numbers)
+        within = numbers[known].clip(self.knots[0], self.knots[-1])
+        left = (self.knots.searchsorted(within) - 1).clip(0)
+        right = (left + 1).clip(max=self.width - 1)  # of a single knot, the same
+        low, high = self.knots[left], self.knots[right]
+        share = (within - low) / np.maximum(high - low, _TINY)
+        columns, shares = np.array([left, right]), np.array([1 - share, share], np.float32)
+        return Entries(2 * known, columns.T.ravel(), shares.T.ravel())
 
-    def example(self) -> float:
+    def example(self) -> float | str:
         """Return a value that the column knows."""
         return float(self.knots.mean())
 
@@ -239,7 +230,31 @@ class Knots(_Numeric):
 
 
 @dataclass(frozen=True, eq=False)
-class Standard(_Numeric):
+class Ages(Knots):
+    """Date: its age in days, in soft buckets."""
+
+    newest: float  # the newest date of the training data, in days since 1970
+
+    @classmethod
+    def fit(cls, spec: plan.Date, counted: ValueCounts) -> Ages:  # type: ignore[override]
+        """Learn the newest date, and place the knots at quantiles of the ages."""
+        days = _expand(counted, as_days)
+        newest = float(days.max()) if len(days) else 0.0
+        knots = _place_knots(newest - days, spec.n_knots)
+        return cls(np.zeros(len(knots), np.float32), knots, newest)
+
+    def number(self, value: Value) -> float:
+        """Return the age in days, NaN if the date is missing."""
+        return self.newest - as_days(value)
+
+    def example(self) -> str:
+        """Return a value that the column knows."""
+        day = timedelta(days=self.newest - float(self.knots.mean()))
+        return (EPOCH + day).date().isoformat()
+
+
+@dataclass(frozen=True, eq=False)
+class Standard(FittedColumn):
     """Number, as one standard score, limited to 4 deviations because of typing errors."""
 
     ARRAYS: ClassVar[Forms] = {"mean": ("f", 1)}
@@ -256,12 +271,13 @@ class Standard(_Numeric):
     def cells(self, value: Value) -> Cells:
         """Return the score."""
         number = _as_float(value)
-        if number is None:
+        if math.isnan(number):
             return []
         return [(0, min(max((number - self.centre) / self.spread, -4.0), 4.0))]
 
-    def encode_numbers(self, numbers: np.ndarray) -> Entries:
-        """Encode many numbers at once, NaN for missing ones."""
+    def encode(self, values: Sequence[Value], name: str) -> Entries:
+        """Encode values; `name` is the column's in an error."""
+        numbers = np.array(_map_values(_as_float, values, name), np.float64)
         known = ~np.isnan(numbers)
         scores = np.clip((numbers[known] - self.centre) / self.spread, -4.0, 4.0)
         columns = np.zeros(len(scores), np.int32)
@@ -315,10 +331,11 @@ class Given(FittedColumn):
         return [1.0] * self.width
 
 
-FORMS = {form.__name__: form for form in (Labels, Knots, Standard, Words, Given)}
+FORMS = {form.__name__: form for form in (Labels, Knots, Ages, Standard, Words, Given)}
 FORM_OF = {  # by the kind of a column in the plan, or the method of a number
     "category": Labels,
     "multi-label": Labels,
+    "date": Ages,
     "text": Words,
     "vector": Given,
     "buckets": Knots,
@@ -361,6 +378,10 @@ def distinct_values(
         column = column.combine_chunks()
     if pa.types.is_nested(column.type):
         return _split_lists(column), None
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("s"), safe=False)
+    if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
+        column = column.cast(pa.string())  # Arrow has years that Python has not
     encoded = column.dictionary_encode(null_encoding="encode")
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
 
@@ -397,21 +418,21 @@ def _as_label(value: Value) -> str:
         return "true" if value else "false"
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
-    return str(value).strip()
+    text = str(value).strip()
+    return text.lower() if text in ("True", "False", "TRUE", "FALSE") else text
 
 
 def _split_labels(value: Value, separator: str | None) -> list[str]:
     """Return the distinct labels of a value."""
-    if isinstance(value, list | tuple | set | np.ndarray):
+    parts = [value]
+    if isinstance(value, str):
+        parts = value.split(separator) if separator is not None else parts
+    elif isinstance(value, list | tuple | set | np.ndarray):
         if separator is None:
             raise DataError("a list where one value is expected", hint="kind = 'multi-label'")
         parts = [part for part in value if not _is_missing(part)]
     elif _is_missing(value):
         return []
-    elif separator is not None and isinstance(value, str):
-        parts = value.split(separator)
-    else:
-        parts = [value]
     return [label for label in dict.fromkeys(map(_as_label, parts)) if label]
 
 
@@ -419,10 +440,10 @@ def _split_words(value: Value) -> list[str]:
     return [] if _is_missing(value) else _WORD.findall(str(value).lower())
 
 
-def _as_float(value: Value) -> float | None:
-    """Return a value as a number, None if it is missing."""
-    if _is_missing(value) or (isinstance(value, str) and not value.strip()):
-        return None
+def _as_float(value: Value) -> float:
+    """Return a value as a number, NaN if it is missing."""
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return math.nan
     try:
         number = float(value)
     except OverflowError:
@@ -431,24 +452,17 @@ def _as_float(value: Value) -> float | None:
         raise DataError("not a number", hint="kind = 'category' takes any value") from None
     if abs(number) > _MAX_NUMBER:
         raise DataError("not a finite number", hint="None for an unknown number")
-    return None if math.isnan(number) else number
+    return number
 
 
-def _as_floats(values: Sequence[Value]) -> np.ndarray | None:
-    """Return values as an array, NaN for None; None if any is not a finite number."""
-    if not all(value is None or isinstance(value, int | float) for value in values):
-        return None
-    try:
-        numbers = np.array([math.nan if value is None else value for value in values], np.float64)
-    except OverflowError:
-        return None
-    return None if (np.abs(numbers) > _MAX_NUMBER).any() else numbers
-
-
-def _expand(counted: ValueCounts) -> np.ndarray:
+def _expand(counted: ValueCounts, number: Callable[[Value], float] = _as_float) -> np.ndarray:
     """Repeat each known number as often as it was counted."""
-    numbers = _as_floats(counted.values)
-    if numbers is None:
-        numbers = np.array([_as_float(value) for value in counted.values], np.float64)  # None: NaN
+    numbers = np.array([number(value) for value in counted.values], np.float64)
     known = ~np.isnan(numbers)
     return np.repeat(numbers[known], counted.counts[known])
+
+
+def _place_knots(known: np.ndarray, n_knots: int) -> np.ndarray:
+    """Return quantiles, each distinct one once."""
+    steps = np.linspace(_TAIL, 1 - _TAIL, n_knots)
+    return np.unique(np.quantile(known, steps)) if len(known) else np.zeros(1)

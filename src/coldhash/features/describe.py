@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from coldhash.data.dataset import Dataset
+from coldhash.data.dataset import Dataset, is_described
+from coldhash.data.plan import Groups, guess_column
 from coldhash.features.fitting import fit_features
 
 
@@ -23,7 +23,8 @@ def describe(data: Dataset) -> dict[str, object]:
     dict
         Counts of users, items and ratings, sparsity and scale; what the ratings are, which of them
         make an item a favourite, and how many do; for every column its type, missing and distinct
-        values; for every feature group its width and users; and the plan as TOML.
+        values, and what it becomes or why it is left out; for every feature group its width and
+        users; and the plan as TOML.
 
     Examples
     --------
@@ -40,10 +41,10 @@ def describe(data: Dataset) -> dict[str, object]:
     return {
         "name": data.name,
         "users": n_users,
-        "users_described": int(_is_described(data.users, n_users).sum()),
+        "users_described": int(is_described(data.users, n_users).sum()),
         "users_with_ratings": int((ratings.per_user > 0).sum()),
         "items": n_items,
-        "items_described": int(_is_described(data.items, n_items).sum()),
+        "items_described": int(is_described(data.items, n_items).sum()),
         "items_rated": int((ratings.per_item > 0).sum()),
         "ratings": len(ratings),
         "sparsity": round(100 * ratings.sparsity, 2),
@@ -55,8 +56,8 @@ def describe(data: Dataset) -> dict[str, object]:
         "rating_counts": dict(
             zip(map("{:g}".format, values[:20]), counts[:20].tolist(), strict=True)
         ),
-        "user_columns": _columns(data.users),
-        "item_columns": _columns(data.items),
+        "user_columns": _columns(data.users, data.plan.users),
+        "item_columns": _columns(data.items, data.plan.items),
         "groups": {
             name: {"width": width, "users": int(features.has[name].sum())}
             for name, width in encoder.widths.items()
@@ -65,22 +66,22 @@ def describe(data: Dataset) -> dict[str, object]:
     }
 
 
-def _columns(table: pa.Table) -> dict[str, dict[str, object]]:
+def _columns(table: pa.Table, groups: Groups) -> dict[str, dict[str, object]]:
+    kinds = {name: spec.kind for columns in groups.values() for name, spec in columns.items()}
     return {
         name: {
             "type": str(column.type),
             "missing": column.null_count,
             "distinct": None
             if pa.types.is_nested(column.type)
-            else pc.count_distinct(column).as_py(),
+            else len(column.drop_null().unique()),
+            "becomes": kinds.get(name) or f"left out: {_why_not(name, column)}",
         }
         for name, column in zip(table.column_names, table.columns, strict=True)
     }
 
 
-def _is_described(table: pa.Table, n_rows: int) -> np.ndarray:
-    """Mark the rows of which at least one column is known."""
-    known = np.zeros(n_rows, dtype=bool)
-    for column in table.columns:
-        known |= pc.is_valid(column).to_numpy()
-    return known
+def _why_not(name: str, column: pa.ChunkedArray) -> str:
+    """Return why a column is in no group."""
+    guess = guess_column(name, column)
+    return guess if isinstance(guess, str) else "not in the plan"

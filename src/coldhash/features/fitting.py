@@ -87,13 +87,15 @@ def _fit_groups(users: Partitions, plan: FeaturePlan) -> dict[str, GroupEncoder]
         }
 
     counted = list(users.map(count, users.records)) if groups else []
-    fitted: dict[str, GroupEncoder] = {}
-    for group, columns in groups.items():
-        merged = {n: _merge(spec, [c[group, n] for c in counted]) for n, spec in columns.items()}
-        fitted[group] = GroupEncoder.of(
-            {n: fit_column(spec, merged[n], n) for n, spec in columns.items()}
+    return {
+        group: GroupEncoder.of(
+            {
+                name: fit_column(spec, _merge(spec, [part[group, name] for part in counted]), name)
+                for name, spec in columns.items()
+            }
         )
-    return fitted
+        for group, columns in groups.items()
+    }
 
 
 def fit_content(
@@ -157,8 +159,8 @@ def fit_column(spec: Column, counted: ValueCounts, name: str) -> FittedColumn:
         form: FittedColumn = FORM_OF[kind].fit(spec, counted)  # type: ignore[attr-defined]
     except DataError as error:
         raise DataError(f"column {name!r}: {error.message}", hint=error.hint) from None
-    block = form.encode_sparse(counted.values, name)
-    weights = counted.counts.astype(np.float64)
-    weights[np.diff(block.indptr) == 0] = 0.0
-    mean = (weights @ block) / max(weights.sum(), 1.0)
+    lengths, columns, numbers = form.encode(counted.values, name)
+    weights = np.repeat(counted.counts, lengths)
+    n_known = counted.counts[lengths > 0].sum()
+    mean = np.bincount(columns, numbers * weights, form.width) / max(n_known, 1)
     return replace(form, mean=mean.astype(np.float32))

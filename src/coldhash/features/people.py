@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from scipy.sparse import csr_array
 
+from coldhash.data import ArrowTable
 from coldhash.data.ids import Ids, as_text
-from coldhash.errors import DataError
+from coldhash.errors import DataError, UnknownColumns
 from coldhash.features.columns import Value
-
-if TYPE_CHECKING:
-    from narwhals.typing import IntoDataFrame
-
-    # one person, several, or a pandas, polars or pyarrow table or a file of them
-    People: TypeAlias = "Person | Sequence[Person] | IntoDataFrame | str | Path"
-else:  # pdoc evaluates it, and narwhals is slow to import
-    People: TypeAlias = object
 
 HISTORY = "history"
 Person: TypeAlias = Mapping[str, object]
+# one person, several, or a pandas, polars or pyarrow table or a file of them
+People: TypeAlias = Person | Sequence[Person] | ArrowTable | str | Path
 
 
 def as_columns(people: People) -> tuple[Mapping[str, Value], int]:
@@ -44,6 +40,31 @@ def as_columns(people: People) -> tuple[Mapping[str, Value], int]:
 
     table = as_table(people, "user").table
     return {name: table.column(name) for name in table.column_names}, table.num_rows
+
+
+def check_fields(people: People, names: Iterable[str], known: Collection[str]) -> None:
+    """Raise an error for a field of a dict that is not known; warn of such columns of a table."""
+    extra = [name for name in names if name not in known]
+    if not extra:
+        return
+    if not isinstance(people, str) and isinstance(people, Mapping | Sequence):
+        hint = suggest(extra[0], known) or f"one of {', '.join(known)}"
+        raise DataError(
+            f"no field of a person is called {extra[0]!r}",
+            hint=f"{hint} (or unknown='ignore')",
+        )
+    meant = [(name, suggest(name, known)) for name in extra]
+    texts = [f"{name!r} ({hint})" if hint else repr(name) for name, hint in meant]
+    message = f"the model does not know {', '.join(texts)}; hint: unknown='ignore'"
+    warnings.warn(message, UnknownColumns, stacklevel=5)  # where `recommend` is called
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Return a question about the name that may be meant; empty if none is like it."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(str(name), known, 1)
+    return f"did you mean {close[0]}?" if close else ""
 
 
 @dataclass(frozen=True, eq=False)

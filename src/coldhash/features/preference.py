@@ -34,7 +34,6 @@ _FORMS: Forms = {  # of its arrays
 }
 _OVERSAMPLING = 16  # directions drawn beyond the ones wanted
 _ITERATIONS = 3  # of the subspace: the spectrum of word counts decays slowly
-_MAIN = 32  # directions that hold most of the variation of item content
 _SAMPLE = 1 << 25  # numbers (users x width) that a projection is learned from
 _MAX_SHUFFLED = 1 << 24  # rows; of more, a sample is drawn without shuffling all
 
@@ -55,11 +54,6 @@ class PreferenceMap:
     def width(self) -> int:
         """The number of numbers in a preference."""
         return int(self.item_vectors.shape[1])
-
-    @property
-    def main(self) -> np.ndarray:
-        """The main directions of item content, or all of it where it was not reduced."""
-        return self.item_vectors[:, :_MAIN] if self.reduced else self.item_vectors
 
     def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """Return what was learned, as JSON and arrays."""
@@ -122,27 +116,23 @@ def fit_preference(
 
     totals, counts = zip(*users.map(sum_averages, users.records), strict=True)
     n_users = sum(counts)
-    centre = add_up(totals) / max(n_users, 1)
+    centre, directions = add_up(totals) / max(n_users, 1), None
     if width <= max_width:
         check_memory(
             16 * content.shape[0] * width, f"content of {content.shape[0]:,} items x {width:,}"
         )
-        centred = (content.toarray() - centre).astype(np.float32)
-        return PreferenceMap(
-            centred, has_content, highest, reduced=False, centre=centre, lowest=lowest
-        )
-
-    chosen = choose_rows(n_users, max(_SAMPLE // width, max_width), rng)
-    some = users.scatter(split_rows(chosen, list(counts)))
-    rows = np.concatenate(list(users.map(take_averages, users.records, some)))
-    directions = main_directions(rows - rows.mean(axis=0), max_width, rng)
-    centre = centre @ directions
-    vectors = (content @ directions - centre).astype(np.float32)
+        vectors = content.toarray()
+    else:
+        chosen = choose_rows(n_users, max(_SAMPLE // width, max_width), rng)
+        some = users.scatter(split_rows(chosen, list(counts)))
+        rows = np.concatenate(list(users.map(take_averages, users.records, some)))
+        directions = main_directions(rows - rows.mean(axis=0), max_width, rng)
+        vectors, centre = content @ directions, centre @ directions
     return PreferenceMap(
-        vectors,
+        (vectors - centre).astype(np.float32),
         has_content,
         highest,
-        reduced=True,
+        reduced=directions is not None,
         centre=centre,
         directions=directions,
         lowest=lowest,
