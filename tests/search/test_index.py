@@ -158,8 +158,9 @@ def level_scores(codes, queries, levels, gains, popularity):
         unit = kernels._weight_unit(query)
         total = np.floor(np.abs(query.astype(np.float64)) / unit + 0.5).sum()
         dots.append(unit * (total - 2 * costs))
-    power = np.array([float(np.float32(math.pow(g, popularity))) for g in gain])
-    return power * (popularity * gain**2 / np.where(power > 0, power, 1) + np.array(dots))
+    power = popularity / 2
+    scale = np.array([float(np.float32(math.pow(g, power))) for g in gain])
+    return scale * (popularity * gain / (0.5 + power / 2) + np.array(dots))
 
 
 @pytest.mark.slow
@@ -269,7 +270,7 @@ def test_a_lone_query_is_split_over_threads(rng, monkeypatch):
     calls = []
 
     def kernel(*arguments):
-        calls.append(arguments[9:11])
+        calls.append(arguments[8:10])
         kernels.weighted_kernel(*arguments)
 
     monkeypatch.setattr(index_module, "weighted_kernel", kernel)

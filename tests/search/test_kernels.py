@@ -43,26 +43,31 @@ def test_weighted_tables(rng, n_bits):
     query = rng.standard_normal(n_bits).astype(np.float32)
     unit = both(kernels._weight_unit, query)[0]
     rounded, exact = np.zeros((18, 16), np.uint8), np.zeros((18, 16), np.int32)
-    total, _, _, rounded, exact = both(kernels._weighted_tables, query, unit, rounded, exact)
+    (total, error), _, _, rounded, exact = both(
+        kernels._weighted_tables, query, unit, rounded, exact
+    )
     assert total * unit == pytest.approx(np.abs(query).sum(), rel=1e-5)
     assert exact.max(axis=1).sum() == total
     np.testing.assert_array_equal(rounded, exact >> kernels.ROUNDING)
+    assert (exact % (1 << kernels.ROUNDING)).max(axis=1).sum() == error
 
 
-@pytest.mark.parametrize("threshold", [-np.inf, -3.5, -1e-40, 0.0, 1e-40, 2.0, 40.0, 1e30])
+@pytest.mark.parametrize("limit", [np.inf, 1e30, 511.9, 300.0, 1.0, 1e-9, 0.0])
 @pytest.mark.parametrize("gain", [0.0, 1e-38, 0.01, 1.0, 3.0, 1e30])
-def test_no_distance_from_the_limit_on_passes_the_threshold(gain, threshold):
+def test_no_distance_from_the_limit_on_has_a_cost_below_it(gain, limit):
     unit, total, base, widest = 1e-6, 5_000_000, 0.3 * gain, 65535
-    terms = np.zeros((1, 8))
-    both(kernels._weighted_terms, unit, total, base, gain, terms[0])
-    kernels._weighted_terms(unit, total, base, gain, terms[0])
-    terms[0, kernels.THRESHOLD] = threshold
-    limit = both(kernels._limit, base, gain, terms, 0, widest)[0]
+    terms, nothing = np.zeros((1, 8)), np.zeros(0)
+    both(kernels._weighted_terms, unit, total, 0, base, gain, terms[0])
+    kernels._weighted_terms(unit, total, 0, base, gain, terms[0])
+    terms[0, kernels.LIMIT] = limit
+    worth = np.array([[base], [gain]])
+    items = kernels.Items(*[nothing] * 3, worth, 0, 1, *[nothing] * 4)
+    first = kernels._level_limit(items, 0, terms, 0, widest)
     rounded = np.arange(widest + 1)
-    highest = gain * (base + unit * (total - 2 * (rounded << kernels.ROUNDING)))
-    passes = highest > threshold
-    assert not passes[limit:-1].any()
-    assert limit == widest or limit <= np.count_nonzero(passes) + 1
+    scores = gain * (base + unit * (total - 2 * (rounded << kernels.ROUNDING)))
+    costs = (terms[0, kernels.TOP] - scores) * terms[0, kernels.SCALE]
+    assert not (costs < limit - kernels.TINY)[first:-1].any()
+    assert first == widest or first <= np.count_nonzero(costs < limit + kernels.TINY)
 
 
 def test_a_query_of_zeros_has_a_unit():

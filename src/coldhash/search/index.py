@@ -29,10 +29,9 @@ SPLIT_GROUPS = 1 << 10  # a single query is split over threads in parts no small
 
 RowLists: TypeAlias = tuple[np.ndarray, np.ndarray]  # starts and sorted positions, by query
 Rows: TypeAlias = Sequence[int] | np.ndarray
-Terms: TypeAlias = tuple[np.ndarray, np.ndarray]  # bases and gains, by level
 NO_LISTS: RowLists = (np.zeros(0, np.int64), np.zeros(0, np.int32))
-NO_STEPS: Terms = (np.zeros(1, np.int64), np.ones(1, np.int64))
-NO_GAINS: Terms = (np.zeros(1), np.ones(1))
+NO_LEVELS = np.zeros(0, np.uint8)
+NO_STEPS, NO_GAINS = np.array([[0], [1]]), np.array([[0.0], [1.0]])
 SUM8, SUM16 = np.zeros(0, np.uint8), np.zeros(0, np.uint16)  # the type of a kernel's sums
 
 
@@ -41,8 +40,9 @@ class CodeIndex:
     """Codes of items for exact search: n_bits / 8 bytes an item, and the order.
 
     Items may have a level, a byte beside the code: what an item is worth to everybody. With it,
-    scores are not q·d but  λ g² + g^λ q·d  with the gain g of the level and λ the popularity that
-    is asked for, and distances grow by the steps that the level is below the highest, times λ.
+    scores are not q·d but  g^a (2λ/(1+a) g + q·d)  with the gain g of the level, λ the popularity
+    that is asked for and a = λ/2, and distances grow by λ times the steps that the level is below
+    the highest.
 
     Parameters
     ----------
@@ -229,7 +229,7 @@ class CodeIndex:
         popularity: float = 1.0,
         additive: bool = False,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Find the k codes d with the largest q·d of real queries q, or λ g² + g^λ q·d with levels.
+        """Find the k codes d with the largest q·d of real queries q, or score with levels.
 
         Weights are rounded to about 2⁻²² of the heaviest four bits; the rest is exact, ties
         included.
@@ -264,7 +264,7 @@ class CodeIndex:
         terms = self.terms(popularity, by_code=False, additive=additive)
         return self._run(weighted_kernel, queries, k, excluded, listed, threads, SUM16, terms)
 
-    def terms(self, popularity: float, by_code: bool, additive: bool = False) -> Terms:
+    def terms(self, popularity: float, by_code: bool, additive: bool = False) -> np.ndarray:
         """Return what is added for each level, and then multiplied by.
 
         Parameters
@@ -274,12 +274,12 @@ class CodeIndex:
         by_code
             Whether the terms are those of minus a Hamming distance, or of q·d.
         additive
-            Whether those of q·d are λ g and 1, or λ g² / g^λ and g^λ.
+            Whether those of q·d are λ g and 1, or 2λ/(1+a) g and g^a.
 
         Returns
         -------
-        bases, gains
-            Of each level; of a single one if items have none.
+        array
+            Bases and gains (2 x levels); of a single level if items have none.
 
         Raises
         ------
@@ -290,17 +290,19 @@ class CodeIndex:
             raise SettingError(f"popularity={popularity}", hint="0 to 1")
         if self.gains is None or self.steps is None:
             return NO_STEPS if by_code else NO_GAINS
+        table = np.empty((2, N_LEVELS), np.int64 if by_code else np.float64)
         if by_code:
-            missing = np.rint(popularity * (self.steps[-1] - self.steps))
-            return -missing.astype(np.int64), np.ones(N_LEVELS, np.int64)
-        gains = self.gains.astype(np.float64)
-        if additive:
-            return popularity * gains, np.ones(N_LEVELS)
-        if popularity == 1:
-            return gains, gains
-        # by the C library, which does not depend on the processor as numpy's powers do
-        scale = np.array([np.float32(math.pow(gain, popularity)) for gain in gains], np.float64)
-        return popularity * gains**2 / np.where(scale > 0, scale, 1), scale
+            table[0], table[1] = np.rint(popularity * (self.steps - self.steps[-1])), 1
+        elif additive:
+            table[0], table[1] = popularity * self.gains.astype(np.float64), 1
+        else:
+            power = popularity / 2
+            table[0] = popularity * self.gains.astype(np.float64) / (0.5 + power / 2)
+            if popularity == 1:
+                table[1] = np.sqrt(self.gains)
+            else:  # by the C library, which does not depend on the processor as numpy's powers do
+                table[1] = [np.float32(math.pow(gain, power)) for gain in self.gains]
+        return table
 
     def lists(self, lists: Sequence[Rows]) -> RowLists:
         """Convert lists of rows to the form that `hamming` and `weighted` take.
@@ -337,47 +339,42 @@ class CodeIndex:
         listed: RowLists | None,
         threads: int,
         sums: np.ndarray,
-        terms: Terms,
+        terms: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Call the kernel, and return what it finds: rows, and distances or scores."""
         n_queries = len(queries)
         _check(k, threads, n_queries, excluded, listed)
         if not queries.flags.writeable:  # or numba would compile the kernel anew
             queries = queries.copy()
-        levels = self.stripes.reshape(-1)[:0] if self.levels is None else self.levels
-        items = (self.stripes, self.order, levels, *terms)
-        filters = (*(excluded or NO_LISTS), *(listed or NO_LISTS))
-
+        levels = NO_LEVELS if self.levels is None else self.levels
+        items = (self.stripes, self.order, levels, terms)
+        skip, skipped = excluded or NO_LISTS
+        only, chosen = listed or NO_LISTS
         shape = (n_queries, min(k, len(self.order)))
-        dtype = np.int32 if terms[0].dtype == np.int64 else np.float64  # distances, or scores
+        dtype = np.int32 if terms.dtype == np.int64 else np.float64  # distances, or scores
+        if threads == 1 or not n_queries:
+            rows, values = np.empty(shape, np.int32), np.empty(shape, dtype)
+            kernel(sums, queries, rows, values, *items, 0, 1, skip, skipped, only, chosen)
+            return rows, values
+        parts, step = 1, TILE * -(-n_queries // (4 * threads * TILE))  # uneven costs even out
+        if n_queries < threads and listed is None:  # too few queries: split the items
+            parts = max(1, min(threads, len(self.stripes) // SPLIT_GROUPS))
+        rows, values = np.empty((parts, *shape), np.int32), np.empty((parts, *shape), dtype)
 
-        def allocate() -> tuple[np.ndarray, np.ndarray]:
-            return np.empty(shape, np.int32), np.empty(shape, dtype)
+        def scan(part: int, begin: int) -> None:
+            some, ends = slice(begin, begin + step), slice(begin, begin + step + 1)
+            found = (queries[some], rows[part, some], values[part, some])
+            filters = (skip[ends], skipped, only[ends], chosen)
+            kernel(sums, *found, *items, part, parts, *filters)
 
-        def scan(part: int, begin: int, end: int, rows: np.ndarray, values: np.ndarray) -> None:
-            skip, skipped, only, chosen = filters
-            some, ends = slice(begin, end), slice(begin, end + 1)
-            mine = (part, parts, skip[ends], skipped, only[ends], chosen)
-            kernel(sums, queries[some], rows[some], values[some], *items, *mine)
+        begins = range(0, n_queries, step)
+        run_in_threads(scan, [(part, begin) for part in range(parts) for begin in begins], threads)
+        return (rows[0], values[0]) if parts == 1 else self._merge(rows, values)
 
-        parts = min(threads, len(self.stripes) // SPLIT_GROUPS)
-        if 0 < n_queries < threads and parts > 1 and listed is None:
-            each = [allocate() for _ in range(parts)]
-            tasks = [(part, 0, n_queries, *found) for part, found in enumerate(each)]
-            run_in_threads(scan, tasks, threads)
-            rows, values = (np.concatenate(both, axis=1) for both in zip(*each, strict=True))
-            return self._merge(rows, values, shape[1])
-        parts, found = 1, allocate()
-        if threads == 1 or n_queries <= 1:
-            kernel(sums, queries, *found, *items, 0, 1, *filters)
-            return found
-        step = TILE * -(-n_queries // (4 * threads * TILE))  # chunks of uneven cost even out
-        tasks = [(0, begin, begin + step, *found) for begin in range(0, n_queries, step)]
-        run_in_threads(scan, tasks, threads)
-        return found
-
-    def _merge(self, rows: np.ndarray, values: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Take the best k of what several threads have found."""
+    def _merge(self, rows: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Take the best k of what several threads have found: parts x queries x k."""
+        k = rows.shape[2]
+        rows, values = (np.hstack(found) for found in (list(rows), list(values)))
         costs = -values if values.dtype == np.float64 else values
         best = np.lexsort((self.rank[rows], costs, rows < 0))[:, :k]
         return np.take_along_axis(rows, best, axis=1), np.take_along_axis(values, best, axis=1)
@@ -387,10 +384,9 @@ def _check(
     k: int, threads: int, n_queries: int, excluded: RowLists | None, listed: RowLists | None
 ) -> None:
     """Raise an error for what would make the kernels read past the end of an array."""
-    if k < 1:
-        raise SettingError(f"k={k}", hint="at least 1")
-    if threads < 1:
-        raise SettingError(f"threads={threads}", hint="at least 1")
+    for name, value in (("k", k), ("threads", threads)):
+        if value < 1:
+            raise SettingError(f"{name}={value}", hint="at least 1")
     for lists in (excluded, listed):
         if lists is not None and len(lists[0]) != n_queries + 1:
             raise DataError(f"{len(lists[0]) - 1} lists for {n_queries} queries")
@@ -406,14 +402,10 @@ def _check_table(name: str, table: np.ndarray | None, dtype: type, highest: floa
 
 def stripe(packed: np.ndarray, n_bits: int) -> np.ndarray:
     """Store packed codes, in tie order, as groups of 64, byte by byte."""
-    n_items, n_bytes = len(packed), -(-n_bits // 8)
-    stripes = np.zeros((-(-n_items // GROUP), n_bytes, GROUP), dtype=np.uint8)
+    n_bytes = -(-n_bits // 8)
     rows = np.ascontiguousarray(packed).astype("<u8", copy=False).view(np.uint8)[:, :n_bytes]
-    full = n_items // GROUP
-    stripes[:full] = rows[: full * GROUP].reshape(full, GROUP, n_bytes).transpose(0, 2, 1)
-    if n_items % GROUP:
-        stripes[full, :, : n_items % GROUP] = rows[full * GROUP :].T
-    return stripes
+    rows = np.pad(rows, ((0, -len(packed) % GROUP), (0, 0)))
+    return np.ascontiguousarray(rows.reshape(-1, GROUP, n_bytes).transpose(0, 2, 1))
 
 
 @cache

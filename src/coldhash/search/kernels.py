@@ -14,12 +14,14 @@ Items are stored in the order in which ties are broken, the highest level first,
 one row of 64 bytes per byte of the code: `stripes[group, byte, lane]`. A table of 16 entries per
 half byte then gives the distances of 32 items per shuffle (`lanes.py`).
 
-Counts of accepted items by score yield a threshold, at most the k-th best so far. It gives each
-group a limit of the distance: a group with no item below it costs one comparison, and once even
-distance 0 is not enough, neither is it for any later group, whose levels are lower. A real
-query is scanned with tables of 7 bits, rounded down, so that no item is missed; the score of an
-item below the limit is computed from the weights before rounding. Positions come in ascending
-order, so an item whose score equals the threshold is refused.
+Scores are compared as costs: how far they are below the highest possible one, in units of a bucket,
+which is linear in D. Counts of accepted items by bucket yield a limit of the cost, at least the
+k-th lowest so far. It gives each group a limit of the distance: a group with no item below it costs
+one comparison, and once even distance 0 is not enough, neither is it for any later group, whose
+levels are lower. A real query is scanned with tables of 7 bits, rounded down, so that no item is
+missed: what is counted is the cost with the largest error there is, and the costs of what is left
+in the end are computed from the weights before rounding. Positions come in ascending order, so an
+item at the limit is refused.
 """
 
 from __future__ import annotations
@@ -37,33 +39,35 @@ QUERIES = 16  # queries that share one pass over a block of items
 BLOCK_BYTES = 1 << 14  # item bytes per block: stays in the first-level cache
 BUCKETS = 512  # buckets of scores of a real query (a Hamming query has one per distance)
 FEW = 16  # scores up to which insertion is the fastest sort
-TINY = 1e-12  # relative error, and more, of computed limits
+TINY = 1e-9  # in buckets: more than the error of a computed cost
 
 # What is scanned: every parts-th block of groups of stripes from block `part` on, or only the
 # listed positions; filters by query as (starts, sorted positions). `order` turns positions into
-# rows of the catalogue, `levels` (by position) is empty if all items are of level 0.
+# rows of the catalogue, `levels` (by position) is empty if all items are of level 0; `worth` has
+# the base and the gain of each level.
 Items = namedtuple(
     "Items",
-    "stripes order levels bases gains part parts excluded_starts excluded listed_starts listed",
+    "stripes order levels worth part parts excluded_starts excluded listed_starts listed",
 )
-# Per query of a pass: rounded table (scanned), the same before rounding, number of accepted items
-# by bucket of scores, scores and positions of accepted items, and the slots below.
-Pools = namedtuple("Pools", "rounded exact counts scores positions state terms")
+# Per query of a pass: rounded table (scanned), the same before rounding (empty for Hamming), number
+# of accepted items by bucket, their costs and positions, and the slots below.
+Pools = namedtuple("Pools", "rounded exact counts costs positions state terms")
 BOUND = 0  # state: bucket of the k-th best so far
 WITHIN = 1  # items accepted up to that bucket
 SIZE = 2  # number of accepted items in the pool
 CURSOR, STOP = 3, 4  # range of the excluded positions not yet passed
-UNIT, HALF, STEP = 0, 1, 2  # terms: of the score, and what 1 of a rounded distance takes from it
-TOP, WIDTH, SCALE = 3, 4, 5  # the highest score, the width of a bucket and 1 / width
-SLACK = 6  # 0 if all scores of a bucket are equal, else 1 and a little for errors
-THRESHOLD = 7  # scores up to here are refused
+UNIT, HALF = 0, 1  # terms: of the score
+STEP, ERROR = 2, 3  # what 1 of a rounded distance takes from a score of gain 1, and rounding adds
+TOP, SCALE = 4, 5  # the highest score, and the number of buckets per score
+SLACK = 6  # 0 if all costs of a bucket are equal, else 1 and a little for errors
+LIMIT = 7  # costs from here on are refused
 
 # A call passes every array field by field, and counts references to it unless all that it calls is
 # inlined: what runs for each group or item is inlined by LLVM. No division raises an error.
 inlined = compiled(nogil=True, error_model="numpy", forceinline=True)
 
 _POPCOUNT = np.array([bin(value).count("1") for value in range(16)], np.uint8)
-_HAMMING_TERMS = np.array([1, 0, 1, 0, 1, 1, 0, -(1 << 62)])
+_HAMMING_TERMS = np.array([1, 0, 1, 0, 0, 1, 0, 1 << 62])
 
 
 @compiled(nogil=True)
@@ -92,11 +96,11 @@ def _weight_unit(query):
 def _weighted_tables(query, unit, rounded, exact):
     """Compute exact[half byte, value]: the weight of bits that differ from the query's signs.
 
-    Return the total weight.
+    Return the total weight, and the most that rounding takes from a distance.
     """
-    total = 0
+    total, error = 0, 0
     for half in range(exact.shape[0]):
-        row = exact[half]
+        row, worst = exact[half], 0
         row[0] = 0
         for j in range(4):
             bit = 4 * half + j
@@ -109,18 +113,20 @@ def _weighted_tables(query, unit, rounded, exact):
                 row[known] = agrees + (0 if value < 0 else weight)
         for value in range(16):
             rounded[half, value] = row[value] >> ROUNDING
-    return total
+            worst = max(worst, row[value] & ((1 << ROUNDING) - 1))
+        error += worst
+    return total, error
 
 
 @compiled(nogil=True)
-def _weighted_terms(unit, total, base, gain, terms):
+def _weighted_terms(unit, total, error, base, gain, terms):
     """Compute the terms of a real query; base and gain are the highest there are."""
     whole = unit * total
     top, bottom = gain * (base + whole), -gain * whole
-    terms[UNIT], terms[HALF], terms[STEP] = 2 * unit, total / 2, 2 * unit * (1 << ROUNDING)
-    terms[TOP], terms[WIDTH] = top, (top - bottom) / BUCKETS if top > bottom else 1.0
-    terms[SCALE] = 1 / terms[WIDTH]
-    terms[SLACK], terms[THRESHOLD] = 1 + 1e-6, -np.inf
+    terms[UNIT], terms[HALF] = 2 * unit, total / 2
+    terms[STEP], terms[ERROR] = 2 * unit * (1 << ROUNDING), 2 * unit * error
+    terms[TOP], terms[SCALE] = top, BUCKETS / (top - bottom) if top > bottom else 1.0
+    terms[SLACK], terms[LIMIT] = 1 + TINY, np.inf
 
 
 @inlined
@@ -136,145 +142,177 @@ def _distance(stripes, position, table, query):
 
 
 @inlined
-def _level(levels, position):
-    return np.int64(levels[position]) if levels.shape[0] > 0 else 0
+def _cost_terms(items, level, terms, query):
+    """Return the cost at distance 0, what 1 of a rounded distance adds, and the largest error."""
+    base, gain = items.worth[0, level], items.worth[1, level] * terms[query, SCALE]
+    best = gain * (base + terms[query, UNIT] * terms[query, HALF])
+    start = terms[query, TOP] * terms[query, SCALE] - best
+    return start, gain * terms[query, STEP], gain * terms[query, ERROR]
 
 
 @inlined
-def _limit(base, gain, terms, query, widest):
-    """Return the first rounded distance at which no score is above the threshold."""
-    threshold = terms[query, THRESHOLD]
-    if gain == 0:
-        return widest if threshold < 0 else 0
-    best, needed = base + terms[query, UNIT] * terms[query, HALF], threshold / gain
-    room = best - needed
-    if terms[query, SLACK] > 0:
-        room += TINY * (abs(best) + abs(needed))
-    return np.int64(max(0.0, min(np.ceil(room / terms[query, STEP]), widest)))
+def _bucket(cost, n_buckets):
+    return min(np.int64(cost), n_buckets - 1)
 
 
 @inlined
-def _group_limit(bases, gains, high, low, terms, query, widest):
+def _level_limit(items, level, terms, query, widest):
+    """Return the first rounded distance at which no cost is below the limit."""
+    start, step, _ = _cost_terms(items, level, terms, query)
+    room = terms[query, LIMIT] - start
+    if step == 0:
+        return widest if room > 0 else 0
+    return np.int64(max(0.0, min(np.ceil(room / step), widest)))
+
+
+@inlined
+def _group_limit(items, high, low, terms, query, widest):
     """Return the limit for levels from high to low: scores are convex in the gain."""
-    limit = _limit(bases[high], gains[high], terms, query, widest)
+    limit = _level_limit(items, high, terms, query, widest)
     if low == high:
         return limit
-    return max(limit, _limit(bases[low], gains[low], terms, query, widest))
+    return max(limit, _level_limit(items, low, terms, query, widest))
 
 
 @compiled(nogil=True)
-def _keep(scores, positions, size, threshold, n_equal):
-    """Keep scores above the threshold, and the first n_equal at it; return how many these are."""
-    kept = 0
-    for i in range(size):
-        if scores[i] > threshold or (scores[i] == threshold and n_equal > 0):
-            n_equal -= scores[i] == threshold
-            scores[kept], positions[kept] = scores[i], positions[i]
+def _exact_costs(items, query, pools):
+    """Compute minus the scores of all items in the pool, before rounding."""
+    terms, costs = pools.terms[query], np.empty(pools.state[query, SIZE], pools.costs.dtype)
+    for i in range(costs.shape[0]):
+        position = np.int64(pools.positions[query, i])
+        level = np.int64(items.levels[position]) if items.levels.shape[0] > 0 else 0
+        distance = _distance(items.stripes, position, pools.exact, query)
+        away = terms[UNIT] * (terms[HALF] - distance)
+        costs[i] = -items.worth[1, level] * (items.worth[0, level] + away)
+    return costs
+
+
+@compiled(nogil=True)
+def _keep(query, pools, costs, limit, n_equal):
+    """Keep items with costs below the limit in the pool, and the first n_equal at it."""
+    kept, own, positions = 0, pools.costs[query], pools.positions[query]
+    for i in range(pools.state[query, SIZE]):
+        if costs[i] < limit or (costs[i] == limit and n_equal > 0):
+            n_equal -= costs[i] == limit
+            own[kept], positions[kept] = own[i], positions[i]
             kept += 1
-    return kept
+    pools.state[query, SIZE] = kept
 
 
 @compiled(nogil=True)
-def _compact(pools, query, k):
-    """Drop what is below the threshold; if that makes little room, all but the k best."""
-    scores, positions = pools.scores[query], pools.positions[query]
-    state, terms = pools.state[query], pools.terms[query]
-    size = _keep(scores, positions, state[SIZE], terms[THRESHOLD], scores.shape[0])
-    if 2 * size > scores.shape[0]:
-        threshold = np.partition(scores[:size], size - k)[size - k]
-        size = _keep(scores, positions, size, threshold, k - np.sum(scores[:size] > threshold))
-        pools.counts[query, state[BOUND]] -= state[WITHIN] - k
-        state[WITHIN], terms[THRESHOLD] = k, threshold
-    state[SIZE] = size
+def _compact(items, query, pools, k):
+    """Drop what is above the limit; if that makes little room, all but the k best."""
+    costs, terms = pools.costs[query], pools.terms[query]
+    _keep(query, pools, costs, terms[LIMIT], costs.shape[0])
+    if 2 * pools.state[query, SIZE] > costs.shape[0]:
+        exact = _exact_costs(items, query, pools)
+        last = np.partition(exact, k - 1)[k - 1]
+        _keep(query, pools, exact, last, k - np.sum(exact < last))
+        terms[LIMIT] = min(terms[LIMIT], (terms[TOP] + last) * terms[SCALE] + TINY)
 
 
 @inlined
-def _accept(hits, base, listed, sums, row, items, pools, query, k):
-    """Add the items above the threshold to the pool, in tie order; return if that raised it."""
-    stripes, _, levels, bases, gains, _, _, _, excluded, _, _ = items
-    _, exact, counts, scores, positions, state, terms = pools
+def _accept(hits, first, listed, sums, row, items, level, pools, query, k):
+    """Add the items below the limit to the pool, in tie order; return if that lowered it."""
+    _, _, counts, costs, positions, state, terms = pools
+    levels, excluded = items.levels, items.excluded
     bound, within, size = state[query, BOUND], state[query, WITHIN], state[query, SIZE]
-    cursor, stop, threshold = state[query, CURSOR], state[query, STOP], terms[query, THRESHOLD]
-    unit, half, top = terms[query, UNIT], terms[query, HALF], terms[query, TOP]
-    span = 1 << ROUNDING if exact.shape[1] > 0 else 1
-    width, scale, slack = terms[query, WIDTH], terms[query, SCALE], terms[query, SLACK]
+    cursor, stop, limit = state[query, CURSOR], state[query, STOP], terms[query, LIMIT]
+    start, step, error = _cost_terms(items, level, terms, query)
     while hits != 0:
         lane = np.int64(lowest_bit(hits))
         hits &= hits - np.uint64(1)
-        position = np.int64(listed[base + lane]) if listed.shape[0] > 0 else base + lane
-        level = _level(levels, position)
-        level_base, gain = bases[level], gains[level]
-        score = gain * (level_base + unit * (half - np.int64(sums[row, lane]) * span))
-        if score <= threshold:
+        position = np.int64(listed[first + lane]) if listed.shape[0] > 0 else first + lane
+        if levels.shape[0] > 0 and levels[position] != level:
+            level = np.int64(levels[position])
+            start, step, error = _cost_terms(items, level, terms, query)
+        cost = start + step * np.int64(sums[row, lane])
+        if cost >= limit:
             continue
-        if exact.shape[1] > 0:
-            score = gain * (level_base + unit * (half - _distance(stripes, position, exact, query)))
-            if score <= threshold:
-                continue
         while cursor < stop and excluded[cursor] < position:
             cursor += 1
         if cursor < stop and excluded[cursor] == position:
             continue
-        scores[query, size], positions[query, size] = score, position
+        costs[query, size], positions[query, size] = cost, position
         size += 1
-        bucket = min(np.int64((top - score) * scale), counts.shape[1] - 1)
+        bucket = _bucket(cost + error, counts.shape[1])
         counts[query, bucket] += 1
-        if bucket <= bound:
-            within += 1
-            while within - counts[query, bound] >= k:
-                within -= counts[query, bound]
-                bound -= 1
-            if within >= k:
-                threshold = max(threshold, top - (bound + slack) * width)
+        within += bucket <= bound
+    while within - counts[query, bound] >= k:
+        within -= counts[query, bound]
+        bound -= 1
     state[query, BOUND], state[query, WITHIN] = bound, within
     state[query, SIZE], state[query, CURSOR] = size, cursor
-    raised = threshold > terms[query, THRESHOLD]
-    terms[query, THRESHOLD] = threshold
-    return raised
+    if within < k or bound + terms[query, SLACK] >= limit:
+        return False
+    terms[query, LIMIT] = bound + terms[query, SLACK]
+    return True
 
 
 @compiled(nogil=True)
-def _sort(scores, positions, ends):
-    """Sort what is in order by buckets by descending score; equal scores stay in order."""
+def _sort(costs, positions, ends):
+    """Sort what is in order by buckets by cost; equal costs stay in order."""
     begin = 0
     for end in ends:
         if end - begin > FEW:
-            best = begin + np.argsort(-scores[begin:end], kind="mergesort")
-            scores[begin:end], positions[begin:end] = scores[best], positions[best]
+            best = begin + np.argsort(costs[begin:end], kind="mergesort")
+            costs[begin:end], positions[begin:end] = costs[best], positions[best]
         begin = end
-    for i in range(1, scores.shape[0]):
-        score, position, j = scores[i], positions[i], i
-        while j > 0 and scores[j - 1] < score:
-            scores[j], positions[j] = scores[j - 1], positions[j - 1]
+    for i in range(1, costs.shape[0]):
+        cost, position, j = costs[i], positions[i], i
+        while j > 0 and costs[j - 1] > cost:
+            costs[j], positions[j] = costs[j - 1], positions[j - 1]
             j -= 1
-        scores[j], positions[j] = score, position
+        costs[j], positions[j] = cost, position
 
 
 @compiled(nogil=True)
-def _answer(order, query, pools, rows, values):
-    """Write the best of the pool, by bucket, then within each bucket; return how many.
+def _make_starts(counts):
+    """Turn the numbers of items in buckets into where each bucket starts."""
+    start = 0
+    for bucket in range(counts.shape[0]):
+        counts[bucket], start = start, start + counts[bucket]
 
-    Most buckets hold a score or two: three times as fast as a sort of all scores.
+
+@compiled(nogil=True)
+def _answer_counted(order, query, pools, rows, distances):
+    """Write the best of the pool, whose costs are distances, by bucket; return how many."""
+    found, size = rows.shape[0], pools.state[query, SIZE]
+    counts = pools.counts[query, : pools.state[query, BOUND] + 1]
+    _make_starts(counts)
+    for i in range(size):
+        cost = np.int64(pools.costs[query, i])
+        if cost < counts.shape[0]:
+            slot = counts[cost]
+            counts[cost] += 1
+            if slot < found:
+                rows[slot], distances[slot] = order[pools.positions[query, i]], cost
+    return min(found, size)
+
+
+@compiled(nogil=True)
+def _answer_rounded(items, query, pools, rows, scores):
+    """Write the best of the pool by their costs before rounding; return how many.
+
+    Most buckets hold a cost or two: three times as fast as a sort of all costs.
     """
-    counts, state, terms = pools.counts[query], pools.state[query], pools.terms[query]
-    start, n_buckets = 0, counts.shape[0]
-    for bucket in range(state[BOUND] + 1):
-        count = counts[bucket]
-        counts[bucket] = start
-        start += count
-    scores, positions = np.empty(start, pools.scores.dtype), np.empty(start, np.int32)
-    for i in range(state[SIZE]):
-        score = pools.scores[query, i]
-        bucket = min(np.int64((terms[TOP] - score) * terms[SCALE]), n_buckets - 1)
-        if bucket <= state[BOUND]:
-            slot = counts[bucket]
-            counts[bucket] += 1
-            scores[slot], positions[slot] = score, pools.positions[query, i]
-    if terms[SLACK] > 0:
-        _sort(scores, positions, counts[: state[BOUND] + 1])  # counts have become ends of buckets
-    found = min(start, rows.shape[0])
+    counts, terms = pools.counts[query], pools.terms[query]
+    _keep(query, pools, pools.costs[query], terms[LIMIT], 0)
+    costs = _exact_costs(items, query, pools)
+    counts[:] = 0
+    for cost in costs:
+        counts[_bucket((terms[TOP] + cost) * terms[SCALE], counts.shape[0])] += 1
+    _make_starts(counts)
+    best, positions = np.empty_like(costs), np.empty(costs.shape[0], np.int32)
+    for i in range(costs.shape[0]):
+        bucket = _bucket((terms[TOP] + costs[i]) * terms[SCALE], counts.shape[0])
+        slot = counts[bucket]
+        counts[bucket] += 1
+        best[slot], positions[slot] = costs[i], pools.positions[query, i]
+    _sort(best, positions, counts)  # counts have become ends of buckets
+    found = min(costs.shape[0], rows.shape[0])
     for i in range(found):
-        rows[i], values[i] = order[positions[i]], scores[i]
+        rows[i], scores[i] = items.order[positions[i]], -best[i]
     return found
 
 
@@ -289,46 +327,44 @@ def _valid(group, n_items):
 @compiled(nogil=True)
 def _scan(items, count, sums, pools, k):
     """Scan all groups; a block of items stays in cache for all tiles of queries."""
-    stripes, order, levels, bases, gains, part, parts, _, _, _, listed = items
+    stripes, order, levels, _, part, parts, _, _, _, listed = items
     rounded, state, terms = pools.rounded, pools.state, pools.terms
     n_items, n_groups, tile = order.shape[0], stripes.shape[0], sums.shape[0]
-    limits, hits = np.zeros(tile, np.int64), np.empty(tile, np.uint64)
-    widest, high, low = 255 if sums.itemsize == 1 else 65535, -1, -1
+    limits, hits = np.zeros(count + tile, np.int64), np.empty(tile, np.uint64)
+    widest, high, low = 255 if sums.itemsize == 1 else 65535, 0, 0
+    limits[:count] = widest
     step = max(1, BLOCK_BYTES // (stripes.shape[1] * GROUP))
     for first in range(part * step, n_groups, parts * step):
-        ended = 0  # queries for which no later item can be above the threshold
+        ended = 0  # queries for which no later item can be below the limit
         for query in range(0, count, tile):
-            if count > tile:  # the limits are those of other queries
-                high, low = -1, -1
-                limits[:] = 0
+            mine = limits[query : query + tile]
             for group in range(first, min(first + step, n_groups)):
                 base = group * GROUP
-                best, worst = 0, 0
                 if levels.shape[0] > 0:
                     best = np.int64(levels[base])
                     worst = np.int64(levels[min(n_items, base + GROUP) - 1])
-                if high != best or low != worst:
-                    high, low, some = best, worst, False
-                    for i in range(min(tile, count - query)):
-                        limits[i] = _group_limit(bases, gains, high, low, terms, query + i, widest)
-                        some |= limits[i] > 0
-                    if not some:
-                        ended += tile
-                        break
+                    if high != best or low != worst or group == first:
+                        high, low, some = best, worst, False
+                        for i in range(min(tile, count - query)):
+                            mine[i] = _group_limit(items, high, low, terms, query + i, widest)
+                            some |= mine[i] > 0
+                        if not some:
+                            ended += tile
+                            break
                 if tile == 1:
-                    found = sums_one(stripes, group, rounded, query, limits, sums, hits)
+                    found = sums_one(stripes, group, rounded, query, mine, sums, hits)
                 else:
-                    found = sums_tile(stripes, group, rounded, query, limits, sums, hits)
+                    found = sums_tile(stripes, group, rounded, query, mine, sums, hits)
                 if found == 0:
                     continue
                 for i in range(tile):
                     mask, row = hits[i] & _valid(group, n_items), query + i
                     if mask == 0:
                         continue
-                    if state[row, SIZE] + GROUP > pools.scores.shape[1]:
-                        _compact(pools, row, k)
-                    if _accept(mask, base, listed, sums, i, items, pools, row, k):
-                        limits[i] = _group_limit(bases, gains, high, low, terms, row, widest)
+                    if state[row, SIZE] + GROUP > pools.costs.shape[1]:
+                        _compact(items, row, pools, k)
+                    if _accept(mask, base, listed, sums, i, items, high, pools, row, k):
+                        mine[i] = _group_limit(items, high, low, terms, row, widest)
         if ended >= count:
             break
 
@@ -341,10 +377,10 @@ def _scan_listed(items, query, listed, sums, pools, k):
         for lane in range(lanes):
             position = np.int64(listed[base + lane])
             sums[0, lane] = _distance(items.stripes, position, pools.rounded, query)
-        if pools.state[query, SIZE] + GROUP > pools.scores.shape[1]:
-            _compact(pools, query, k)
+        if pools.state[query, SIZE] + GROUP > pools.costs.shape[1]:
+            _compact(items, query, pools, k)
         hits = ~np.uint64(0) >> np.uint64(GROUP - lanes)
-        _accept(hits, base, listed, sums, 0, items, pools, query, k)
+        _accept(hits, base, listed, sums, 0, items, 0, pools, query, k)
 
 
 @compiled(nogil=True)
@@ -385,39 +421,43 @@ def _search(items, begin, count, sums, pools, rows, values, missing):
     if listed.shape[0] == 0:
         _scan(items, count, sums, pools, k)
     for i in range(count):
-        found = _answer(items.order, i, pools, rows[begin + i], values[begin + i])
+        if pools.exact.shape[1] > 0:
+            found = _answer_rounded(items, i, pools, rows[begin + i], values[begin + i])
+        else:
+            found = _answer_counted(items.order, i, pools, rows[begin + i], values[begin + i])
         rows[begin + i, found:], values[begin + i, found:] = -1, missing
 
 
 @compiled(nogil=True)
-def hamming_kernel(like, codes, rows, distances, *scanned):
+def hamming_kernel(
+    like, codes, rows, out, stripes, order, levels, worth, part, parts, skip, skipped, only, chosen
+):
     """Find the nearest codes of packed queries (uint8[n_queries, n_bytes])."""
-    items = Items(*scanned)
+    items = Items(stripes, order, levels, worth, part, parts, skip, skipped, only, chosen)
     n_queries, n_bytes = codes.shape
-    sums, n_buckets = _sums(n_queries, like), 8 * n_bytes + 1 - items.bases[0]
-    pools = _workspace(n_queries, sums.shape[0], n_bytes, n_buckets, rows.shape[1], 0, items.gains)
+    sums, n_buckets = _sums(n_queries, like), 8 * n_bytes + 1 - worth[0, 0]
+    pools = _workspace(n_queries, sums.shape[0], n_bytes, n_buckets, rows.shape[1], 0, worth)
     for begin in range(0, n_queries, QUERIES):
         count = min(QUERIES, n_queries - begin)
         for i in range(count):
             _hamming_tables(codes[begin + i], pools.rounded[i])
             pools.terms[i] = _HAMMING_TERMS
-        _search(items, begin, count, sums, pools, rows, distances, 1)
-    for i in range(n_queries):
-        for j in range(rows.shape[1]):
-            distances[i, j] = -distances[i, j]  # scores so far
+        _search(items, begin, count, sums, pools, rows, out, -1)
 
 
 @compiled(nogil=True)
-def weighted_kernel(like, queries, rows, scores, *scanned):
+def weighted_kernel(
+    like, reals, rows, out, stripes, order, levels, worth, part, parts, skip, skipped, only, chosen
+):
     """Find the best codes of real queries (float32[n_queries, n_bits]), over 20-bit weights."""
-    items = Items(*scanned)
-    n_queries, halves = queries.shape[0], 2 * items.stripes.shape[1]
-    sums, gains = _sums(n_queries, like), items.gains
-    pools = _workspace(n_queries, sums.shape[0], halves // 2, BUCKETS, rows.shape[1], halves, gains)
+    items = Items(stripes, order, levels, worth, part, parts, skip, skipped, only, chosen)
+    n_queries, halves = reals.shape[0], 2 * stripes.shape[1]
+    sums = _sums(n_queries, like)
+    pools = _workspace(n_queries, sums.shape[0], halves // 2, BUCKETS, rows.shape[1], halves, worth)
     for begin in range(0, n_queries, QUERIES):
         count = min(QUERIES, n_queries - begin)
         for i in range(count):
-            query, unit = queries[begin + i], _weight_unit(queries[begin + i])
-            total = _weighted_tables(query, unit, pools.rounded[i], pools.exact[i])
-            _weighted_terms(unit, total, items.bases[-1], gains[-1], pools.terms[i])
-        _search(items, begin, count, sums, pools, rows, scores, -np.inf)
+            query, unit = reals[begin + i], _weight_unit(reals[begin + i])
+            total, error = _weighted_tables(query, unit, pools.rounded[i], pools.exact[i])
+            _weighted_terms(unit, total, error, worth[0, -1], worth[1, -1], pools.terms[i])
+        _search(items, begin, count, sums, pools, rows, out, -np.inf)
