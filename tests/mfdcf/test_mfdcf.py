@@ -409,13 +409,11 @@ def test_a_training_users_features_give_the_code_of_the_map(small):
 
 def test_training_users_keep_vectors_that_their_ratings_explain(small):
     model = MFDCF(n_bits=32).fit(small)
-    again = model.with_users(small.ratings.users, small.users, small.ratings.matrix)
-    agree = (signs(again.user_vectors) == signs(model.user_vectors)).mean()
-    assert agree > 0.75
-    np.testing.assert_array_equal(again.items.packed, model.items.packed)
-    one = model.with_users([small.ratings.users[3]], {"history": {"1": 5}}, None)
-    changed = (one.user_vectors != model.user_vectors).any(axis=1)
-    assert np.flatnonzero(changed).tolist() == [3]
+    again = model.encode(small.users, small.ratings.matrix).vectors
+    before, after = (model.items.scores(each) for each in (model.user_vectors, again))
+    before, after = before - before.mean(axis=0), after - after.mean(axis=0)
+    own, other = (np.corrcoef(before.ravel(), each.ravel())[0, 1] for each in (after, after[::-1]))
+    assert own > 0.4 > abs(other)
 
 
 def test_a_history_moves_people_towards_what_they_like(small):
@@ -488,7 +486,8 @@ TOWN = FeaturePlan(users={"who": {"town": Category(min_count=1)}})
 def test_odd_data_works(data, level, n_bits):
     model = MFDCF(n_bits=n_bits, level=level).fit(data)
     rated = {"history": {"1": model.scale[1]}}
-    scores = model.score(model.encode([{"town": "x"}, {"v": [0.5] * 9}, {}, rated]))
+    people = [{"town": "x"}, {"v": [0.5] * 9}, {}, rated]
+    scores = model.score(model.encode(people, unknown="ignore"))
     assert np.isfinite(scores).all()
 
 

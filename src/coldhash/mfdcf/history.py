@@ -1,14 +1,16 @@
 """What first ratings or purchases say about the rest: learned from the training users' own.
 
 For several numbers t, every training user with more than t events is seen after t of them: the
-first by time where times are known, otherwise a random choice. What these events show, z̄ (see
-`HistoryPart`), is regressed on what the *rest* of the events says beyond the features:
+first by time where times are known, otherwise a random choice. What these events show, the mean z̄
+of the rows of `HistoryPart`, is regressed on what the *rest* of the events says beyond the
+features, over the items that were not given:
 
-    min  Σ_u ‖T_rest / c - (P + z̄ C) D'‖²_V + λ_e ‖C_e‖² + λ_p ‖C_p‖²
+    min  Σ_u Σ_{j not given} v_j (a s_uj / g_j - m_j / g_j - (p_u + z̄_u C)·d_j)²
+         + λ_e ‖C_e‖² + λ_p ‖C_p‖²
 
-with P what the features say, c the share of events that is left, and C_e, C_p the parts of C for
-exposure and preference. The ridges and the length of C are chosen by the users whom the
-item step has not seen: what says nothing about them gets no weight.
+with p_u what the features say, a > 1 for the events that are not left, and C_e, C_p the parts of C
+for exposure and preference. The ridges and the length of C are chosen by the users whom the item
+step has not seen: what says nothing about them gets no weight.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ MIN_USERS = 50  # trained, and held out, that a map is learned from
 DISCOUNT = 0.25  # an event counts by the popularity of its item to the power of minus this
 PRIOR_RATINGS = 5  # of the average value: the mean rating of an item is shrunk by so many
 RIDGES = np.logspace(-3, 4, 8)  # times the mean square of a channel
-EVEN = 0.5  # of the mean eigenvalue of D'V D, added to all
+EVEN = 0.1  # of the mean eigenvalue of D'V D, added to all
 LONGEST = 2.0  # times which C may be stretched for the users held out
 FREE, FIXED = 1e-6, 1e9  # the ridge of an intercept, and of none
 
@@ -51,10 +53,8 @@ class Moments(NamedTuple):
 
     n_users: float
     ZtZ: np.ndarray
-    ZtT: np.ndarray  # Z' times T V D of the rest, before the level of the rest is subtracted
-    ZtP: np.ndarray  # Z' times what the features say of it
-    total: np.ndarray  # Σ z̄
-    targets: float  # Σ targets of the rest
+    ZtY: np.ndarray  # Z' times what the rest says beyond the features, times V D
+    given: np.ndarray  # how often each item was given
 
 
 def fit_history(
@@ -70,37 +70,39 @@ def fit_history(
     Unless events are ratings, their values say nothing about preference: somebody who bought an
     item once does not dislike it, however often others bought it.
     """
-    part = _without_maps(sums, items, state.D)
+    part = _without_maps(sums, items, state)
     n_draws = max(1, min(MAX_DRAWS, ENOUGH // problem.n_users))
     if target.feedback.kind != "ratings":
         part = replace(part, spread=0.0)
-    weighted, mean = weighted_codes(problem, state.D)
+    _, mean = weighted_codes(problem, state.D)
     W, mu, average, DtD = state.W, state.mu, state.average, state.DtD.astype(np.float32)
+    D, V = state.D, problem.item_weights[:, 0]
+    gains, means = problem.level.gains[:, 0], problem.level.means[:, 0]
+    scales = _scales(users, problem, target, sums)
 
     def moments(
         records: UserRecords, block: UserBlock, TD: np.ndarray
     ) -> dict[int, tuple[Moments, Moments]]:
         """Add up trained and held-out users apart, for every number of events."""
         known = {name: block.has[name] for name in W}
-        P = stranger_vectors(block, known, W, mu, average) @ DtD
-        ratings = records.ratings
-        worth = target(ratings)
-        whole = np.asarray(worth.sum(axis=1)).ravel()
-        trained = block.trained[:, 0] > 0
+        P = stranger_vectors(block, known, W, mu, average)
+        ratings, worth, trained = records.ratings, target(records.ratings), block.trained[:, 0] > 0
         found: dict[int, list[tuple[Moments, Moments]]] = {t: [] for t in COUNTS}
         for t, rows, entries in _first_events(records, n_draws):
-            given, targets = _take(ratings, entries, t), _take(worth, entries, t)
-            Z = part.evidence(given)
-            rest = TD[rows] + mean - times(targets, weighted)
-            left = whole[rows] - np.asarray(targets.sum(axis=1)).ravel()
+            a = np.float32(scales[t])
+            given = _take(ratings, entries, t)
+            Z, at = part.evidence(given), given.indices
+            # all items, less those that were given
+            expected = np.einsum("er,er->e", np.repeat(P[rows], t, axis=0), D[at])
+            left_out = V[at] * ((a * worth.data[entries] - means[at]) / gains[at] - expected)
+            Y = a * (TD[rows] + mean) - mean - P[rows] @ DtD
+            Y -= times(csr_array((left_out, at, given.indptr), shape=given.shape), D)
             pair = tuple(
                 Moments(
                     float(some.sum()),
                     _product(Z[some], Z[some]),
-                    _product(Z[some], rest[some]),
-                    _product(Z[some], P[rows][some]),
-                    Z[some].sum(axis=0, dtype=np.float64),
-                    float(left[some].sum()),
+                    _product(Z[some], Y[some]),
+                    np.bincount(at[np.repeat(some, t)], minlength=len(D)),
                 )
                 for some in (trained[rows], ~trained[rows])
             )
@@ -108,9 +110,8 @@ def fit_history(
         return {t: add_up(draws) for t, draws in found.items()}
 
     timed = all(users.map(lambda records: records.times is not None, users.records))
-    usual = float(sums.targets.sum()) / problem.n_users
     maps = {
-        t: _solve(trained, held, mean, usual, state.DtD, timed)
+        t: _solve(trained, held, problem, state, timed)
         for t, (trained, held) in users.sum(
             moments, users.records, problem.blocks, state.TD
         ).items()
@@ -119,8 +120,37 @@ def fit_history(
     return part.with_maps(maps)
 
 
-def _without_maps(sums: ItemSums, items: CodeItems, D: np.ndarray) -> HistoryPart:
+def _scales(
+    users: Partitions, problem: Problem, target: RatingTarget, sums: ItemSums
+) -> dict[int, float]:
+    """Return a for every number of events: targets of the rest are as large as all were, with it.
+
+    Of users with n events, a share 1 - t/n of the targets is left, on average c of what users
+    usually have. An item that was not given is one of fewer, the denser the ratings: of those that
+    a share q of users has rated, 1 - q (1 - c) are.
+    """
+
+    def left(records: UserRecords) -> dict[int, tuple[float, float]]:
+        whole = np.asarray(target(records.ratings).sum(axis=1), dtype=np.float64).ravel()
+        n_events = np.diff(records.ratings.indptr)
+        more = {t: n_events > t for t in COUNTS}
+        return {
+            t: (float((whole * (1 - t / np.maximum(n_events, 1)))[some].sum()), float(some.sum()))
+            for t, some in more.items()
+        }
+
+    usual = float(sums.targets.sum()) / problem.n_users
+    q = float(sums.ratings @ sums.ratings) / (problem.n_users * float(sums.ratings.sum()))
+    scales = {}
+    for t, (targets, n_users) in users.sum(left, users.records).items():
+        c = targets / max(n_users * usual, 1e-12)
+        scales[t] = max(1 - q * (1 - c), 1e-3) / max(c, 1e-3)
+    return scales
+
+
+def _without_maps(sums: ItemSums, items: CodeItems, state: FitState) -> HistoryPart:
     """Return what evidence needs: the weight and the mean rating of items, and the usual event."""
+    D, n_bits = state.D, state.D.shape[1]
     n_ratings, total = float(sums.ratings.sum()), float(sums.rated.sum())
     means = (sums.rated + PRIOR_RATINGS * total / n_ratings) / (sums.ratings + PRIOR_RATINGS)
     # not below what an item really gets: what is below that is a dislike
@@ -137,8 +167,9 @@ def _without_maps(sums: ItemSums, items: CodeItems, D: np.ndarray) -> HistoryPar
         means=means.astype(np.float32),
         spread=spread if spread > 1e-6 * max(abs(float(means.max())), 1.0) else 0.0,
         expected=expected.astype(np.float32),
+        metric=_even_inverse(state.DtD).astype(np.float32),
         counts=np.zeros(0, np.int64),
-        maps=np.zeros((0, 2 * D.shape[1] + 1, D.shape[1]), np.float32),
+        maps=np.zeros((0, 2 * n_bits + 1, n_bits), np.float32),
     )
 
 
@@ -172,16 +203,14 @@ def _product(one: np.ndarray, two: np.ndarray) -> np.ndarray:
 
 
 def _solve(
-    trained: Moments, held: Moments, mean: np.ndarray, usual: float, DtD: np.ndarray, timed: bool
+    trained: Moments, held: Moments, problem: Problem, state: FitState, timed: bool
 ) -> np.ndarray:
     """Solve for C; ridges and length are those with the least error for the users held out."""
-    n_bits = len(DtD)
-    left = trained.targets / max(trained.n_users * usual, 1e-12)  # c
-    Y, Y_held = (
-        each.ZtT / left - np.outer(each.total, mean) - each.ZtP for each in (trained, held)
-    )
-    # directions in which codes hardly differ are shrunk: by sign, they count like any other
-    inverse = np.linalg.inv(DtD + EVEN * np.trace(DtD) / n_bits * np.eye(n_bits))
+    D, n_bits = state.D, state.D.shape[1]
+    n_users = trained.n_users + held.n_users
+    not_given = 1 - (trained.given + held.given) / n_users
+    DtD = (D.T @ (D * (problem.item_weights[:, 0] * not_given)[:, None])).astype(np.float64)
+    inverse = _even_inverse(DtD)
     exposure, preference = slice(0, n_bits), slice(n_bits, 2 * n_bits)
     diagonal = np.diag(trained.ZtZ)
     scale = np.ones(len(diagonal))
@@ -190,35 +219,34 @@ def _solve(
     ridges = np.empty(len(diagonal))
     ridges[-1] = (FREE if timed else FIXED) * max(trained.n_users, 1.0)
 
-    def solve(of_exposure: float, of_preference: float) -> np.ndarray:
+    def solve(
+        of_exposure: float, of_preference: float, ZtZ: np.ndarray, ZtY: np.ndarray
+    ) -> np.ndarray:
         ridges[exposure] = of_exposure * scale[exposure]
         ridges[preference] = of_preference * scale[preference]
-        C: np.ndarray = np.linalg.solve(trained.ZtZ + np.diag(ridges), Y) @ inverse
-        C[preference] = _semidefinite(C[preference])
-        return C
+        return np.asarray(np.linalg.solve(ZtZ + np.diag(ridges), ZtY) @ inverse)
 
     def products(C: np.ndarray) -> tuple[float, float]:
-        """Return <Z C, Ĥ_rest> and ‖Z C‖² over the users held out, in the metric D'V D."""
-        return vdot(C, Y_held), vdot(C.T @ held.ZtZ @ C, DtD)
+        """Return <Z C, Y> and ‖Z C‖² over the users held out, in the metric D'V D."""
+        return vdot(C, held.ZtY), vdot(C.T @ held.ZtZ @ C, DtD)
 
     def error(of_exposure: float, of_preference: float) -> float:
-        with_rest, squared = products(solve(of_exposure, of_preference))
+        with_rest, squared = products(solve(of_exposure, of_preference, trained.ZtZ, trained.ZtY))
         return squared - 2 * with_rest
 
     e = p = float(RIDGES[-1])
     for _ in range(2):
         e = min(RIDGES, key=lambda ridge: error(ridge, p))
         p = min(RIDGES, key=lambda ridge: error(e, ridge))
-    C = solve(e, p)
-    with_rest, squared = products(C)
-    return C * float(np.clip(with_rest / max(squared, 1e-300), 0.0, LONGEST))
+    with_rest, squared = products(solve(e, p, trained.ZtZ, trained.ZtY))
+    length = float(np.clip(with_rest / max(squared, 1e-300), 0.0, LONGEST))
+    return solve(e, p, trained.ZtZ + held.ZtZ, trained.ZtY + held.ZtY) * length
 
 
-def _semidefinite(C: np.ndarray) -> np.ndarray:
-    """Return the nearest symmetric map without negative eigenvalues.
+def _even_inverse(DtD: np.ndarray) -> np.ndarray:
+    """Return (D'V D)⁻¹; directions in which codes hardly differ are shrunk.
 
-    With it, a rating below the mean of an item lowers the score of the item itself, and on average
-    those of the items with nearby codes.
+    By sign, they count like any other.
     """
-    values, U = np.linalg.eigh((C + C.T) / 2)
-    return (U * np.maximum(values, 0.0)) @ U.T  # type: ignore[no-any-return]
+    n_bits = len(DtD)
+    return np.asarray(np.linalg.inv(DtD + EVEN * np.trace(DtD) / n_bits * np.eye(n_bits)))

@@ -6,9 +6,11 @@ that a user whom nobody has seen has a vector, and by its signs a code, once any
     min  Σ_g 1/μ_g (‖H - X_g W_g‖² + ε_g‖W_g‖²) + α‖(T - H D') V½‖² + β‖s B - H‖²
          + γ Σ_g ‖W_g V_g‖²                                                                    (9)
 
-An item has a level beside its code: the share p of users whose favourite it is. Its score is
-p + √p (h·d), popularity where nothing is known of a person, and T = (S - 1m') / √p is what is left
-for vectors and codes: how people differ. `level=False` has T = S and the score h·d, as the paper.
+An item has a level beside its code: the share p of users whose favourite it is. What a person is
+expected to make of it is p + √p (h·d), popularity where nothing is known of the person, so that
+T = (S - 1m') / √p is left for vectors and codes: how people differ. Items are ranked by a score
+between that and its root, about √p + h·d/2; see docs/paper.md. `level=False` has T = S and the
+score h·d, as the paper.
 
     here          paper         note
     T             S             targets around their means; unknown entries of S are 0
@@ -264,6 +266,7 @@ class MFDCF:
             user_vectors=user_vectors,
             seen=seen,
             item_table=data.items,
+            columns=data.columns,
             item_map=item_map,
             report={
                 "objective": losses,

@@ -99,7 +99,7 @@ class ItemSums(NamedTuple):
 class Level:
     """What every item is worth to the average person, and the scale on which people differ.
 
-    With a level, the score of an item is  p + √p (h·d),  so the fit is to the standardised targets
+    With a level, a person is expected to make  p + √p (h·d)  of an item: the fit is to the targets
     T = (S - 1m') / g  with m the mean of an item's targets and g = √p. Without, T = S.
 
     Parameters
@@ -132,7 +132,7 @@ class Level:
     def tables(self, length: float) -> tuple[np.ndarray | None, ...]:
         """Return levels, the gain of each, and how many bits each is worth.
 
-        By the codes of people, p + √p (h·d) has about the order of √p / s - (bits that differ),
+        By the codes of people, √p + h·d/2 has the order of √p / s - (bits that differ),
         with s the length of a coordinate of h.
         """
         if self.bytes is None:
