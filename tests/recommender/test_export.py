@@ -28,9 +28,7 @@ from coldhash.errors import DataError, SettingError, SourceError
 from coldhash.recommender.export import EXPORTERS, CodeTable, bit_strings, code_bytes, export
 from coldhash.recommender.items import CodeItems, RealItems
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:(faiss|lancedb|duckdb).*")
-# to import LanceDB takes more than a second
-EACH = [pytest.param(to, marks=[pytest.mark.slow] * (to == "lancedb")) for to in EXPORTERS]
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:(faiss|duckdb).*")
 
 K = 10
 N_QUERIES = 4
@@ -157,7 +155,9 @@ def test_parquet(model, tmp_path):
     distances = np.bitwise_count(ours).sum(axis=2, dtype=int)
     if "level" in of_items:
         assert table.schema.types[3:] == [pa.uint8(), pa.float32(), pa.int32()]
-        np.testing.assert_array_equal(table["gain"].to_numpy(), model.items.gains())
+        np.testing.assert_array_equal(
+            table["gain"].to_numpy(), model.items.index.gains[model.items.levels]
+        )
         distances += int(table.schema.metadata[b"most_steps"]) - table["steps"].to_numpy()
     np.testing.assert_array_equal(distances, true_distances(model))
     ids = table["id"].to_pylist()
@@ -228,26 +228,6 @@ def test_duckdb(model, tmp_path):
             [N_QUERIES],
         ).fetchall()
         assert [each for (each,) in lists] == expected_top(model)
-
-
-@pytest.mark.slow
-def test_lancedb(model, tmp_path):
-    import lancedb
-
-    table = lancedb.connect(export(model, "lancedb", tmp_path / "codes")).open_table("items")
-    ids, ours = list(model.item_ids), true_distances(model, most_level_bits=64)
-    keys = [key for key in ("level", "popularity") if key in table.schema.names]
-    for user, query in enumerate(queries(model, with_level=True)):
-        answer = table.search(query).distance_type("hamming").limit(len(ids)).to_arrow()
-        rows = answer["row"].to_numpy()
-        assert sorted(rows) == list(range(len(ids)))
-        np.testing.assert_array_equal(answer["_distance"].to_numpy(), ours[user][rows])
-        furthest = answer["_distance"][K - 1].as_py()
-        near = table.search(query).distance_type("hamming").limit(len(ids))
-        near = near.distance_range(upper_bound=furthest + 1).to_arrow()
-        highest_first = [(key, "descending") for key in keys]
-        near = near.sort_by([("_distance", "ascending"), *highest_first, ("row", "ascending")])
-        assert near["id"].to_pylist()[:K] == sorted_top(model)[user]
 
 
 def server_programs():
@@ -360,7 +340,7 @@ def test_postgres(model, postgres, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("to", EACH)
+@pytest.mark.parametrize("to", EXPORTERS)
 def test_users(fitted, to, tmp_path):
     model = fitted[48]
     path = export(model, to, tmp_path / "users", what="users")
@@ -390,11 +370,6 @@ def test_users(fitted, to, tmp_path):
             nearest = connection.execute("FROM nearest(?::BLOB, 1)", [codes[3].tobytes()])
             assert nearest.fetchone()[1] == 0
         found = [line[0] for line in lines], np.array([list(line[1]) for line in lines])
-    elif to == "lancedb":
-        import lancedb
-
-        table = lancedb.connect(path).open_table("users").to_arrow().sort_by("row")
-        found = table["id"].to_pylist(), np.array(table["code"].to_pylist())
     else:
         lines = [
             line.split("\t")
@@ -423,7 +398,7 @@ def test_bits_are_where_the_documentation_says():
     assert bit_strings(code_bytes(vectors, 5), 25) == ["0" * 11 + "1" + "0" * 8 + "1" * 5]
 
 
-@pytest.mark.parametrize("to", EACH)
+@pytest.mark.parametrize("to", EXPORTERS)
 def test_models_without_codes_are_refused(fitted, to, tmp_path):
     vectors = np.ones((len(fitted[48].item_ids), 48), dtype=np.float32)
     real = replace(fitted[48], items=RealItems(vectors, fitted[48].popularity))
@@ -441,7 +416,7 @@ def test_unknown_names_are_refused(fitted, to, what, message, tmp_path):
         export(fitted[48], to, tmp_path / "out", what=what)
 
 
-@pytest.mark.parametrize("engine", ["faiss", "duckdb", "lancedb"])
+@pytest.mark.parametrize("engine", ["faiss", "duckdb"])
 def test_a_missing_engine_is_named(fitted, engine, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, engine, None)
     with pytest.raises(SettingError, match=rf"{engine} is not .* pip install 'coldhash\[export\]'"):
@@ -453,7 +428,7 @@ def contents(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("to", EACH)
+@pytest.mark.parametrize("to", EXPORTERS)
 def test_what_exists_is_refused_or_replaced(fitted, to, tmp_path):
     path = tmp_path / "out"
     export(fitted[48], to, path)
@@ -481,7 +456,7 @@ def test_a_database_that_is_open_is_not_replaced(fitted, tmp_path):
         export(fitted[48], "duckdb", path, overwrite=True)
 
 
-@pytest.mark.parametrize("to", EACH)
+@pytest.mark.parametrize("to", EXPORTERS)
 def test_a_folder_of_other_things_is_never_replaced(fitted, to, tmp_path):
     folder = tmp_path / "home"
     folder.mkdir()
@@ -492,16 +467,15 @@ def test_a_folder_of_other_things_is_never_replaced(fitted, to, tmp_path):
     assert [os.listdir(tmp_path), os.listdir(folder)] == [["home"], ["thesis"]]
 
 
-@pytest.mark.parametrize("to", ["lancedb", "postgres"])
-def test_a_file_is_not_replaced_by_a_folder(fitted, to, tmp_path):
+def test_a_file_is_not_replaced_by_a_folder(fitted, tmp_path):
     (tmp_path / "thesis").write_text("years of work", encoding="utf-8")
     with pytest.raises(SourceError, match="thesis is a file"):
-        export(fitted[48], to, tmp_path / "thesis", overwrite=True)
+        export(fitted[48], "postgres", tmp_path / "thesis", overwrite=True)
     assert (tmp_path / "thesis").read_text(encoding="utf-8") == "years of work"
     assert os.listdir(tmp_path) == ["thesis"]
 
 
-@pytest.mark.parametrize("to", EACH)
+@pytest.mark.parametrize("to", EXPORTERS)
 def test_a_folder_that_is_missing_is_named(fitted, to, tmp_path):
     with pytest.raises(SourceError, match=r"cannot write .*gone.*No such file"):
         export(fitted[48], to, tmp_path / "gone" / "out")
@@ -515,7 +489,7 @@ def test_an_id_that_a_format_cannot_hold_is_named_and_nothing_is_left(fitted, to
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("to", EACH)
+@pytest.mark.parametrize("to", EXPORTERS)
 def test_nothing_is_left_when_the_disk_is_full(fitted, to, tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (512, hard))  # no file may grow beyond 512 bytes
@@ -527,7 +501,7 @@ def test_nothing_is_left_when_the_disk_is_full(fitted, to, tmp_path):
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("to", EACH)
+@pytest.mark.parametrize("to", EXPORTERS)
 def test_the_draft_of_a_killed_export_is_removed(fitted, to, tmp_path):
     left = tmp_path / ".out.0123abcd.part"
     (left / "new").mkdir(parents=True)

@@ -66,7 +66,7 @@ def test_the_layout_is_the_documented_one(path):
     metadata = header.pop("__metadata__")
     assert list(metadata.items()) == [
         ("format", "coldhash"),
-        ("version", "2"),
+        ("version", "3"),
         ("facts", json.dumps(FACTS)),
     ]
     end = 0
@@ -133,7 +133,7 @@ def test_what_is_no_file_of_ours_is_told(path):
 
 @pytest.mark.parametrize(
     ("version", "said"),
-    [("1", "older than this version reads (2); hint: fit"), ("3", "newer than this version reads")],
+    [("2", "older than this version reads (3); hint: fit"), ("4", "newer than this version reads")],
 )
 def test_other_formats_are_refused(path, version, said):
     header, body = parts(path.read_bytes())

@@ -68,7 +68,8 @@ def answers(model: Recommender) -> dict:
     """All that a model says, to be compared digit by digit."""
     items, users = [model.item_ids[row] for row in (0, 3)], [model.user_ids[row] for row in (1, 2)]
     people = [{}, {"age": 31}, {"gender": "female", "history": {items[0]: 5, items[1]: 2}}]
-    encoded, similar = model.encode(people), model.similar_items(items[0], k=4)
+    other = model.encode({"age": 40}, unknown="ignore")
+    encoded, similar = model.encode(people, unknown="ignore"), model.similar_items(items[0], k=4)
     report = {name: value for name, value in model.report.items() if name != "seconds"}
     told = {
         "vectors": encoded.vectors,
@@ -76,14 +77,14 @@ def answers(model: Recommender) -> dict:
         "fallback": encoded.fallback,
         "scores": model.score(encoded),
         "similar items": (similar.ids, similar.scores),
-        "similar users": model.similar_users({"age": 40}, k=4).ids,
-        "explained": [model.explain(person, items[1]) for person in people],
+        "similar users": model.similar_users(other, k=4).ids,
+        "explained": [model.explain(each, items[1], unknown="ignore") for each in people],
         "facts": json.loads(json.dumps([model.name, model.settings, model.scale, report])),
         "has codes": model.has_codes,
         "ids": [list(model.item_ids), list(model.user_ids)],
     }
     for score in ("real", "hamming") if model.has_codes else ("real",):
-        for who in ({"users": people}, {"user_ids": users}):
+        for who in ({"users": encoded}, {"user_ids": users}):
             given = model.recommend(**who, k=6, score=score, candidates=None, exclude=[items[1]])
             told[f"{score} {list(who)}"] = (given.item_ids, given.scores, given.distances)
     return told
@@ -314,9 +315,12 @@ def test_a_header_that_claims_too_much(path):
 
 def test_a_newer_version_asks_for_an_upgrade(path):
     content = path.read_bytes()
-    newer = content.replace(b'"version":"2"', b'"version":"3"', 1)
+    newer = content.replace(b'"version":"3"', b'"version":"4"', 1)
     path.write_bytes(newer)  # its checksum may be of another kind: the version is what counts
-    with pytest.raises(ModelFileError, match=r"format 3, newer.*hint: upgrade"):
+    with pytest.raises(ModelFileError, match=r"format 4, newer.*hint: upgrade"):
+        load(path)
+    path.write_bytes(content.replace(b'"version":"3"', b'"version":"2"', 1))
+    with pytest.raises(ModelFileError, match=r"format 2, older.*hint: fit it again"):
         load(path)
 
 

@@ -5,7 +5,6 @@
     faiss       file    IndexBinaryFlat by row, and <path>.ids.parquet: id, popularity
     duckdb      file    table items: row, id, code (BLOB), popularity, word0, word1, ...;
                         the macro nearest(query, k) is the search
-    lancedb     folder  table items: row, id, code (uint8 vector), popularity
     postgres    folder  schema.sql, items.copy for plain PostgreSQL 14 and later; the function
                         nearest_items(query, k) is the search
 
@@ -18,8 +17,8 @@ the number of bits that differ, and the steps that it is below the highest level
 
     distance = bit_count(code ^ query) + most_steps - steps
 
-DuckDB computes it so. FAISS, LanceDB and indexes of PostgreSQL know nothing but Hamming distances:
-for these three, n_level_bits bits follow the n_bits bits of a code. An item has its steps as ones
+DuckDB computes it so. FAISS and the bit strings of PostgreSQL know nothing but Hamming distances:
+for these two, n_level_bits bits follow the n_bits bits of a code. An item has its steps as ones
 there, a user has only ones: the Hamming distance is the same. There are most_steps of them, but no
 more than 64; beyond, steps are scaled and rounded to 64, in the column, too. n_level_bits and
 most_steps are in the metadata of Parquet files, and the head of schema.sql names the first.
@@ -31,9 +30,9 @@ string of PostgreSQL, character b from the left, counted from 0, is bit b, witho
 
 Ties. `CodeIndex.hamming` orders by distance, then level and popularity, highest first, then row.
 The SQL here does the same. So does `recommend(score="hamming")` of a model without a level; with
-one it also weighs how much is known of a person, which is not in a code. FAISS and LanceDB order by
-distance alone, with ties in any order: for the same k items, ask for all up to the distance of the
-k-th (`range_search`, `distance_range`, which both exclude their upper bound) and sort those.
+one it also weighs how much is known of a person, which is not in a code. FAISS orders by distance
+alone, with ties in any order: for the same k items, ask for all up to the distance of the k-th
+(`range_search`, which excludes its upper bound) and sort those.
 
     FROM nearest(?::BLOB, 10)                                     -- DuckDB, one query
     ATTACH 'users.duckdb' AS other;                               -- ... and all users at once
@@ -42,8 +41,6 @@ k-th (`range_search`, `distance_range`, which both exclude their upper bound) an
     SELECT u.id, best.* FROM users u, nearest_items(u.code, 10) best;
     query = code_bytes(model.encode(people).vectors, n_level_bits)
     index = faiss.read_index_binary(path)
-    table = lancedb.connect(path).open_table("items")
-    table.search(query).distance_type("hamming").limit(k)
 """
 
 from __future__ import annotations
@@ -220,8 +217,8 @@ def export(
     model
         A model with codes.
     to
-        `parquet`, `numpy`, `faiss`, `duckdb`, `lancedb` or `postgres`; the docstring of this module
-        describes what each one writes.
+        `parquet`, `numpy`, `faiss`, `duckdb` or `postgres`; the docstring of this module describes
+        what each one writes.
     path
         The file or folder to write, in one step: a failed export leaves nothing behind.
     what
@@ -293,8 +290,8 @@ def code_bytes(vectors: np.ndarray, n_level_bits: int = 0) -> np.ndarray:
     vectors
         Users x bits, real numbers.
     n_level_bits
-        For `faiss`, `lancedb` and `postgres`: `CodeTable.n_level_bits` of the model. So many ones
-        follow each code.
+        For `faiss` and `postgres`: `CodeTable.n_level_bits` of the model. So many ones follow each
+        code.
 
     Returns
     -------
@@ -403,15 +400,6 @@ def _duckdb(table: CodeTable, path: Path) -> None:
         raise OSError(str(error)) from error
 
 
-def _lancedb(table: CodeTable, path: Path) -> None:
-    lancedb = import_extra("lancedb", "export")
-    table = table.with_level_bits()
-    rows = table.to_arrow()
-    codes = pa.FixedSizeListArray.from_arrays(pa.array(table.codes.ravel()), table.codes.shape[1])
-    rows = rows.set_column(rows.column_names.index("code"), "code", codes)
-    lancedb.connect(str(path)).create_table(table.name, rows)
-
-
 def _postgres(table: CodeTable, path: Path) -> None:
     table = table.with_level_bits()
     n_bits = table.n_bits + table.n_level_bits
@@ -491,6 +479,5 @@ EXPORTERS: dict[str, Callable[[CodeTable, Path], None]] = {
     "numpy": _numpy,
     "faiss": _faiss,
     "duckdb": _duckdb,
-    "lancedb": _lancedb,
     "postgres": _postgres,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -19,97 +19,6 @@ from coldhash.search.index import N_LEVELS
 from coldhash.search.lanes import GROUP
 
 Best = tuple[np.ndarray, np.ndarray]  # rows and scores, users x k; -1 and -inf where fewer exist
-
-
-class Items(Protocol):
-    """What every item side can do. Rows are items in the order of the catalogue."""
-
-    @property
-    def n_bits(self) -> int | None:
-        """The length of codes; None if items are real-valued vectors."""
-        ...
-
-    @property
-    def width(self) -> int:
-        """The length of user vectors."""
-        ...
-
-    @property
-    def bytes_per_item(self) -> float:
-        """What an item costs in memory."""
-        ...
-
-    @property
-    def order(self) -> np.ndarray:
-        """Rows in the order in which ties are broken: the most popular first."""
-        ...
-
-    @property
-    def levels(self) -> np.ndarray | None:
-        """The levels in 8 bits; None if items have none."""
-        ...
-
-    def __len__(self) -> int: ...
-
-    def gains(self, items: Any = slice(None)) -> np.ndarray | None:
-        """Return the root of the level of some items; None if they have none."""
-        ...
-
-    def level_terms(self, item: np.ndarray, popularity: float) -> tuple[float, float] | None:
-        """Return what the level of an item adds to its score, and what it multiplies h·d by."""
-        ...
-
-    def distances(self, vectors: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Compute Hamming distances between the codes of people and of items (people x items)."""
-        ...
-
-    def rows(self, items: Any = slice(None)) -> np.ndarray:
-        """Return some items as dense vectors: codes as +1 and -1."""
-        ...
-
-    def scores(
-        self, vectors: np.ndarray, popularity: float = 1.0, by_code: bool = False
-    ) -> np.ndarray:
-        """Compute the scores of all items for some users, or, `by_code`, for their codes.
-
-        `popularity` is how much levels count, 0 to 1; it means nothing where items have none.
-        """
-        ...
-
-    def best(
-        self,
-        vectors: np.ndarray,
-        k: int,
-        excluded: RowLists | None = None,
-        candidates: RowLists | None = None,
-        threads: int = 1,
-        by_code: bool = False,
-        popularity: float = 1.0,
-    ) -> Best:
-        """Find the k items with the highest `scores`; ties go by popularity."""
-        ...
-
-    def nearest(self, vectors: np.ndarray, k: int, excluded: RowLists) -> Best:
-        """Find the k items most like some vectors: by their codes alone, if they have any."""
-        ...
-
-    def popular(
-        self, n_users: int, k: int, excluded: RowLists | None, candidates: RowLists | None
-    ) -> np.ndarray:
-        """Find the rows of the k most popular items, as `best` does."""
-        ...
-
-    def lists(self, lists: Sequence[Any]) -> RowLists:
-        """Turn lists of rows, one a user, into what `best` takes."""
-        ...
-
-    def select(self, rows: np.ndarray, popularity: np.ndarray) -> Items:
-        """Return an item side with these rows only."""
-        ...
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return everything as plain arrays, for a model file."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,6 +91,12 @@ class CodeItems:
             scores *= gains[levels].astype(np.float32)
         return scores
 
+    def gains(self, rows: np.ndarray) -> np.ndarray:
+        """Return what h·d is multiplied by in the scores of some items: 1 without levels."""
+        if self.levels is None:
+            return np.ones(rows.shape, np.float32)
+        return np.asarray(self.index.terms(1.0, by_code=False)[1, self.levels[rows]], np.float32)
+
     def level_terms(self, item: np.ndarray, popularity: float) -> tuple[float, float] | None:
         """Return what the level of an item adds to its score, and what it multiplies h·d by."""
         if self.levels is None:
@@ -189,12 +104,6 @@ class CodeItems:
         bases, gains = self.index.terms(popularity, by_code=False)
         base, gain = (float(table[self.levels[item[0]]]) for table in (bases, gains))
         return base * gain, gain
-
-    def gains(self, items: Any = slice(None)) -> np.ndarray | None:
-        """Return the root of the level of some items; None if they have none."""
-        if self.levels is None or self.index.gains is None:
-            return None
-        return np.asarray(self.index.gains[self.levels[items]])
 
     def distances(self, vectors: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Compute Hamming distances between the codes of people and of items (people x items)."""
@@ -215,17 +124,13 @@ class CodeItems:
     ) -> Best:
         """Find the k items with the highest scores, or, `by_code`, the nearest codes."""
         if by_code and self.index.levels is None:
-            return self._nearest(vectors, k, excluded, candidates, threads)
+            return self.nearest(vectors, k, excluded, candidates, threads)
         if by_code:
             vectors = with_lengths(vectors)
         filters = (excluded, candidates, threads)
         return self.index.weighted(vectors, k, *filters, popularity, additive=by_code)
 
-    def nearest(self, vectors: np.ndarray, k: int, excluded: RowLists) -> Best:
-        """Find the k items with the nearest codes."""
-        return self._nearest(vectors, k, excluded)
-
-    def _nearest(
+    def nearest(
         self,
         vectors: np.ndarray,
         k: int,
@@ -233,15 +138,10 @@ class CodeItems:
         candidates: RowLists | None = None,
         threads: int = 1,
     ) -> Best:
+        """Find the k items with the nearest codes, whatever their levels."""
         filters = (excluded, candidates, threads)
         rows, distances = self.index.hamming(pack(signs(vectors)), k, *filters, popularity=0.0)
         return rows, np.where(rows < 0, -np.inf, self.n_bits - 2.0 * distances)
-
-    def popular(
-        self, n_users: int, k: int, excluded: RowLists | None, candidates: RowLists | None
-    ) -> np.ndarray:
-        """Find the rows of the k most popular items: zero vectors leave levels, and then ties."""
-        return self.best(np.zeros((n_users, self.n_bits), np.float32), k, excluded, candidates)[0]
 
     def lists(self, lists: Sequence[Any]) -> RowLists:
         """Turn lists of rows, one a user, into what `best` takes."""
@@ -311,9 +211,6 @@ class RealItems:
     def __len__(self) -> int:
         return int(self.vectors.shape[0])
 
-    def gains(self, items: Any = slice(None)) -> None:
-        """Return None: these items have no level."""
-
     def level_terms(self, item: np.ndarray, popularity: float) -> None:
         """Return None: these items have no level."""
 
@@ -350,21 +247,6 @@ class RealItems:
         with np.errstate(all="ignore"):  # what overflows is an error
             scores = self.scores(vectors)
         check_computed(scores)
-        return self._best(scores, k, excluded, candidates)
-
-    def nearest(self, vectors: np.ndarray, k: int, excluded: RowLists) -> Best:
-        """Find the k items with the highest scores."""
-        return self.best(vectors, k, excluded)
-
-    def popular(
-        self, n_users: int, k: int, excluded: RowLists | None, candidates: RowLists | None
-    ) -> np.ndarray:
-        """Find the rows of the k most popular items."""
-        return self._best(np.zeros((n_users, len(self))), k, excluded, candidates)[0]
-
-    def _best(
-        self, scores: np.ndarray, k: int, excluded: RowLists | None, candidates: RowLists | None
-    ) -> Best:
         k = min(k, scores.shape[1])
         rows = np.full((len(scores), k), -1, dtype=np.int64)
         best = np.full((len(scores), k), -np.inf)
@@ -380,6 +262,10 @@ class RealItems:
             rows[user, : len(first)] = first
             best[user, : len(first)] = scores[user, first]
         return rows, best
+
+    def nearest(self, vectors: np.ndarray, k: int, excluded: RowLists) -> Best:
+        """Find the k items with the highest scores."""
+        return self.best(vectors, k, excluded)
 
     def lists(self, lists: Sequence[Any]) -> RowLists:
         """Turn lists of rows, one a user, into what `best` takes."""
@@ -398,6 +284,9 @@ class RealItems:
         sparse = self.vectors
         parts = {"data": sparse.data, "indices": sparse.indices, "indptr": sparse.indptr}
         return parts | {"shape": np.array(sparse.shape, dtype=np.int64)}
+
+
+Items: TypeAlias = CodeItems | RealItems
 
 
 def restore_items(
@@ -422,8 +311,8 @@ def restore_items(
 def with_lengths(vectors: np.ndarray) -> np.ndarray:
     """Return the codes of vectors, +1 and -1, times half the mean length of their coordinates.
 
-    Beside levels the length counts: it is how much is known of a person. The order of p + √p x is
-    about that of √p + x/2, in which one number a person turns bits into levels.
+    Beside levels the length counts: it is how much is known of a person. In the order of √p + x/2,
+    one number a person turns bits into levels.
     """
     lengths = np.abs(vectors).mean(axis=1, keepdims=True, dtype=np.float64) / 2
     return np.asarray(signs(vectors, np.float32) * lengths.astype(np.float32))

@@ -32,7 +32,7 @@ import pyarrow as pa
 from coldhash.errors import ChecksumError, ModelFileError
 from coldhash.files import open_regular, replace_file
 
-FORMAT = 2
+FORMAT = 3
 CHECKSUM = "checksum"
 N_CHECKSUM = 32
 N_LENGTH = 8

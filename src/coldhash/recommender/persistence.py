@@ -35,6 +35,11 @@ ENCODERS = {
 
 def save_model(model: Recommender, path: Path) -> None:
     """Write a model to one file, in one step."""
+    if type(model.encoder).__name__ not in ENCODERS:
+        raise ModelFileError(
+            f"{type(model.encoder).__name__} is not an encoder of coldhash",
+            hint=f"one of {', '.join(ENCODERS)}",
+        )
     encoder, encoder_arrays = model.encoder.state()
     features, feature_arrays = model.features.state()
     facts: dict[str, Any] = {
@@ -42,6 +47,7 @@ def save_model(model: Recommender, path: Path) -> None:
         "settings": model.settings,
         "scale": list(model.scale),
         "feedback": asdict(model.feedback),
+        "columns": model.columns,
         "features": features,
         "encoder": {"form": type(model.encoder).__name__, "state": encoder},
         "n_bits": model.items.n_bits,
@@ -175,6 +181,7 @@ def _restored(facts: dict[str, Any], tensors: dict[str, np.ndarray], verify: boo
         popularity=popularity,
         scale=(facts["scale"][0], facts["scale"][1]),
         feedback=Feedback(**facts["feedback"]),
+        columns={str(role): str(name) for role, name in facts["columns"].items()},
         user_ids=user_ids,
         user_vectors=vectors,
         report=facts["report"],

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypedDict, get_args, overload
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack, get_args, overload
 
 import numpy as np
 import pyarrow as pa
@@ -17,23 +18,39 @@ from scipy.sparse import csr_array
 
 from coldhash.arrays.checks import check_computed
 from coldhash.arrays.codes import signs
+from coldhash.data.dataset import OTHER_NAMES, ROLES, TITLE
 from coldhash.data.feedback import Feedback
 from coldhash.data.ids import Ids, IdValue, as_text
 from coldhash.data.ratings import MAX_RATING, entries_of_rows
-from coldhash.errors import DataError, SettingError, blame
+from coldhash.errors import DataError, SettingError, blame, check_choice
 from coldhash.features.groups import FeatureEncoder, Features
-from coldhash.features.people import HISTORY, People, Person, as_columns, read_histories
+from coldhash.features.people import (
+    HISTORY,
+    People,
+    Person,
+    as_columns,
+    check_fields,
+    read_histories,
+    suggest,
+)
 from coldhash.files import Json
 from coldhash.recommender.encoders import Encoded, Encoder
 from coldhash.recommender.item_map import ItemMap
 from coldhash.recommender.items import CodeItems, Items, RealItems
-from coldhash.recommender.results import Recommendations, Similar
+from coldhash.recommender.results import Recommendations, Similar, html_table
 from coldhash.search import RowLists
 
 ItemLists: TypeAlias = Iterable[IdValue] | Iterable[Iterable[IdValue]]
 Score = Literal["real", "hamming"]
+Unknown = Literal["error", "ignore"]
 
 USER_ID = "user_id"
+# what a column of titles may be called, in lower case and with underscores
+TITLES = (
+    *("title", "name", "product_name", "item_name", "product_title", "item_title"),
+    *("movie_title", "book_title", "track_name", "track_title", "song_title", "display_name"),
+)
+OWN_COLUMNS = ("user_id", "item_id", "score", "rank", "distance", "fallback")  # of answers
 MANY_ITEMS = 1_000_000  # from which one query is worth several threads
 PEOPLE_AT_A_TIME = 4096
 
@@ -42,12 +59,26 @@ class Explanation(TypedDict):
     """What carried an item for a person."""
 
     item_id: str
+    title: str | None
     score: float
     contributions: dict[str, float]
     group_weights: dict[str, float]
     nearest_users: list[str]
     fallback: bool
     ignored: list[str]
+
+
+class Options(TypedDict, total=False):
+    """The options of `Recommender.recommend`, which describes them."""
+
+    exclude: ItemLists | None
+    candidates: ItemLists | None
+    exclude_seen: bool
+    score: Score
+    popularity: float
+    threads: int | None
+    unknown: Unknown
+    fields: Sequence[str] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +108,8 @@ class Recommender:
         What the training users rated (users x items).
     item_table
         What to show of items.
+    columns
+        Which columns of the training tables were `user_id`, `item_id` and `title`, by these roles.
     item_map
         What codes of new items follow from.
 
@@ -105,6 +138,25 @@ class Recommender:
     item_table: pa.Table | None = None
     item_map: ItemMap | None = None
     feedback: Feedback = field(default_factory=Feedback)
+    columns: dict[str, str] = field(default_factory=dict)
+
+    def _summary(self) -> dict[str, str]:
+        n_bits = self.settings.get("n_bits", self.items.n_bits)  # with those of the level
+        width = f"{n_bits} bits" if self.has_codes else "real-valued"
+        size = self.bytes_per_item * len(self.items)
+        return {
+            "method": f"{self.name}, {width}",
+            "items": f"{len(self.items):,}",
+            "users": f"{len(self.user_ids):,}",
+            "person": ", ".join(self.person_fields),
+            "size": f"{self.bytes_per_item:g} bytes an item, {size:,.0f} in all",
+        }
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{name}: {text}" for name, text in self._summary().items())
+
+    def _repr_html_(self) -> str:
+        return html_table(self._summary().items())
 
     @property
     def has_codes(self) -> bool:
@@ -121,12 +173,70 @@ class Recommender:
         """What an item costs in memory: a code, or a vector of real numbers."""
         return self.items.bytes_per_item
 
+    @cached_property
+    def person_fields(self) -> tuple[str, ...]:
+        """The fields of a person that the model knows, beside the id."""
+        groups = self.features.groups.values()
+        return (*(name for group in groups for name in group.columns), HISTORY)
+
+    def id_column(self, names: Collection[str]) -> str | None:
+        """Return which column of people holds their ids.
+
+        Parameters
+        ----------
+        names
+            The columns.
+
+        Returns
+        -------
+        str or None
+            The one that held the ids of users in training, or one with a usual name.
+        """
+        others = OTHER_NAMES.get(USER_ID, ())
+        usual = (self.columns.get(USER_ID, USER_ID), *ROLES[USER_ID], *others, "id")
+        return next((n for n in usual if n in names and n not in self.person_fields), None)
+
+    @cached_property
+    def titles(self) -> pa.Array | None:
+        """What items are called, by row; None if no column of the item table is a title."""
+        if self.item_table is None or not self.item_table.num_rows:
+            return None
+        names = self.item_table.column_names
+        simple = {re.sub(r"\W", "_", name).lower(): name for name in names}
+        usual = next((simple[name] for name in TITLES if name in simple), None)
+        name = self.columns.get(TITLE, usual)
+        if name not in names:
+            return None
+        column = self.item_table.column(name).combine_chunks()  # one chunk: quick to look up
+        if pa.types.is_nested(column.type) or pa.types.is_binary(column.type):
+            return None  # nothing to show
+        return column.cast(pa.string())
+
+    @cached_property
+    def _title_table(self) -> pa.Table | None:
+        return None if self.titles is None else pa.table({TITLE: self.titles})
+
+    def _details(self, fields: Sequence[str] | None) -> pa.Table | None:
+        """Return what answers show of all items: titles and the chosen columns."""
+        if not fields:
+            return self._title_table
+        table = pa.table({}) if self.item_table is None else self.item_table
+        columns = {} if self.titles is None else {TITLE: self.titles}
+        for name in fields:
+            if name not in table.column_names:
+                hint = suggest(name, table.column_names) or f"it has: {table.column_names}"
+                raise SettingError(f"the item table has no column {name!r}", hint=hint)
+            shown = f"item_{name}" if name in OWN_COLUMNS else name
+            columns[shown] = table.column(name)
+        return pa.table(columns)
+
     def encode(
         self,
         people: People | Encoded | None = None,
         ratings: csr_array | None = None,
         *,
         user_ids: Sequence[IdValue] | None = None,
+        unknown: Unknown = "error",
     ) -> Encoded:
         """Compute the vectors of people, or look up those of training users.
 
@@ -139,7 +249,11 @@ class Recommender:
         ratings
             The histories of a whole table (people x items).
         user_ids
-            Users of the training data, instead of people.
+            Users of the training data. With people, of the same number, these describe whom the
+            model does not know.
+        unknown
+            Fields of people that the model does not know, which are usually typing errors:
+            "error" raises one for dicts and warns of columns of a table, "ignore" does neither.
 
         Returns
         -------
@@ -149,7 +263,7 @@ class Recommender:
         Raises
         ------
         DataError
-            A value or a rating cannot be right.
+            A value or a rating cannot be right, or the model does not know a field.
         UnknownId
             A user is not in the model.
 
@@ -164,19 +278,25 @@ class Recommender:
             return people
         if user_ids is not None and people is None:
             return self._known_users(user_ids)
-        if people is None or user_ids is not None:
-            raise SettingError("say for whom", hint="users (strangers) or user_ids, one of them")
-        columns, features, ratings, ignored = self._features(people, ratings)
+        if people is None:
+            raise SettingError("say for whom", hint="users (strangers), user_ids, or both")
+        columns, features, ratings, ignored = self._features(people, ratings, unknown)
         with np.errstate(all="ignore"):  # what overflows is an error
             encoded = self.encoder.encode(features, ratings)
         check_computed(encoded.vectors)
-        return replace(encoded, ignored=ignored, history=ratings, names=_names(columns))
+        names = self._names(columns)
+        encoded = replace(encoded, ignored=ignored, history=ratings, names=names)
+        return encoded if user_ids is None else self._prefer_known(encoded, user_ids)
 
     def _features(
-        self, people: People, ratings: csr_array | None = None
+        self, people: People, ratings: csr_array | None, unknown: Unknown
     ) -> tuple[Mapping[str, Any], Features, csr_array | None, list[tuple[int, str]]]:
         """Return what people are described by, their features, their history, what is ignored."""
         columns, n_rows = as_columns(people)
+        check_choice("unknown", unknown, get_args(Unknown))
+        if unknown == "error":
+            own = self.id_column(columns)
+            check_fields(people, [n for n in columns if n != own], self.person_fields)
         ignored: list[tuple[int, str]] = []
         if ratings is None:
             found = read_histories(columns.get(HISTORY), n_rows, self.item_ids, self.history_scale)
@@ -185,46 +305,67 @@ class Recommender:
         wanted = ratings if self.encoder.uses_preference else None
         return columns, self.features.encode(columns, n_rows, wanted), ratings, ignored
 
+    def _names(self, columns: Mapping[str, Any]) -> list[str]:
+        """Call strangers by their id, if they have one, or else by their place."""
+        column = self.id_column(columns)
+        if column is None:
+            return []
+        given = columns[column]
+        values = given.to_pylist() if isinstance(given, pa.ChunkedArray) else given
+        # whole numbers are floats in a pandas column where one is missing
+        values = [int(n) if isinstance(n, float) and n.is_integer() else n for n in values]
+        return [str(place) if name is None else str(name) for place, name in enumerate(values)]
+
     def _known_users(self, user_ids: Sequence[IdValue]) -> Encoded:
         rows = self.user_ids.rows(user_ids)
-        seen = None
-        if self.seen is not None:
-            # cut by hand: indexing would spread the one stored 1 out over all ratings
-            indptr = np.concatenate([[0], np.cumsum(np.diff(self.seen.indptr)[rows])])
-            items = self.seen.indices[entries_of_rows(self.seen.indptr, rows)]
-            ones = np.ones(len(items), dtype=np.float32)
-            seen = csr_array((ones, items, indptr), shape=(len(rows), self.seen.shape[1]))
         return Encoded(
             self.user_vectors[rows],
             {},
             np.zeros(len(rows), dtype=bool),
-            history=seen,
+            history=self._seen_by(rows),
             names=[self.user_ids[row] for row in rows],
         )
 
-    def with_users(
-        self, user_ids: Iterable[IdValue], people: People | Encoded, ratings: csr_array | None
-    ) -> Recommender:
-        """Return the model with new vectors for known users; nothing is fitted again.
+    def _prefer_known(self, encoded: Encoded, user_ids: Sequence[IdValue]) -> Encoded:
+        """Return people with the vectors of training users, where they are some."""
+        if len(user_ids) != len(encoded.vectors):
+            raise DataError(f"{len(user_ids)} user_ids for {len(encoded.vectors)} people")
+        rows = self.user_ids.find(user_ids)
+        known, seen = rows >= 0, self._seen_by(rows)
+        if seen is not None and encoded.history is not None:
+            given = encoded.history.copy()
+            given.data[:] = 1  # or a rating of 0 would be lost in the sum
+            seen = csr_array(seen + given)
+        vectors = encoded.vectors.copy()
+        vectors[known] = self.user_vectors[rows[known]]
+        return replace(
+            encoded,
+            vectors=vectors,
+            weights={name: np.where(known, 0, share) for name, share in encoded.weights.items()},
+            fallback=encoded.fallback & ~known,
+            history=encoded.history if seen is None else seen,
+            names=[as_text(user_id, "user") for user_id in user_ids],
+        )
 
-        Parameters
-        ----------
-        user_ids
-            Users of the training data.
-        people, ratings
-            What is known of them now, as for `encode`.
-
-        Returns
-        -------
-        Recommender
-            A copy; this model stays as it is.
-        """
-        vectors = self.user_vectors.copy()
-        vectors[self.user_ids.rows(user_ids)] = self.encode(people, ratings).vectors
-        return replace(self, user_vectors=vectors)
+    def _seen_by(self, rows: np.ndarray) -> csr_array | None:
+        """Return what training users have rated, nothing for the row -1."""
+        if self.seen is None:
+            return None
+        # cut by hand: indexing would spread the one stored 1 out over all ratings
+        known, counts = rows >= 0, np.zeros(len(rows), np.int64)
+        counts[known] = np.diff(self.seen.indptr)[rows[known]]
+        items = self.seen.indices[entries_of_rows(self.seen.indptr, rows[known])]
+        ones = np.ones(len(items), dtype=np.float32)
+        entries = (ones, items, np.concatenate([[0], np.cumsum(counts)]))
+        return csr_array(entries, shape=(len(rows), self.seen.shape[1]))
 
     def score(
-        self, people: People | Encoded, score: Score = "real", popularity: float = 1.0
+        self,
+        people: People | Encoded,
+        score: Score = "real",
+        popularity: float = 1.0,
+        *,
+        unknown: Unknown = "error",
     ) -> np.ndarray:
         """Compute the scores of the whole catalogue.
 
@@ -236,6 +377,8 @@ class Recommender:
             "real" or "hamming".
         popularity
             How much the level of items counts, as for `recommend`.
+        unknown
+            As for `encode`.
 
         Returns
         -------
@@ -243,9 +386,9 @@ class Recommender:
             People x items; who had nothing usable gets popularity, and what a person dislikes is
             below everything else.
         """
-        self._check_popularity(popularity)
-        encoded = self.encode(people)
-        scores = self.items.scores(encoded.vectors, popularity, self._by_code(score))
+        weight = self._level_weight(popularity)
+        encoded = self.encode(people, unknown=unknown)
+        scores = self.items.scores(encoded.vectors, weight, self._by_code(score))
         check_computed(scores)
         if self.items.levels is None:
             scores[encoded.fallback] = self.popularity
@@ -261,13 +404,8 @@ class Recommender:
         k: int = 10,
         *,
         user_ids: Sequence[IdValue] | None = None,
-        exclude: ItemLists | None = None,
-        candidates: ItemLists | None = None,
-        exclude_seen: bool = True,
-        score: Score = "real",
-        popularity: float = 1.0,
-        threads: int | None = None,
         as_arrays: Literal[False] = False,
+        **options: Unpack[Options],
     ) -> Recommendations: ...
 
     @overload
@@ -277,13 +415,8 @@ class Recommender:
         k: int = 10,
         *,
         user_ids: Sequence[IdValue] | None = None,
-        exclude: ItemLists | None = None,
-        candidates: ItemLists | None = None,
-        exclude_seen: bool = True,
-        score: Score = "real",
-        popularity: float = 1.0,
-        threads: int | None = None,
         as_arrays: Literal[True],
+        **options: Unpack[Options],
     ) -> tuple[np.ndarray, np.ndarray]: ...
 
     def recommend(
@@ -298,6 +431,8 @@ class Recommender:
         score: Score = "real",
         popularity: float = 1.0,
         threads: int | None = None,
+        unknown: Unknown = "error",
+        fields: Sequence[str] | None = None,
         as_arrays: bool = False,
     ) -> Recommendations | tuple[np.ndarray, np.ndarray]:
         """Return the k best items for strangers (`users`) or for training users (`user_ids`).
@@ -311,12 +446,13 @@ class Recommender:
         k
             How many items.
         user_ids
-            Users of the training data.
+            Users of the training data. Beside `users`, of the same number: then what is said there
+            counts for whom the model does not know.
         exclude, candidates
             Items not to recommend, and the only ones to recommend: a list of item ids for
             everybody, or a list of such lists, one a user. Both may be given.
         exclude_seen
-            Leave out what a user has rated.
+            Leave out what a user has rated. False where things are bought again and again.
         score
             `real`: real-valued users against item codes. `hamming`: codes on both sides.
         popularity
@@ -324,6 +460,10 @@ class Recommender:
             accurate, to 0, only what sets a person apart.
         threads
             How many to use; None: one for one user, all cores for many.
+        unknown
+            As for `encode`.
+        fields
+            Columns of the item table to show beside the title.
         as_arrays
             Return `(item_ids, scores)`, users x k, padded with None and -inf.
 
@@ -351,17 +491,18 @@ class Recommender:
         """
         if k < 1:
             raise SettingError(f"k={k}", hint="at least 1")
-        self._check_popularity(popularity)
-        encoded = self.encode(users, user_ids=user_ids)
+        weight, details = self._level_weight(popularity), self._details(fields)
+        encoded = self.encode(users, user_ids=user_ids, unknown=unknown)
         n_users, disliked = len(encoded.vectors), None if exclude_seen else encoded.disliked
         left_out = encoded.history if exclude_seen else disliked
         excluded = self._item_lists("exclude", exclude, n_users, left_out)
         allowed = self._item_lists("candidates", candidates, n_users, None)
         by_code, n_threads = self._by_code(score), self._threads(threads, n_users)
-        options = (n_threads, by_code, popularity)
+        options = (n_threads, by_code, weight)
         rows, scores = self.items.best(encoded.vectors, k, excluded, allowed, *options)
         if encoded.fallback.any() and self.items.levels is None:
-            popular = self.items.popular(n_users, k, excluded, allowed)
+            nothing = np.zeros_like(encoded.vectors)  # leaves ties, which popularity breaks
+            popular, _ = self.items.best(nothing, k, excluded, allowed)
             counts = np.where(popular >= 0, self.popularity[popular], -np.inf)
             mark = encoded.fallback[:, None]
             rows, scores = np.where(mark, popular, rows), np.where(mark, counts, scores)
@@ -378,10 +519,10 @@ class Recommender:
             catalogue=self.item_ids,
             rows=rows,
             scores=scores,
-            k=k,
             distances=self.items.distances(encoded.vectors, rows) if by_code else None,
             fallback=encoded.fallback,
             ignored=encoded.ignored,
+            details=details,
         )
 
     def recommend_all(
@@ -389,12 +530,7 @@ class Recommender:
         k: int = 10,
         *,
         progress: Callable[[int, int], None] | None = None,
-        exclude: ItemLists | None = None,
-        candidates: ItemLists | None = None,
-        exclude_seen: bool = True,
-        score: Score = "real",
-        popularity: float = 1.0,
-        threads: int | None = None,
+        **options: Unpack[Options],
     ) -> Iterator[pa.Table]:
         """Return the k best items for every training user, block by block, as Arrow tables.
 
@@ -402,7 +538,7 @@ class Recommender:
         ----------
         progress
             Called with the number of users done, and of all.
-        k, exclude, candidates, exclude_seen, score, popularity, threads
+        k, **options
             As for `recommend`.
 
         Returns
@@ -420,16 +556,8 @@ class Recommender:
         total = len(self.user_ids)
         for start in range(0, total, PEOPLE_AT_A_TIME):
             rows = np.arange(start, min(start + PEOPLE_AT_A_TIME, total))
-            yield self.recommend(
-                user_ids=self.user_ids.take(rows).values.to_pylist(),
-                k=k,
-                exclude=exclude,
-                candidates=candidates,
-                exclude_seen=exclude_seen,
-                score=score,
-                popularity=popularity,
-                threads=threads,
-            ).to_arrow()
+            user_ids = self.user_ids.take(rows).values.to_pylist()
+            yield self.recommend(user_ids=user_ids, k=k, **options).to_arrow()
             if progress is not None:
                 progress(int(rows[-1]) + 1, total)
 
@@ -496,7 +624,13 @@ class Recommender:
         return self._nearest("user", self.user_ids, self._users, encoded.vectors[:1], k, own)
 
     def explain(
-        self, user: Person, item_id: IdValue, k: int = 3, *, popularity: float = 1.0
+        self,
+        user: Person,
+        item_id: IdValue,
+        k: int = 3,
+        *,
+        popularity: float = 1.0,
+        unknown: Unknown = "error",
     ) -> Explanation:
         """Return what carried an item for a person: parts that add up to the score.
 
@@ -510,6 +644,8 @@ class Recommender:
             How many of the nearest training users to name.
         popularity
             How much the level of the item counts, as for `recommend`.
+        unknown
+            As for `encode`.
 
         Returns
         -------
@@ -535,12 +671,12 @@ class Recommender:
         >>> abs(sum(why["contributions"].values()) - why["score"]) < 1e-6
         True
         """
-        self._check_popularity(popularity)
+        weight = self._level_weight(popularity)
         with blame("item_id"):
             row = self.item_ids.rows([item_id])
         item = self.items.rows(row)[0].astype(np.float64)
-        terms = self.items.level_terms(row, popularity)
-        _, features, ratings, ignored = self._features(user)
+        terms = self.items.level_terms(row, weight)
+        _, features, ratings, ignored = self._features(user, None, unknown)
         with np.errstate(all="ignore"):  # what overflows is an error
             encoded, parts = self.encoder.explain(features, ratings, self.item_ids)
         check_computed(encoded.vectors)
@@ -549,6 +685,7 @@ class Recommender:
         contributions |= {name: math.fsum(vector * item) for name, vector in parts.items()}
         return {
             "item_id": as_text(item_id),
+            "title": None if self.titles is None else self.titles[int(row[0])].as_py(),
             "score": float(sum(contributions.values())),
             "contributions": contributions,
             "group_weights": {name: float(share[0]) for name, share in encoded.weights.items()},
@@ -633,8 +770,11 @@ class Recommender:
             return threads
         return 1 if n_users == 1 and len(self.items) < MANY_ITEMS else os.cpu_count() or 1
 
-    def _check_popularity(self, popularity: float) -> None:
-        """Raise an error for what is no share, and where there is no level to weigh."""
+    def _level_weight(self, popularity: float) -> float:
+        """Return the weight of levels, the cube of `popularity`: accuracy falls about evenly.
+
+        Raise an error for what is no share, and where there is no level to weigh.
+        """
         with blame("popularity"):
             if not 0 <= popularity <= 1:
                 raise SettingError(f"popularity={popularity}", hint="from 0 to 1")
@@ -643,6 +783,7 @@ class Recommender:
                     f"{self.name} gives items no level, so popularity cannot be weighed",
                     hint="popularity=1, or a model of MFDCF with level=True",
                 )
+        return popularity**3
 
     def _nearest(
         self, kind: str, ids: Ids, items: Items, vector: np.ndarray, k: int, own: np.ndarray
@@ -654,16 +795,10 @@ class Recommender:
         distances = None
         if self.has_codes:
             distances = items.distances(vector, rows)[0, : len(names)]
-        return Similar(kind, names, scores[0, : len(names)], distances)
-
-
-def _names(columns: Mapping[str, Any]) -> list[str]:
-    """Call strangers by their user_id, if they have one, or else by their place."""
-    given = columns.get(USER_ID)
-    if given is None:
-        return []
-    values = given.to_pylist() if isinstance(given, pa.ChunkedArray) else given
-    return [str(place) if name is None else str(name) for place, name in enumerate(values)]
+        details = self._title_table if kind == "item" else None
+        if details is not None:
+            details = details.take(pa.array(rows[0, : len(names)]))
+        return Similar(kind, names, scores[0, : len(names)], distances, details)
 
 
 def _append(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,15 @@ if TYPE_CHECKING:
     import pandas
     import polars
 
+MAX_NAMED = 5  # ids in a note
+MAX_SHOWN = 10  # rows of an answer
 Row = dict[str, Any]  # one line of an answer: ids, names, numbers
+
+
+def html_table(rows: Iterable[Iterable[object]]) -> str:
+    """Return rows as an HTML table, in which all values are escaped."""
+    lines = ("".join(f"<td>{escape(str(value))}</td>" for value in row) for row in rows)
+    return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
 
 
 class Answer(ABC):
@@ -77,8 +86,8 @@ class Answer(ABC):
 class Recommendations(Answer):
     """Ranked items of some people; row by row by iteration, or as a table of any kind.
 
-    The columns are `user_id, item_id, score, rank`, and `distance` for Hamming. A higher score is
-    better.
+    The columns are `user_id, item_id, score, rank, fallback`, `distance` for Hamming, `title` where
+    items have one, and the fields that were asked for. A higher score is better.
 
     Parameters
     ----------
@@ -90,14 +99,14 @@ class Recommendations(Answer):
         People x k: the place of each item in the catalogue, best first; -1 where there are fewer.
     scores
         People x k; -inf where there are fewer.
-    k
-        How many items were asked for.
     distances
         Hamming distances, for `score="hamming"`.
     fallback
         Who got the popular items, because nothing usable was known.
     ignored
         Rated items that the model does not know: the person's place, and the item id.
+    details
+        What to show of all items of the catalogue: titles, and the fields that were asked for.
 
     Examples
     --------
@@ -109,28 +118,22 @@ class Recommendations(Answer):
     >>> [(row["user_id"], row["rank"]) for row in answer]
     [('ann', 1), ('ann', 2), ('bob', 1), ('bob', 2)]
     >>> answer.to_arrow().column_names
-    ['user_id', 'item_id', 'score', 'rank']
+    ['user_id', 'item_id', 'score', 'rank', 'fallback', 'title']
     """
 
     user_ids: list[str]
     catalogue: Ids
     rows: np.ndarray
     scores: np.ndarray
-    k: int
     distances: np.ndarray | None
     fallback: np.ndarray
     ignored: list[tuple[int, str]] = field(default_factory=list)
+    details: pa.Table | None = None
 
     @cached_property
     def item_ids(self) -> list[list[str]]:
         """The ids of the items, best first, one list a person."""
         return self.catalogue.texts(self.rows)
-
-    @property
-    def short(self) -> list[str]:
-        """People with fewer than k items, because no more are allowed."""
-        counts = (self.rows >= 0).sum(axis=1).tolist()
-        return [name for name, n in zip(self.user_ids, counts, strict=True) if n < self.k]
 
     def lists(self, describe: Callable[[int], dict[str, Json]]) -> list[list[dict[str, Json]]]:
         """Return the rows of each person.
@@ -162,7 +165,7 @@ class Recommendations(Answer):
         Returns
         -------
         pyarrow.Table
-            Columns user_id, item_id, score and rank, and distance for Hamming.
+            The columns of the class.
         """
         here = self.rows >= 0
         counts = here.sum(axis=1)
@@ -176,15 +179,45 @@ class Recommendations(Answer):
         if self.distances is not None:
             unknown = np.repeat(self.fallback, counts)
             columns["distance"] = pa.array(self.distances[here], pa.int32(), mask=unknown)
-        return pa.table(columns)
+        columns["fallback"] = np.repeat(self.fallback, counts)
+        return _with_details(columns, self.details and self.details.take(pa.array(self.rows[here])))
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences about who got the popular items, and about rated items that are not known."""
+        popular = [self.user_ids[row] for row in np.flatnonzero(self.fallback)]
+        items = list(dict.fromkeys(item for _, item in self.ignored))
+        about = {
+            "the popular items, as nothing usable is known: user": popular,
+            "not known to the model, so ignored in histories: item": items,
+        }
+        return [f"{text} {_name_some(names)}" for text, names in about.items() if names]
+
+    def _repr_html_(self) -> str:
+        table = self.to_arrow().slice(0, MAX_SHOWN)
+        rows = [table.column_names, *(row.values() for row in table.to_pylist())]
+        return html_table(rows) + escape("; ".join([*self._rest(), *self.notes]))
+
+    def _rest(self) -> list[str]:
+        return [f"  ... {len(self) - MAX_SHOWN:,} more"] if len(self) > MAX_SHOWN else []
 
     def __repr__(self) -> str:
         shown = [
             f"  {row['user_id']}  {row['rank']:>3}  {row['item_id']}  {row['score']:.4g}"
-            for row in self.to_arrow().slice(0, 10).to_pylist()
+            f"  {row.get('title') or ''}".rstrip()
+            for row in self.to_arrow().slice(0, MAX_SHOWN).to_pylist()
         ]
-        more = f"\n  ... {len(self) - 10:,} more" if len(self) > 10 else ""
-        return "user  rank  item  score\n" + "\n".join(shown) + more
+        return "\n".join(["user  rank  item  score", *shown, *self._rest(), *self.notes])
+
+
+def _with_details(columns: dict[str, Any], details: pa.Table | None) -> pa.Table:
+    more = {} if details is None else dict(zip(details.column_names, details, strict=True))
+    return pa.table({**columns, **more})
+
+
+def _name_some(names: list[str]) -> str:
+    more = f" and {len(names) - MAX_NAMED:,} more" if len(names) > MAX_NAMED else ""
+    return ", ".join(names[:MAX_NAMED]) + more
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,6 +234,8 @@ class Similar(Answer):
         Their scores; higher is nearer.
     distances
         Hamming distances, for a model with codes.
+    details
+        What to show of them: titles of items.
 
     Examples
     --------
@@ -214,6 +249,7 @@ class Similar(Answer):
     ids: list[str]
     scores: np.ndarray
     distances: np.ndarray | None
+    details: pa.Table | None = None
 
     def to_arrow(self) -> pa.Table:
         """Return an Arrow table.
@@ -221,7 +257,7 @@ class Similar(Answer):
         Returns
         -------
         pyarrow.Table
-            Columns item_id or user_id, score and rank, and distance for codes.
+            Columns item_id or user_id, score and rank, distance for codes, and title of items.
         """
         columns = {
             f"{self.kind}_id": pa.array(self.ids, pa.string()),
@@ -230,4 +266,4 @@ class Similar(Answer):
         }
         if self.distances is not None:
             columns["distance"] = self.distances.astype(np.int64)
-        return pa.table(columns)
+        return _with_details(columns, self.details)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -30,16 +30,18 @@ from scipy.sparse import csr_array
 from coldhash.arrays.checks import n_bytes_of
 from coldhash.data.dataset import (
     PART_USERS,
+    TITLE,
     UserRecords,
     Wanted,
     duplicates_of,
     pad_table,
     partition_ends,
-    read_side_table,
+    read_id_table,
+    used_columns,
 )
 from coldhash.data.feedback import Favourite, Feedback, FeedbackKind, Scale
 from coldhash.data.ids import Ids
-from coldhash.data.plan import FeaturePlan, guess_plan
+from coldhash.data.plan import FeaturePlan, PlanLike, as_plan, check_plan, guess_plan
 from coldhash.data.ratings import Duplicates
 from coldhash.data.tables import TableLike
 from coldhash.errors import DataError, SettingError, SourceError, check_choice
@@ -104,6 +106,8 @@ class Prepared:
         Which columns become which features.
     feedback
         What the ratings are, and which of them make an item a favourite.
+    columns
+        Which columns held the ids and titles, as in `Dataset`.
 
     Examples
     --------
@@ -125,6 +129,7 @@ class Prepared:
     largest_part: int
     plan: FeaturePlan
     feedback: Feedback
+    columns: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def open(cls, folder: str | Path) -> Prepared:
@@ -246,7 +251,7 @@ def prepare(
     items: TableLike | None = None,
     *,
     columns: Mapping[str, str | None] | None = None,
-    plan: FeaturePlan | None = None,
+    plan: PlanLike | None = None,
     scale: tuple[float, float] | None = None,
     duplicates: Duplicates | None = None,
     feedback: FeedbackKind | None = None,
@@ -299,6 +304,7 @@ def prepare(
     ...     parts.n_users, parts.n_ratings, parts.ends
     (2, 3, (0, 1, 2))
     """
+    plan = None if plan is None else as_plan(plan)
     if duplicates is not None:
         check_choice("duplicates", duplicates, get_args(Duplicates))
     Feedback(feedback or "ratings", favourite)  # raises an error before anything is written
@@ -317,8 +323,10 @@ def prepare(
     }
     _begin(folder, json.dumps(job))
     if not (folder / MANIFEST).exists():
-        user_ids, user_table = read_side_table(users, "user", mapping)
-        item_ids, item_table = read_side_table(items, "item", mapping)
+        user_column, user_ids, user_table = read_id_table(users, "user", mapping)
+        item_column, item_ids, item_table = read_id_table(items, "item", mapping)
+        used = used_columns(user_column, item_column, mapping.pop(TITLE, None), item_table)
+        check_plan(plan or FeaturePlan(), user_table, item_table)
         report = progress or (lambda *_: None)
         with RatingSorter.open(folder, source, n_bytes_of(memory)) as sorter:
             report("sorting", 0, 1)
@@ -345,7 +353,8 @@ def prepare(
         made = replace(made, scale=scale)
         n_liked = sum(_count_favourites(path, made) for path in parts)
         made.warn_if_unlikely(n_liked, sum(counts))
-        done = Prepared(folder, n_users, sum(counts), scale, tuple(ends), max(counts), plan, made)
+        totals = (n_users, sum(counts), scale, tuple(ends), max(counts))
+        done = Prepared(folder, *totals, plan, made, used)
         facts = TypeAdapter(Prepared).dump_python(
             done, mode="json", exclude={"folder"}, exclude_none=True
         )
