@@ -19,8 +19,6 @@ from coldhash.evaluate.protocol import make_trial, rank
 SETTINGS = {
     "votes": CBFKNN(),
     "votes, few": CBFKNN(n_neighbours=3, n_dims=None, target="known"),
-    "map-knn": CBFKNN(variant="map-knn", n_factors=4),
-    "map-linear": CBFKNN(variant="map-linear", n_factors=4),
 }
 
 
@@ -103,19 +101,14 @@ def test_only_the_groups_somebody_has_are_compared():
 
 
 def test_a_stored_encoder_says_the_same(small):
-    for settings in (CBFKNN(), CBFKNN(variant="map-knn", n_factors=3)):
-        model = settings.fit(small)
-        encoder = NeighbourEncoder.restore(model.encoder.state(), model.items, model.features)
-        features = model.features.apply(contract.PEOPLE)
-        before, after = model.encoder.encode(features, None), encoder.encode(features, None)
-        np.testing.assert_array_equal(before.vectors, after.vectors)
+    model = CBFKNN().fit(small)
+    encoder = NeighbourEncoder.restore(model.encoder.state(), model.items, model.features)
+    features = model.features.apply(contract.PEOPLE)
+    before, after = model.encoder.encode(features, None), encoder.encode(features, None)
+    np.testing.assert_array_equal(before.vectors, after.vectors)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [{"variant": "mean"}, {"n_neighbours": 0}, {"n_dims": 0}, {"map_ridge": 0.0}],
-    ids=str,
-)
+@pytest.mark.parametrize("settings", [{"n_neighbours": 0}, {"n_dims": 0}], ids=str)
 def test_impossible_settings_are_refused(settings):
     with pytest.raises(SettingError, match="CBFKNN"):
         CBFKNN(**settings)
@@ -123,5 +116,5 @@ def test_impossible_settings_are_refused(settings):
 
 def test_too_many_users_are_refused_before_memory_is(small, monkeypatch):
     monkeypatch.setattr("coldhash.baselines.cbfknn._MAX_USERS", 100)
-    with pytest.raises(DataError, match="map-knn"):
+    with pytest.raises(DataError, match="240 users"):
         CBFKNN().fit(small)

@@ -20,9 +20,8 @@ def small():
 
 @pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
 @pytest.mark.parametrize("check", contract.CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("rotate", [True, False])
-def test_contract(rotate, check, small):
-    check(CH(n_bits=8, rotate=rotate), small)
+def test_contract(check, small):
+    check(CH(n_bits=8), small)
 
 
 def planted(rng: np.random.Generator, n_users: int = 300, n_items: int = 200):

@@ -28,18 +28,9 @@ def test_contract(check, small):
     check(DFM(n_bits=16, n_rounds=2), small)
 
 
-def test_users_may_be_their_features_alone(small):
-    settings = DFM(n_bits=16, n_rounds=2, use_user_id=False)
-    contract.check_nobody_gets_popularity(settings, small)
-    model = settings.fit(small)
-    said = model.encode(small.users).vectors
-    np.testing.assert_allclose(model.user_vectors, said, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("use_user_id", [True, False])
 @pytest.mark.parametrize("balance_weight", [0.0, 10.0])
-def test_the_objective_never_rises(small, use_user_id, balance_weight):
-    settings = DFM(n_bits=16, use_user_id=use_user_id, balance_weight=balance_weight, n_rounds=5)
+def test_the_objective_never_rises(small, balance_weight):
+    settings = DFM(n_bits=16, balance_weight=balance_weight, n_rounds=5)
     objective = settings.fit(small).report["objective"]
     assert all(after <= before + 1e-9 * abs(before) for before, after in pairwise(objective))
     assert objective[-1] < objective[0]

@@ -1,4 +1,4 @@
-"""CBFKNN: the users with the most similar features vote; and two maps from features to factors.
+"""CBFKNN: the users with the most similar features vote.
 
     score_i = Σ_v w_v f(s_vi) / Σ_v w_v,    w_v = max(cos(a_u, a_v), 0)  over the K nearest v
 
@@ -9,25 +9,21 @@
 All of the K vote on every item: to divide by those who rated it would rank noise. Features are
 centred, so that an unknown column makes two people neither more nor less similar.
 
-`map-knn` takes the weighted mean of the neighbours' factors instead of their votes, `map-linear`
-a ridge map from features to factors; the factors are those of `MF`.
-
 Gantner, Drumond, Freudenthaler, Rendle and Schmidt-Thieme, "Learning attribute-to-feature mappings
 for cold-start recommendations", ICDM 2010.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
-from typing import Literal, Self
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import PositiveInt
 from scipy.sparse import csr_array
 
 from coldhash.arrays.checks import Forms, take
 from coldhash.arrays.products import times
-from coldhash.baselines.mf import MF
 from coldhash.baselines.shared import Baseline, Training, stack_features
 from coldhash.data.ratings import TargetKind
 from coldhash.errors import DataError
@@ -41,23 +37,16 @@ _MAX_USERS = 30_000  # a training user's vector of weights is as long as there a
 
 @dataclass(frozen=True, kw_only=True)
 class CBFKNN(Baseline):
-    """Settings of the neighbourhood, and of the factors where the variant has them.
+    """Settings of the neighbourhood.
 
     Parameters
     ----------
-    variant
-        "votes" of the neighbours, the mean of their factors ("map-knn"), or a linear map from
-        features to factors ("map-linear").
     n_neighbours
         Number of neighbours (K).
     n_dims
         Dimensions of the projection of features; None: the features as they are.
     target
         What a rating is worth (f), as in `MFDCF`.
-    n_factors
-        Number of factors of the two maps.
-    map_ridge
-        Ridge of "map-linear".
 
     Examples
     --------
@@ -67,33 +56,17 @@ class CBFKNN(Baseline):
     ('cbfknn', 3)
     """
 
-    variant: Literal["votes", "map-knn", "map-linear"] = "votes"
     n_neighbours: PositiveInt = 500
     n_dims: PositiveInt | None = 16
     target: TargetKind = "favourite"
-    n_factors: PositiveInt = 16
-    map_ridge: PositiveFloat = 100.0
 
     def _fit(self, training: Training) -> Recommender:
-        """Store the training users; for the maps, factorise first."""
-        if self.variant == "votes":
-            return self._fit_votes(training)
-        mf = MF(n_factors=self.n_factors, map_ridge=self.map_ridge, target=self.target)
-        model = mf.fit(training.data, training.seed, training.callback)
-        if self.variant == "map-knn":
-            maps = self._maps(training)
-            encoder = NeighbourEncoder.of(
-                training.people, maps, self.n_neighbours, factors=model.user_vectors
-            )
-            model = replace(model, encoder=encoder)
-        return replace(model, name=self.variant, settings=asdict(self))
-
-    def _fit_votes(self, training: Training) -> Recommender:
+        """Store the training users."""
         n_users = len(training.people)
         if n_users > _MAX_USERS:
             raise DataError(
                 f"{n_users:,} users would have a weight for each other",
-                hint=f"up to {_MAX_USERS:,}; CBFKNN(variant='map-knn') takes more",
+                hint=f"up to {_MAX_USERS:,}; MF takes more",
             )
         maps = self._maps(training)
         encoder = NeighbourEncoder.of(training.people, maps, self.n_neighbours)
@@ -123,27 +96,22 @@ NOTHING = 1e-6  # a profile shorter than this is the average one, and has no dir
 
 @dataclass(frozen=True, eq=False)
 class NeighbourEncoder(Encoder):
-    """Weights over the training users, or the weighted mean of their factors.
+    """Weights over the training users.
 
     A profile is the sum of what each group adds to it: its features, less their average, through a
     map. The likeness of two people is the cosine of their profiles, both made of the groups that
-    the first one has. The `n_neighbours` most alike weigh what
-    they are alike, if that is above 0; weights add up to 1. Ties go to the first in row order.
+    the first one has. The `n_neighbours` most alike weigh what they are alike, if that is above 0;
+    weights add up to 1. Ties go to the first in row order.
     """
 
     maps: dict[str, np.ndarray]
     averages: dict[str, np.ndarray]  # of the mapped features
     known: np.ndarray  # groups x training users x dimensions: what the groups add
     n_neighbours: int
-    factors: np.ndarray | None = None  # of the training users
 
     @classmethod
     def of(
-        cls,
-        features: Features,
-        maps: dict[str, np.ndarray],
-        n_neighbours: int,
-        factors: np.ndarray | None = None,
+        cls, features: Features, maps: dict[str, np.ndarray], n_neighbours: int
     ) -> NeighbourEncoder:
         """Remember the training users."""
         averages = {
@@ -151,7 +119,7 @@ class NeighbourEncoder(Encoder):
             for name, matrix in maps.items()
         }
         known = _parts(features, maps, averages)
-        return cls(maps, averages, known, n_neighbours, factors)
+        return cls(maps, averages, known, n_neighbours)
 
     def encode(self, features: Features, history: csr_array | None) -> Encoded:
         """Encode people; a history tells this encoder nothing."""
@@ -164,10 +132,8 @@ class NeighbourEncoder(Encoder):
             people = self._directions(parts[seen][:, rows])
             known = np.ascontiguousarray(self._directions(self.known[seen]).T)
             vectors[rows] = nearest(people, known, self.n_neighbours)
-        fallback = ~vectors.any(axis=1)
-        if self.factors is not None:
-            vectors = times(vectors, self.factors)
-        return Encoded(vectors, group_shares(features, tuple(self.maps)), np.asarray(fallback))
+        fallback = np.asarray(~vectors.any(axis=1))
+        return Encoded(vectors, group_shares(features, tuple(self.maps)), fallback)
 
     def _directions(self, parts: np.ndarray) -> np.ndarray:
         """Add the groups up and scale to length 1; who is average in all of them stays 0."""
@@ -180,8 +146,6 @@ class NeighbourEncoder(Encoder):
         arrays = {f"map/{name}": matrix for name, matrix in self.maps.items()}
         arrays |= {f"average/{name}": row for name, row in self.averages.items()}
         arrays["known"] = self.known
-        if self.factors is not None:
-            arrays["factors"] = self.factors
         return {"groups": list(self.maps), "n_neighbours": self.n_neighbours}, arrays
 
     @classmethod
@@ -191,17 +155,13 @@ class NeighbourEncoder(Encoder):
         groups, widths = json["groups"], features.widths
         forms: Forms = {f"map/{name}": ("f", widths[name], "dimensions") for name in groups}
         forms |= {f"average/{name}": ("f", "dimensions") for name in groups}
-        n_users: int | str = items.width  # without factors, a vector is weights of users
-        if "factors" in arrays:
-            n_users = "users"
-            forms["factors"] = ("f", n_users, items.width)
-        own = take(arrays, forms | {"known": ("f", len(groups), n_users, "dimensions")})
+        forms |= {"known": ("f", len(groups), items.width, "dimensions")}
+        own = take(arrays, forms)
         return cls(
             {name: own[f"map/{name}"] for name in groups},
             {name: own[f"average/{name}"] for name in groups},
             own["known"],
             json["n_neighbours"],
-            own.get("factors"),
         )
 
 
@@ -229,9 +189,9 @@ def nearest(people: np.ndarray, known: np.ndarray, n_neighbours: int) -> np.ndar
     for start in range(0, len(people), PEOPLE_COMPARED):
         alike = times(people[start : start + PEOPLE_COMPARED], known)
         least = np.partition(alike, place, axis=1)[:, place : place + 1]
-        above, level = alike > least, alike == least
-        n_level = known.shape[1] - place - above.sum(axis=1, keepdims=True)
-        kept = above | (level & (np.cumsum(level, axis=1) <= n_level))
+        above, tied = alike > least, alike == least
+        n_tied = known.shape[1] - place - above.sum(axis=1, keepdims=True)
+        kept = above | (tied & (np.cumsum(tied, axis=1) <= n_tied))
         weights[start : start + PEOPLE_COMPARED] = scale_rows(
             np.where(kept, np.maximum(alike, 0), 0)
         )

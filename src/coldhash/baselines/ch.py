@@ -42,8 +42,6 @@ class CH(Baseline):
         Rounds at most.
     tolerance
         Stop when a round gains less than this share of the objective.
-    rotate
-        Rotate towards codes; False: keep the rotation that chance gave, as in the paper.
     rotation_rounds
         Rounds of the rotation.
     rotation_starts
@@ -64,7 +62,6 @@ class CH(Baseline):
     n_bits: Bits = 64
     n_rounds: PositiveInt = 15
     tolerance: NonNegativeFloat = 1e-5
-    rotate: bool = True
     rotation_rounds: PositiveInt = 50
     rotation_starts: PositiveInt = 1
     target: TargetKind = "share"
@@ -73,12 +70,10 @@ class CH(Baseline):
     def _fit(self, training: Training) -> Recommender:
         """Alternate users and items, rotate, round; the objective reported is -tr(U'S V)."""
         U, V = self._alternate(training.targets(self.target), training)
-        if self.rotate:
-            F, starts = np.vstack([U, V]), range(self.rotation_starts)
-            found = [find_rotation(F, self.rotation_rounds, training.rng) for _ in starts]
-            R, _ = min(found, key=lambda one: one[1][-1])
-            U, V = U @ R, V @ R
-        return training.make_mapped_recommender("ch+map", U, V, self.map_ridge)
+        F, starts = np.vstack([U, V]), range(self.rotation_starts)
+        found = [find_rotation(F, self.rotation_rounds, training.rng) for _ in starts]
+        R, _ = min(found, key=lambda one: one[1][-1])
+        return training.make_mapped_recommender("ch+map", U @ R, V @ R, self.map_ridge)
 
     def _alternate(self, S: csr_array, training: Training) -> tuple[np.ndarray, np.ndarray]:
         St, objective = csr_array(S.T.tocsr()), training.objective

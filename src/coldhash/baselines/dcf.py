@@ -37,7 +37,6 @@ from coldhash.baselines.shared import (
     StackEncoder,
     Training,
     balance,
-    describe_codes,
     solve_ridge,
     stack_features,
 )
@@ -86,18 +85,11 @@ class DCF(Baseline):
 
     def _fit(self, training: Training) -> Recommender:
         """Alternate users, items and delegates until no bit flips; then fit the map."""
-        S, groups = code_targets(training.ratings, self.n_bits), training.groups
-        weight = self.balance_weight
+        S, weight = code_targets(training.ratings, self.n_bits), self.balance_weight
         P, Q = relax(S, self.n_bits, training.rng, self.ridge, weight, self.n_relaxed)
         B, D = _alternate(self, S, P, Q, training)
         W = training.fit_map(B if self.map_to == "codes" else P, self.map_ridge)
-        return training.make_recommender(
-            "dcf+map",
-            StackEncoder(groups, W),
-            B.astype(np.float32),
-            codes=signs(D),
-            report=describe_codes(B, D, stack_features(training.people, groups) @ W),
-        )
+        return training.make_code_recommender("dcf+map", StackEncoder(training.groups, W), B, D)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,14 +148,8 @@ class DCMF(Baseline):
 
         P, Q = relax(S, self.n_bits, training.rng, self.ridge, weight, self.n_relaxed, rho)
         B, D = _alternate(self, S, P, Q, training, rho, content)
-        W = solve_ridge(X, X.T @ B, ridge)
-        return training.make_recommender(
-            "dcmf",
-            StackEncoder(training.groups, W.astype(np.float32)),
-            B.astype(np.float32),
-            codes=signs(D),
-            report=describe_codes(B, D, X @ W),
-        )
+        W = solve_ridge(X, X.T @ B, ridge).astype(np.float32)
+        return training.make_code_recommender("dcmf", StackEncoder(training.groups, W), B, D)
 
 
 def _no_content(B: np.ndarray) -> tuple[np.ndarray, float]:

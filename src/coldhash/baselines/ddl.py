@@ -41,14 +41,7 @@ from coldhash.arrays.checks import Forms, take
 from coldhash.arrays.codes import signs
 from coldhash.arrays.products import times
 from coldhash.baselines.observed import add_negatives, code_targets, flip_bits, loss, relax
-from coldhash.baselines.shared import (
-    Baseline,
-    Bits,
-    Training,
-    balance,
-    describe_codes,
-    stack_features,
-)
+from coldhash.baselines.shared import Baseline, Bits, Training, balance, stack_features
 from coldhash.features.groups import FeatureEncoder, Features, State
 from coldhash.recommender.encoders import Encoded, Encoder, group_shares, has_nothing
 from coldhash.recommender.items import Items
@@ -139,13 +132,7 @@ class DDL(Baseline):
             apart = np.sum((B - F) ** 2)
             training.record(float(loss(S, B, D) + weight * apart - 2 * pulled))  # (1)
         layers = tuple((W.astype(np.float32), c.astype(np.float32)) for W, c in network.layers)
-        return training.make_recommender(
-            "ddl",
-            NetworkEncoder(scale, layers),
-            B.astype(np.float32),
-            codes=signs(D),
-            report=describe_codes(B, D, F),
-        )
+        return training.make_code_recommender("ddl", NetworkEncoder(scale, layers), B, D)
 
     def _network(self, X: np.ndarray, rng: np.random.Generator) -> Network:
         """Pre-train the machines, each on the hidden units of the one below; add the top layer."""
@@ -295,10 +282,7 @@ def sigmoid(values: np.ndarray) -> np.ndarray:
     return np.asarray(0.5 * (1 + tanh(0.5 * values)))
 
 
-OUTPUTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "tanh": tanh,
-    "linear": np.asarray,
-}
+OUTPUTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"tanh": tanh, "linear": np.asarray}
 
 
 @dataclass(frozen=True, eq=False)

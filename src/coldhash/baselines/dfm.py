@@ -7,7 +7,7 @@
     here      paper    note
     a, A, c   B        a code for each feature: user ids, features of users, item ids
     w         w        of ids; a bias of a user's features would change no ranking
-    y         y        scaled to -P n_bits .. P n_bits, P the pairs of blocks kept (2, or 1)
+    y         y        scaled to -P n_bits .. P n_bits, P = 2 the pairs of blocks kept
     Z         D        a block with no more members than bits has none: it cannot be balanced
     x         x        between 0 and 1, and divided by their mean sum over users
 
@@ -50,6 +50,7 @@ from coldhash.baselines.shared import (
 )
 from coldhash.recommender.recommender import Recommender
 
+_N_PAIRS = 2
 _NO_ENTRIES = np.zeros(0, dtype=np.int32), np.zeros(0)
 
 
@@ -61,8 +62,6 @@ class DFM(Baseline):
     ----------
     n_bits
         Length of codes (r).
-    use_user_id
-        Whether users have a code of their own; False: users are their features alone.
     use_item_bias
         Whether the item bias counts in scores; it is learned in any case.
     n_negatives
@@ -89,7 +88,6 @@ class DFM(Baseline):
     """
 
     n_bits: Bits = 64
-    use_user_id: bool = True
     use_item_bias: bool = True
     n_negatives: NonNegativeInt = 0
     bias_ridge: NonNegativeFloat = 50.0
@@ -101,9 +99,8 @@ class DFM(Baseline):
 
     def _fit(self, training: Training) -> Recommender:
         """Alternate biases and the three blocks of codes; (1) never rises."""
-        n_pairs = 1 + self.use_user_id
-        S = code_targets(training.ratings, self.n_bits) * n_pairs
-        S = add_negatives(S, self.n_negatives, -self.n_bits * n_pairs, training.rng)
+        S = code_targets(training.ratings, self.n_bits) * _N_PAIRS
+        S = add_negatives(S, self.n_negatives, -self.n_bits * _N_PAIRS, training.rng)
         scale = UnitScale.of(training.people, training.groups)
         X = scale(training.people).astype(np.float64)
         one = max(float(X.sum(axis=1).mean()), 1e-9)
@@ -141,14 +138,12 @@ class DFM(Baseline):
         """Return the signs of real factors, and of their map from features."""
         P, Q = relax(S, self.n_bits, rng, self.ridge, 0.0, self.n_relaxed)
         A = solve_ridge(X, X.T @ P, 1.0)
-        users = signs(P, np.float64) * self.use_user_id
-        return Codes(users, signs(A, np.float64), signs(Q, np.float64))
+        return Codes(*(signs(block, np.float64) for block in (P, A, Q)))
 
     def _flip_blocks(self, codes: Codes, S: csr_array, X: np.ndarray) -> Codes:
         """Update the blocks one after the other, each given the others."""
         a, A, c = codes.users, codes.features, codes.items
-        if self.use_user_id:
-            a = flip_bits(_residual(S, X @ A, c), a, c, self._pull(a), self.n_sweeps)
+        a = flip_bits(_residual(S, X @ A, c), a, c, self._pull(a), self.n_sweeps)
         St = csr_array(S.T.tocsr())
         c = flip_bits(St, c, a + X @ A, self._pull(c), self.n_sweeps)
         A = flip_feature_bits(_residual(S, a, c), X, A, c, self._pull(A), self.n_sweeps)

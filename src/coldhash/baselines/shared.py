@@ -200,16 +200,27 @@ class Training:
             report=objective | (report or {}),
             seen=data.ratings.matrix,
             item_table=data.items,
+            columns=data.columns,
         )
 
     def make_mapped_recommender(
         self, name: str, users: np.ndarray, items: np.ndarray, map_ridge: float
     ) -> Recommender:
-        """Return a model whose item codes are signs, with a map from features to user vectors."""
-        users = users.astype(np.float32)
-        encoder = StackEncoder(self.groups, self.fit_map(users, map_ridge))
-        strangers = encoder.encode(self.people, None).vectors
-        report = describe_codes(users, items, strangers)
+        """Return a model of codes, with a map from features to user vectors."""
+        matrix = self.fit_map(users.astype(np.float32), map_ridge)
+        return self.make_code_recommender(name, StackEncoder(self.groups, matrix), users, items)
+
+    def make_code_recommender(
+        self, name: str, encoder: Encoder, users: np.ndarray, items: np.ndarray
+    ) -> Recommender:
+        """Return a model whose item codes are signs; warn if those of strangers collapse."""
+        users, strangers = users.astype(np.float32), encoder.encode(self.people, None).vectors
+        report = {
+            "user_codes": code_report(users),
+            "item_codes": code_report(items),
+            "stranger_codes": code_report(strangers),
+            "warning": warn_of_collapse(strangers),
+        }
         return self.make_recommender(name, encoder, users, codes=signs(items), report=report)
 
 
@@ -245,16 +256,6 @@ def solve_ridge(X: np.ndarray, XtY: np.ndarray, ridge: float) -> np.ndarray:
     """Compute (X'X + λI)⁻¹ X'Y in double precision."""
     gram = X.T.astype(np.float64) @ X + ridge * np.eye(X.shape[1])
     return np.linalg.solve(gram, XtY.astype(np.float64))
-
-
-def describe_codes(users: np.ndarray, items: np.ndarray, strangers: np.ndarray) -> dict[str, Any]:
-    """Return reports on the codes of vectors; warn if those of strangers collapse."""
-    return {
-        "user_codes": code_report(users),
-        "item_codes": code_report(items),
-        "stranger_codes": code_report(strangers),
-        "warning": warn_of_collapse(strangers),
-    }
 
 
 def delegate(B: np.ndarray) -> np.ndarray:

@@ -81,11 +81,7 @@ class ZSR(Baseline):
         return training.make_recommender("zsr", StackEncoder(training.groups), X, vectors=vectors)
 
     def solve(
-        self,
-        X: np.ndarray,
-        S: csr_array,
-        rng: np.random.Generator,
-        record: Callable[[float], None],
+        self, X: np.ndarray, S: csr_array, rng: np.random.Generator, record: Callable[[float], None]
     ) -> np.ndarray:
         """Find W; called by `fit`.
 
