@@ -233,7 +233,7 @@ def test_mistakes_are_named(parts):
         make_trial(train, cold, protocol="fool")
     with pytest.raises(SettingError, match="n_candidates=0"):
         sampled(0)
-    with pytest.raises(SettingError, match=r"lists='apart'.*alone, together"):
+    with pytest.raises(SettingError, match=r"lists='apart'.*'alone' or 'together'"):
         Protocol("own", 10, lists="apart")
 
 

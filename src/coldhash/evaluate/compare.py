@@ -7,23 +7,30 @@ all of them.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import asdict, astuple, dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from coldhash.data.dataset import Dataset
 from coldhash.data.splits import Order, cold_user_splits
-from coldhash.errors import DataError, SettingError, check_choice
+from coldhash.errors import DataError, check_choice, import_extra
 from coldhash.evaluate.judge import KS, judge
-from coldhash.evaluate.protocol import PROTOCOLS, Average, make_trial, scorer
+from coldhash.evaluate.protocol import PROTOCOLS, Average, ScoreFunction, make_trial, scorer
 from coldhash.recommender.recommender import Score
+from coldhash.recommender.results import html_table
 from coldhash.registry import Model
 
-_DRAWINGS_PER_CHUNK = 250
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
 
-Verdict = Literal["ahead", "behind", "level"]
+LEVEL = 0.05  # of intervals and verdicts
+_N_CHUNKS, _DRAWINGS_PER_CHUNK = 8, 250
+
+Verdict = Literal["ahead", "behind", "tied"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,18 +94,21 @@ class Comparison:
     difference, low, high
         Mean difference and the bounds of its interval.
     verdict
-        Whether the first model is "ahead" or "behind"; "level" if the interval contains 0.
+        Whether the first model is "ahead" or "behind"; "tied" if the interval contains 0.
+    p_value
+        How likely such a difference is between models that are equally good, two-sided.
 
     Examples
     --------
-    >>> Comparison(difference=0.02, low=-0.01, high=0.05, verdict="level").verdict
-    'level'
+    >>> Comparison(difference=0.02, low=-0.01, high=0.05, verdict="tied", p_value=0.2).verdict
+    'tied'
     """
 
     difference: float
     low: float
     high: float
     verdict: Verdict
+    p_value: float
 
 
 @dataclass(frozen=True)
@@ -116,7 +126,8 @@ class ComparisonRow:
     accuracy
         Accuracy@k with ties and averages as the protocol counts them.
     verdict
-        How the first model compares with this one; None for the first model itself.
+        How the first model compares with this one; None for the first model itself. All verdicts
+        of a table hold together at 95%, by Holm's correction.
 
     Examples
     --------
@@ -156,10 +167,72 @@ class ComparisonTable:
     rows: tuple[ComparisonRow, ...]
     order: Order | None = None
 
+    @property
+    def correction(self) -> str:
+        """A sentence on the correction for several comparisons; empty for a single one."""
+        compared = sum(row.verdict is not None for row in self.rows)
+        return f"{compared} comparisons, corrected by Holm's method" if compared > 1 else ""
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return a pandas frame.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each model and number of given ratings: model, shots, verdict, the accuracy
+            (mean, low, high), and a column for each metric.
+
+        Raises
+        ------
+        ImportError
+            pandas is not installed.
+        """
+        import pandas
+
+        return pandas.DataFrame(self._records())
+
+    def plot(self) -> Figure:
+        """Draw the accuracy of each model with its interval.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Raises
+        ------
+        SettingError
+            matplotlib is not installed.
+        """
+        import_extra("matplotlib", "plots")
+        from matplotlib.figure import Figure
+
+        figure = Figure(layout="constrained")
+        axes = figure.subplots()
+        for shots in dict.fromkeys(row.shots for row in self.rows):
+            rows = [row for row in self.rows if row.shots == shots]
+            mean, low, high = np.array([astuple(row.accuracy) for row in rows]).T
+            names = [row.model for row in rows]
+            axes.errorbar(mean, names, xerr=[mean - low, high - mean], fmt="o", label=shots)
+        axes.set_xlabel(f"accuracy@{self.k} and its 95% interval")
+        axes.legend(title="ratings given")
+        return figure
+
+    def _records(self) -> list[dict[str, object]]:
+        return [
+            {"model": row.model, "shots": row.shots, "verdict": row.verdict}
+            | asdict(row.accuracy)
+            | row.metrics
+            for row in self.rows
+        ]
+
+    def _repr_html_(self) -> str:
+        records = self._records()
+        return html_table([records[0], *(each.values() for each in records)]) + self.correction
+
 
 def compare_models(
     data: Dataset,
-    models: Mapping[str, Model],
+    models: Mapping[str, Model | ScoreFunction],
     *,
     splits: int = 5,
     share: float = 0.2,
@@ -178,7 +251,10 @@ def compare_models(
     data
         Ratings and features.
     models
-        Settings of the models by name; the first one is compared with each of the others.
+        Settings of the models by name; the first one is compared with each of the others. A
+        function of people (a table) and their ratings (people x items, or None) that returns
+        scores (people x items) is used as it is, on every split: what it has learned from cold
+        users, it knows.
     splits
         Number of random splits.
     share
@@ -216,8 +292,7 @@ def compare_models(
     >>> [(row.model, row.verdict) for row in table.rows]  # mfdcf is ahead of popularity
     [('mfdcf', None), ('popularity', 'ahead')]
     """
-    metrics: dict[tuple[str, int], list[dict[str, float]]] = {}
-    hits: dict[tuple[str, int], list[UserHits]] = {}
+    metrics, hits = defaultdict(list), defaultdict(list)  # by model and ratings given
     ks = tuple(sorted({*KS, k}))
     check_choice("protocol", protocol, PROTOCOLS)
     counting = PROTOCOLS[protocol]
@@ -230,47 +305,40 @@ def compare_models(
         }
         user_ids = np.array(list(cold.ratings.users), dtype=object)
         for place, (name, settings) in enumerate(models.items(), 1):
-            fitted = settings.fit(train, seed=seed + number)
+            fit = getattr(settings, "fit", None)
+            scores: Any = settings if fit is None else scorer(fit(train, seed + number), score)
             for n, trial in trials.items():
-                judged = judge(scorer(fitted, score), trial, ks)
+                judged = judge(scores, trial, ks)
                 found = judged.hits if counting.ties == "expected" else judged.hits_optimistic
                 at_k = UserHits(user_ids, found[:, ks.index(k)], judged.pairs)
-                metrics.setdefault((name, n), []).append(judged.metrics)
-                hits.setdefault((name, n), []).append(at_k)
+                metrics[name, n].append(judged.metrics)
+                hits[name, n].append(at_k)
             if progress is not None:
                 done = number * len(models) + place
                 progress(done, splits * len(models), f"{name}, split {number}")
 
+    first, average = next(iter(models)), counting.average
+    others = [key for key in metrics if key[0] != first]
+    pairs = [compare(hits[first, n], hits[name, n], average) for name, n in others]
+    verdicts = dict(zip(others, correct(pairs), strict=True))
+
     def make_row(name: str, n: int) -> ComparisonRow:
-        own, first, average = hits[name, n], next(iter(models)), counting.average
         by_split = metrics[name, n]
         means = {key: float(np.mean([each[key] for each in by_split])) for key in by_split[0]}
-        verdict = None if name == first else compare(hits[first, n], own, average=average).verdict
-        return ComparisonRow(name, n, means, interval(own, average=average), verdict)
+        own = interval(hits[name, n], average=average)
+        return ComparisonRow(name, n, means, own, verdicts.get((name, n)))
 
     given = trials[max(shots)].order
     return ComparisonTable(k, tuple(make_row(name, n) for name, n in metrics), given)
 
 
-def interval(
-    splits: Sequence[UserHits],
-    n_boot: int = 2000,
-    level: float = 0.95,
-    seed: int = 0,
-    average: Average = "pairs",
-) -> Interval:
-    """Compute the mean over splits of hits / pairs with its bootstrap interval.
+def interval(splits: Sequence[UserHits], average: Average = "pairs") -> Interval:
+    """Compute the mean over splits of hits / pairs with its 95% bootstrap interval.
 
     Parameters
     ----------
     splits
         Hits of one model, split by split.
-    n_boot
-        Number of bootstrap drawings.
-    level
-        Confidence level.
-    seed
-        Seed of the drawings.
     average
         Pool the "pairs", or average over "users".
 
@@ -283,7 +351,7 @@ def interval(
     DataError
         If there is no split, or too few users.
     SettingError
-        If a parameter is out of range.
+        If `average` is unknown.
 
     Examples
     --------
@@ -293,16 +361,12 @@ def interval(
     >>> found.mean, found.low < 0.25 < found.high
     (0.25, True)
     """
-    return Interval(*_bootstrap(*_arrange(splits), n_boot, level, seed, average))
+    hits, pairs = arrange(splits)
+    return Interval(*_bootstrap(hits, pairs, average)[:3])
 
 
 def compare(
-    first: Sequence[UserHits],
-    second: Sequence[UserHits],
-    n_boot: int = 2000,
-    level: float = 0.95,
-    seed: int = 0,
-    average: Average = "pairs",
+    first: Sequence[UserHits], second: Sequence[UserHits], average: Average = "pairs"
 ) -> Comparison:
     """Compare two models on the same users, pair by pair.
 
@@ -310,7 +374,7 @@ def compare(
     ----------
     first, second
         Hits of the two models, split by split, on the same users and pairs.
-    n_boot, level, seed, average
+    average
         As for `interval`.
 
     Returns
@@ -322,7 +386,7 @@ def compare(
     DataError
         If the models were not judged on the same users and pairs.
     SettingError
-        If a parameter is out of range.
+        If `average` is unknown.
 
     Examples
     --------
@@ -330,59 +394,67 @@ def compare(
     >>> often = UserHits(users, hits=(users % 2 == 0).astype(float), pairs=np.ones(100))
     >>> rarely = UserHits(users, hits=(users % 4 == 0).astype(float), pairs=np.ones(100))
     >>> compare([often], [rarely]).verdict, compare([often], [often]).verdict
-    ('ahead', 'level')
+    ('ahead', 'tied')
     """
-    hits, pairs = _arrange(first)
-    second_hits, second_pairs = _arrange(second)
+    hits, pairs = arrange(first)
+    second_hits, second_pairs = arrange(second)
     ids, second_ids = ([{*map(str, s.user_ids)} for s in side] for side in (first, second))
     if ids != second_ids or not np.array_equal(pairs, second_pairs):
         hint = "judge both models on the same trials"
         raise DataError("the splits of the two models differ in users or pairs", hint=hint)
-    found = _bootstrap(hits - second_hits, pairs, n_boot, level, seed, average)
-    _, low, high = found
-    return Comparison(*found, "ahead" if low > 0 else "behind" if high < 0 else "level")
+    mean, low, high, p_value = _bootstrap(hits - second_hits, pairs, average)
+    verdict: Verdict = "ahead" if low > 0 else "behind" if high < 0 else "tied"
+    return Comparison(mean, low, high, verdict, p_value)
 
 
-def _arrange(splits: Sequence[UserHits]) -> tuple[np.ndarray, np.ndarray]:
-    """Arrange hits and pairs as users x splits; users are in the order of their ids."""
+def correct(found: Sequence[Comparison]) -> list[Verdict]:
+    """Return the verdicts that hold together at 95%, by Holm's step-down correction."""
+    verdicts: list[Verdict] = ["tied"] * len(found)
+    order = sorted(range(len(found)), key=lambda at: found[at].p_value)
+    for place, at in enumerate(order):
+        if found[at].p_value * (len(found) - place) > LEVEL:
+            break
+        verdicts[at] = found[at].verdict
+    return verdicts
+
+
+def arrange(splits: Sequence[UserHits]) -> np.ndarray:
+    """Arrange hits and pairs as 2 x users x splits; users are in the order of their ids."""
     if not splits:
         raise DataError("no split to compute an interval from")
     every = sorted({str(user_id) for split in splits for user_id in split.user_ids})
     rows = {user_id: row for row, user_id in enumerate(every)}
-    hits, pairs = np.zeros((2, len(rows), len(splits)))
+    arranged = np.zeros((2, len(rows), len(splits)))
     for column, split in enumerate(splits):
         own = [rows[str(user_id)] for user_id in split.user_ids]
-        hits[own, column], pairs[own, column] = split.hits, split.pairs
-    return hits, pairs
+        arranged[:, own, column] = split.hits, split.pairs
+    return arranged
 
 
 def _bootstrap(
-    hits: np.ndarray, pairs: np.ndarray, n_boot: int, level: float, seed: int, average: Average
-) -> tuple[float, float, float]:
-    """Return the mean over splits of hits / pairs, and the bounds of its interval."""
+    hits: np.ndarray, pairs: np.ndarray, average: Average
+) -> tuple[float, float, float, float]:
+    """Return the mean over splits of hits / pairs, the bounds of its interval, and p of 0."""
     check_choice("average", average, get_args(Average))
-    if n_boot < 1:
-        raise SettingError(f"n_boot={n_boot}", hint="at least 1; 2000 is usual")
-    if not 0 < level < 1:
-        raise SettingError(f"level={level:g}", hint="between 0 and 1")
     if average == "users":
         hits, pairs = hits / np.maximum(pairs, 1), (pairs > 0).astype(np.float64)
     columns = np.hstack([pairs, hits])
-    drawn = np.vstack([weights @ columns for weights in _draw_weights(len(hits), n_boot, seed)])
+    drawn = np.vstack([weights @ columns for weights in _draw_weights(len(hits))])
     totals, found = np.hsplit(drawn, 2)
     complete = (totals > 0).all(axis=1)  # a drawing may miss every user of a small split
     if not complete.any():
         raise DataError("too few users to draw from", hint="take more users, or fewer splits")
     means = (found[complete] / totals[complete]).mean(axis=1)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return float((hits.sum(axis=0) / pairs.sum(axis=0)).mean()), float(low), float(high)
+    low, high = np.quantile(means, [LEVEL / 2, 1 - LEVEL / 2])
+    mean = (hits.sum(axis=0) / pairs.sum(axis=0)).mean()
+    beyond = min((means <= 0).sum(), (means >= 0).sum())
+    return float(mean), float(low), float(high), float(min(1, 2 * beyond / len(means)))
 
 
-def _draw_weights(n_users: int, n_boot: int, seed: int) -> Iterator[np.ndarray]:
+def _draw_weights(n_users: int) -> Iterator[np.ndarray]:
     """Draw users with replacement and yield how often each was drawn, chunk by chunk."""
-    rng = np.random.default_rng(seed)
-    for start in range(0, n_boot, _DRAWINGS_PER_CHUNK):
-        n = min(_DRAWINGS_PER_CHUNK, n_boot - start)
+    rng, n = np.random.default_rng(0), _DRAWINGS_PER_CHUNK
+    for _ in range(_N_CHUNKS):
         places = rng.integers(n_users, size=(n, n_users)) + n_users * np.arange(n)[:, None]
         counted = np.bincount(places.ravel(), minlength=n * n_users)
         yield counted.reshape(n, n_users).astype(np.float64)

@@ -27,7 +27,7 @@ from numba import prange
 from scipy.sparse import csr_array
 
 from coldhash.arrays.compiled import compiled
-from coldhash.errors import SettingError
+from coldhash.errors import SettingError, check_choice
 
 Ties = Literal["expected", "optimistic", "pessimistic"]
 
@@ -102,14 +102,13 @@ def group_hits(
     """Count the favourites of each group among the first k; the arguments broadcast."""
     if np.min(k, initial=1) < 1:
         raise SettingError(f"k={np.min(k)}", hint="at least 1")
+    check_choice("ties", ties, get_args(Ties))
     places_left = k - above
     if ties == "expected":
         return np.asarray(relevant * np.clip(places_left / places, 0.0, 1.0))
-    if ties == "optimistic":
-        return np.asarray(np.clip(places_left, 0, relevant), dtype=np.float64)
     if ties == "pessimistic":
-        return np.asarray(np.clip(places_left - (places - relevant), 0, relevant), dtype=np.float64)
-    raise SettingError(f"ties={ties!r}", hint=f"one of {', '.join(get_args(Ties))}")
+        places_left = places_left - (places - relevant)
+    return np.asarray(np.clip(places_left, 0, relevant), dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,19 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 from numba import prange
+from pydantic import PositiveInt
 from scipy.sparse import csr_array
 
 from coldhash.arrays.compiled import compiled
 from coldhash.data.dataset import Dataset
 from coldhash.data.splits import Order, resolve_order, split_first_ratings
-from coldhash.errors import DataError, SettingError, check_choice
+from coldhash.errors import DataError, check_choice
 from coldhash.evaluate.metrics import Ties
 from coldhash.recommender.recommender import USER_ID, Recommender, Score
+from coldhash.recommender.settings import check_types
 
 SCORE_BLOCK = 256  # users scored at a time
 LIST_LENGTH = 10  # of the list that a user would get
@@ -67,18 +69,14 @@ class Protocol:
     """
 
     name: str
-    n_candidates: int | None
+    n_candidates: PositiveInt | None
     negatives: Negatives = "unrated"
     lists: ListKind = "alone"
     average: Average = "pairs"
     ties: Ties = "expected"
 
     def __post_init__(self) -> None:
-        if self.n_candidates is not None and self.n_candidates < 1:
-            raise SettingError(f"n_candidates={self.n_candidates}", hint="at least 1, or None")
-        kinds = {"negatives": Negatives, "lists": ListKind, "average": Average, "ties": Ties}
-        for name, kind in kinds.items():
-            check_choice(name, getattr(self, name), get_args(kind))
+        check_types(self)
 
 
 PROTOCOLS = {
@@ -391,7 +389,10 @@ def scorer(
         return lambda people, _: model.score(
             model.encode(user_ids=people.column(USER_ID).to_pylist()), how, popularity
         )
-    return lambda people, history: model.score(model.encode(people, history), how, popularity)
+    # trials hold all columns of users, and not every plan uses all of them
+    return lambda people, history: model.score(
+        model.encode(people, history, unknown="ignore"), how, popularity
+    )
 
 
 def rank(score: ScoreFunction, trial: Trial) -> Ranks:
