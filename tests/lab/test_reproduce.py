@@ -42,11 +42,11 @@ def small_sample():
         return read(name, folder, n_users=n_users, n_items=n_items)
 
     def clear():
-        for cached in (runner._read, runner._split, runner._make_trial):
+        for cached in (runner._read_split, runner._make_trial):
             cached.cache_clear()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner, "read", read_small)
+        patch.setattr(runner, "_read", read_small)
         clear()
         yield
     clear()
@@ -63,8 +63,8 @@ def in_the_sample(name: str) -> Experiment:
     models = [
         each.model_copy(
             update={
-                "datasets": None,
-                "splits": None,
+                "datasets": ["sample"],
+                "splits": 1,
                 "grid": each.grid | ({"n_bits": lengths(each)} if "n_bits" in each.grid else {}),
                 "settings": each.settings | ({"n_bits": 16} if "n_bits" in each.settings else {}),
             }
@@ -72,7 +72,7 @@ def in_the_sample(name: str) -> Experiment:
         for each in plan.models
         if KEPT[name] is None or (each.label or each.model) in KEPT[name]
     ]
-    return plan.model_copy(update={"datasets": ["sample"], "splits": 1, "models": models})
+    return plan.model_copy(update={"models": models})
 
 
 @pytest.mark.slow
@@ -80,8 +80,7 @@ def in_the_sample(name: str) -> Experiment:
 @pytest.mark.usefixtures("small_sample")
 def test_an_experiment_becomes_a_section(name, tmp_path):
     plan = in_the_sample(name)
-    log = run_experiment(plan, None, tmp_path)
-    results = Results.from_log(log, plan.keys())
+    results = run_experiment(plan, None, tmp_path)
     section = EXPERIMENTS[name](results)
     if name == "ablation":  # of the printed method as well
         assert all(f"| {label} |" in section.text for label in results.values("label"))

@@ -61,11 +61,11 @@ def test_lists_in_settings_become_what_the_model_takes():
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"dcf"', '"nothing"', "no method is called 'nothing'"),
-        ("n_bits = 8", "no_bits = 8", "dcf has no setting 'no_bits'"),
+        ('"dcf"', '"nothing"', "model='nothing'"),
+        ("n_bits = 8", "no_bits = 8", "no setting is called 'no_bits'"),
         ("n_bits = 8", "n_bits = 0", "n_bits=0"),
         ("n_bits = 8", "n_rounds = 8", "n_rounds is both fixed in settings and tuned"),
-        ("map_ridge", "map_rigde", "dcf has no setting 'map_rigde'"),
+        ("map_ridge", "map_rigde", "space='map_rigde'"),
         ("low = 1.0", "lowest = 1.0", r"space\.map_ridge\.range\.low: Field required"),
         ("low = 5", "low = true", r"space\.n_rounds\.range\.low"),
         ("low = 5", "low = 31", "low=31 is not below high=30"),

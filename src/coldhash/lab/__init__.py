@@ -1,27 +1,17 @@
 """Experiments, tuning, figures and the reproduction of the paper; not needed to use a model."""
 
-from coldhash.lab.experiment import Experiment, ModelPlan
-from coldhash.lab.figures import Line, Panel, draw, save
-from coldhash.lab.printed import PrintedMFDCF
-from coldhash.lab.results_log import Results
-from coldhash.lab.runner import run_experiment
-from coldhash.lab.study import Attempt, Choices, Range, Study, StudyResult
-from coldhash.lab.tuning import run_study
-
-__all__ = [
-    "Attempt",
-    "Choices",
-    "Experiment",
-    "Line",
-    "ModelPlan",
-    "Panel",
-    "PrintedMFDCF",
-    "Range",
-    "Results",
-    "Study",
-    "StudyResult",
-    "draw",
-    "run_experiment",
-    "run_study",
-    "save",
-]
+from coldhash.lab.experiment import Experiment as Experiment
+from coldhash.lab.experiment import ModelPlan as ModelPlan
+from coldhash.lab.figures import Line as Line
+from coldhash.lab.figures import Panel as Panel
+from coldhash.lab.figures import draw as draw
+from coldhash.lab.figures import save as save
+from coldhash.lab.printed import PrintedMFDCF as PrintedMFDCF
+from coldhash.lab.results_log import Results as Results
+from coldhash.lab.runner import run_experiment as run_experiment
+from coldhash.lab.study import Attempt as Attempt
+from coldhash.lab.study import Choices as Choices
+from coldhash.lab.study import Range as Range
+from coldhash.lab.study import Study as Study
+from coldhash.lab.study import StudyResult as StudyResult
+from coldhash.lab.tuning import run_study as run_study

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csr_array
 
+from coldhash.baselines.shared import favourite_matrix
 from coldhash.data.dataset import Dataset
 from coldhash.data.splits import split_cold_items
 from coldhash.errors import DataError, SettingError
 from coldhash.evaluate.metrics import accuracy_at
-from coldhash.evaluate.protocol import count_candidates
+from coldhash.evaluate.protocol import count_candidates, draw_candidates
 from coldhash.features.fitting import fit_content
 from coldhash.recommender.recommender import Recommender
 
@@ -31,7 +32,7 @@ class ItemTrial:
     Parameters
     ----------
     candidates
-        Users x cold items, True where an item competes.
+        Rows of cold items, users x candidates, padded with -1.
     favourites
         Users x cold items, stored where an item is a favourite.
 
@@ -73,20 +74,15 @@ def make_item_trial(cold: Dataset, *, n_candidates: int = 1000, seed: int = 0) -
     >>> from coldhash import read, split_cold_items
     >>> train, cold = split_cold_items(read("sample", n_users=200, n_items=60))
     >>> trial = make_item_trial(cold, n_candidates=5)
-    >>> int(trial.candidates.sum(axis=1).max())
-    5
+    >>> trial.candidates.shape
+    (200, 5)
     """
     if n_candidates < 1:
         raise SettingError(f"n_candidates={n_candidates}", hint="at least 1")
-    ratings = cold.ratings
-    free = np.broadcast_to(ratings.per_item > 0, ratings.matrix.shape).copy()
-    owners = np.repeat(np.arange(len(ratings.users)), ratings.per_user)
-    free[owners, ratings.matrix.indices] = False
-    if (ratings.per_item > 0).sum() > n_candidates:
-        for user, rng in enumerate(np.random.default_rng(seed).spawn(len(free))):
-            rows = np.flatnonzero(free[user])
-            free[user, rng.permutation(rows)[n_candidates:]] = False
-    return ItemTrial(free, _favourites(cold))
+    rated = cold.ratings.per_item > 0
+    n_drawn = min(n_candidates, int(rated.sum()))
+    candidates = draw_candidates(cold.ratings.matrix, rated, n_drawn, seed)
+    return ItemTrial(candidates, favourite_matrix(cold))
 
 
 def item_accuracy_at(k: int, scores: np.ndarray, trial: ItemTrial) -> float:
@@ -116,7 +112,7 @@ def item_accuracy_at(k: int, scores: np.ndarray, trial: ItemTrial) -> float:
     >>> from coldhash import read, split_cold_items
     >>> train, cold = split_cold_items(read("sample", n_users=200, n_items=60))
     >>> trial = make_item_trial(cold)
-    >>> chance = item_accuracy_at(1, np.zeros(trial.candidates.shape), trial)
+    >>> chance = item_accuracy_at(1, np.zeros(trial.favourites.shape), trial)
     >>> 0.05 < chance < 0.2
     True
     """
@@ -125,9 +121,8 @@ def item_accuracy_at(k: int, scores: np.ndarray, trial: ItemTrial) -> float:
         raise DataError(f"scores of shape {scores.shape}, not {favourites.shape}")
     if not np.isfinite(scores).all():
         raise DataError("a score is not a finite number")
-    rows = np.where(trial.candidates, np.arange(scores.shape[1], dtype=np.int32), np.int32(-1))
     scores = np.ascontiguousarray(scores)
-    counts = count_candidates(scores, rows, favourites.indptr, favourites.indices)
+    counts = count_candidates(scores, trial.candidates, favourites.indptr, favourites.indices)
     return accuracy_at(k, *counts)
 
 
@@ -203,9 +198,7 @@ class ContentNeighbours:
             Users x cold items, float32; higher is better.
         """
         similarity = content_similarity(train, cold) ** np.float32(self.power)
-        liked = _favourites(train)
-        ones = np.ones(liked.nnz, dtype=np.float32)
-        liked = csr_array((ones, liked.indices, liked.indptr), shape=liked.shape)
+        liked = favourite_matrix(train)
         if self.k is None or self.k >= similarity.shape[1]:
             return np.asarray(liked @ similarity.T)
         if not self.of_user:
@@ -218,11 +211,6 @@ class ContentNeighbours:
                 own = np.partition(own, -self.k, axis=1)[:, -self.k :]
             scores[user] = own.sum(axis=1)
         return scores
-
-
-def _favourites(data: Dataset) -> csr_array:
-    ratings = data.ratings
-    return ratings.where(ratings.favourites).matrix
 
 
 def content_similarity(train: Dataset, cold: Dataset) -> np.ndarray:

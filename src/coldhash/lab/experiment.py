@@ -30,35 +30,24 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 
 from coldhash.data.plan import read_toml, validation_error
 from coldhash.data.sources import SOURCES
 from coldhash.data.splits import Order
-from coldhash.errors import SettingError
+from coldhash.errors import check_choice
 from coldhash.evaluate.protocol import PROTOCOLS
 from coldhash.lab.printed import METHODS
 from coldhash.recommender.settings import settings_from
 
-Count = Annotated[int, Field(ge=1)]
+Item = TypeVar("Item")
+Some = Annotated[list[Item], Field(min_length=1)]
 Share = Annotated[float, Field(gt=0, le=1)]
-Grid = dict[str, Annotated[list[object], Field(min_length=1)]]
+Grid = dict[str, Some[object]]
 
 _PACKAGE = Path(__file__).parents[1]
-_DEFAULTS: dict[str, Any] = {
-    "datasets": ["sample"],
-    "splits": 5,
-    "protocols": ["sampled-1000"],
-    "shots": [0],
-    "oracle": [False],
-    "scores": ["real"],
-    "train_shares": [1.0],
-    "popularity": [1.0],
-    "user_ratings": [0],
-    "order": None,
-}
 
 
 def experiments_folder() -> Path:
@@ -67,21 +56,59 @@ def experiments_folder() -> Path:
     return inside if inside.is_dir() else _PACKAGE.parents[1] / "experiments"
 
 
+class TomlConfig(BaseModel):
+    """What a TOML file describes; unknown names and invalid values are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def __init__(self, **values: object) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise validation_error(type(self).__name__.lower(), error) from None
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> Self:
+        """Read the values from a TOML file.
+
+        Parameters
+        ----------
+        path
+            The file.
+
+        Returns
+        -------
+        Experiment or Study
+            What the file describes.
+
+        Raises
+        ------
+        SettingError
+            The file cannot be read, is not TOML, or has an invalid value.
+        """
+        return read_toml(cls, path)
+
+
 class _Questions(BaseModel):
     """Values for the whole experiment that one model may replace."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    datasets: list[str] | None = None
-    splits: Count | None = None
-    protocols: list[str] | None = None
-    shots: list[Annotated[int, Field(ge=0)]] | None = None
-    oracle: list[bool] | None = None
-    scores: list[Literal["real", "hamming"]] | None = None
-    train_shares: list[Share] | None = None
-    popularity: list[Annotated[float, Field(ge=0, le=1)]] | None = None
-    user_ratings: list[Annotated[int, Field(ge=0)]] | None = None
+    datasets: Some[str] = ["sample"]
+    splits: PositiveInt = 5
+    protocols: Some[str] = ["sampled-1000"]
+    shots: Some[NonNegativeInt] = [0]
+    oracle: Some[bool] = [False]
+    scores: Some[Literal["real", "hamming"]] = ["real"]
+    train_shares: Some[Share] = [1.0]
+    popularity: Some[Annotated[float, Field(ge=0, le=1)]] = [1.0]
+    user_ratings: Some[NonNegativeInt] = [0]
     order: Order | None = None
+
+    def _given(self) -> dict[str, Any]:
+        """Return the values that are not there by default."""
+        names = self.model_fields_set & _Questions.model_fields.keys()
+        return {name: getattr(self, name) for name in names}
 
 
 class ModelPlan(_Questions):
@@ -98,9 +125,9 @@ class ModelPlan(_Questions):
     grid
         Lists of values by setting; every combination is run.
     datasets, splits, protocols, shots, oracle, scores, train_shares, popularity
-        Replace those of the `Experiment` if not None.
+        Replace those of the `Experiment`, if given.
     user_ratings, order
-        Replace those of the `Experiment` if not None.
+        Replace those of the `Experiment`, if given.
 
     Examples
     --------
@@ -121,7 +148,7 @@ class Quick(_Questions):
     grid: Grid = {}
 
 
-class Experiment(_Questions):
+class Experiment(_Questions, TomlConfig):
     """Models to run on data sets, and the questions to answer.
 
     Parameters
@@ -133,27 +160,27 @@ class Experiment(_Questions):
     models
         What to fit.
     datasets
-        Names of data sets; `["sample"]` if None.
+        Names of data sets.
     splits
-        Number of random splits of the users; 5 if None.
+        Number of random splits of the users.
     seed
         Seed of the first split.
     cold_share
         Share of the users that are cold.
     protocols
-        Keys of `PROTOCOLS`; `["sampled-1000"]` if None.
+        Keys of `PROTOCOLS`.
     shots
-        Numbers of ratings that a cold user gives first; `[0]` if None.
+        Numbers of ratings that a cold user gives first.
     oracle
-        Whether the model sees the hidden ratings, a leak; `[False]` if None.
+        Whether the model sees the hidden ratings, a leak.
     scores
-        "real" and "hamming", the latter for methods with codes; `["real"]` if None.
+        "real" and "hamming", the latter for methods with codes.
     train_shares
-        Shares of the training users to fit on; `[1.0]` if None.
+        Shares of the training users to fit on.
     popularity
-        How much the level of items counts, for methods that have it; `[1.0]` if None.
+        How much the level of items counts, for methods that have it.
     user_ratings
-        Ratings that a training user has at most, drawn at random; 0 for all, `[0]` if None.
+        Ratings that a training user has at most, drawn at random; 0 for all.
     order
         Give first ratings by "time", or a "random" choice; None: by time where times are known.
     timed
@@ -176,37 +203,11 @@ class Experiment(_Questions):
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
     about: str = ""
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: NonNegativeInt = 0
     cold_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
     timed: bool = False
     models: Annotated[list[ModelPlan], Field(min_length=1)]
     quick: Quick = Quick()
-
-    def __init__(self, **values: object) -> None:
-        try:
-            super().__init__(**values)  # type: ignore[arg-type]  # pydantic checks them
-        except ValidationError as error:
-            raise validation_error("experiment", error) from None
-
-    @classmethod
-    def from_toml(cls, path: str | Path) -> Experiment:
-        """Read an experiment from a TOML file.
-
-        Parameters
-        ----------
-        path
-            The file.
-
-        Returns
-        -------
-        Experiment
-
-        Raises
-        ------
-        SettingError
-            The file cannot be read, is not TOML, or has an invalid value.
-        """
-        return read_toml(cls, path)
 
     def quick_version(self) -> Experiment:
         """Return the experiment with the values of `quick`, where it has values of its own.
@@ -216,16 +217,16 @@ class Experiment(_Questions):
         Experiment
             A copy in which `quick` replaces values and grids that were given; others stay.
         """
-        values = self.quick.model_dump(exclude={"grid"}, exclude_none=True)
+        values, grid = self.quick._given(), self.quick.grid
 
         def replace(plan: _Questions) -> dict[str, object]:
-            return {name: value for name, value in values.items() if getattr(plan, name)}
+            return {name: values[name] for name in plan._given() if name in values}
 
         models = [
             plan.model_copy(
                 update={
                     **replace(plan),
-                    "grid": {name: self.quick.grid.get(name, v) for name, v in plan.grid.items()},
+                    "grid": {name: grid.get(name, every) for name, every in plan.grid.items()},
                 }
             )
             for plan in self.models
@@ -248,35 +249,12 @@ class Experiment(_Questions):
         runs = [run for plan in self.models for run in self._runs_of(plan)]
         return sorted(dict.fromkeys(runs), key=lambda run: (run.dataset, run.split))
 
-    def keys(self) -> list[str]:
-        """List the keys of the runs in the log.
-
-        Returns
-        -------
-        list of str
-            The key of each run, in the order of `runs`.
-
-        Raises
-        ------
-        SettingError
-            As for `runs`.
-        """
-        return [run.key for run in self.runs()]
-
     def _runs_of(self, plan: ModelPlan) -> Iterator[Run]:
-        if plan.model not in METHODS:
-            raise SettingError(
-                f"{self.name}: no method is called {plan.model!r}", hint=", ".join(METHODS)
-            )
-        values = {
-            name: getattr(plan, name) or getattr(self, name) or default
-            for name, default in _DEFAULTS.items()
-        }
+        values = {name: getattr(self, name) for name in _Questions.model_fields} | plan._given()
+        check_choice("model", plan.model, METHODS)
         for name, known in (("datasets", SOURCES), ("protocols", PROTOCOLS)):
-            if unknown := [each for each in values[name] if each not in known]:
-                raise SettingError(
-                    f"{self.name}: {name}: no {unknown[0]!r}", hint=f"one of {', '.join(known)}"
-                )
+            for each in values[name]:
+                check_choice(name, each, known)
         asked = (values[name] for name in ("protocols", "shots", "oracle", "scores", "popularity"))
         questions = tuple(Question(*each) for each in itertools.product(*asked))
         for *point, dataset, share, n_ratings in itertools.product(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, Literal
 
 from coldhash.errors import import_extra
@@ -159,14 +160,15 @@ def draw(
 
     rows = -(-len(panels) // columns)
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(max(6.0, size[0] * columns + 0.6), size[1] * rows + 1.5))
+        shape = (max(6.0, size[0] * columns + 0.6), size[1] * rows + 1.5)
+        figure = Figure(figsize=shape, layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False)
         for place, each in enumerate(axes.flat):
             if place < len(panels):
                 _draw_panel(each, panels[place])
             else:
                 each.axis("off")
-        _add_legend(figure, axes, title, note)
+        _add_legend(figure, title, note)
     return figure
 
 
@@ -199,32 +201,23 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
         axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_yscale(panel.y_scale)
     if panel.y_scale == "linear":
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
 
 
-def _add_legend(figure: Figure, axes: Any, title: str, note: str) -> None:
-    """Add one legend below all panels, with every method once."""
-    handles: dict[str, Any] = {}
-    for each in axes.flat:
-        for handle, label in zip(*each.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
-    height = figure.get_figheight()
-    columns = max(2, min(6, int(figure.get_figwidth() // 2)))
-    legend_rows = -(-len(handles) // columns)
-    below = (0.22 * legend_rows + (0.3 if note else 0.1)) / height
+def _add_legend(figure: Figure, title: str, note: str) -> None:
+    """Add the title, the note and one legend below all panels, with every method once."""
+    found = (zip(*axes.get_legend_handles_labels(), strict=True) for axes in figure.axes)
+    handles = {label: handle for pairs in found for handle, label in pairs}
     figure.suptitle(title, fontsize=13, x=0.01, ha="left")
-    if len(handles) > 1:
-        figure.legend(
-            list(handles.values()),
-            list(handles),
-            loc="lower center",
-            bbox_to_anchor=(0.5, 0.26 / height if note else 0.0),
-            ncols=columns,
-            frameon=False,
-        )
-    if note:
-        figure.text(0.01, 0.06 / height, note, fontsize=8.5, color="#555555")
-    figure.tight_layout(rect=(0, below, 1, 0.99))
+    width = figure.get_figwidth()
+    figure.legend(
+        list(handles.values()),
+        list(handles),
+        title=fill(note, int(11 * width)),
+        loc="outside lower center",
+        ncols=max(2, min(6, int(width // 2))),
+        frameon=False,
+    )
 
 
 def format_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

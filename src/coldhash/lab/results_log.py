@@ -33,7 +33,7 @@ TextColumn = Literal["dataset", "model", "label", "protocol", "score"]  # in eve
 NumberColumn = Literal["split", "shots"]
 
 _QUESTION = ("protocol", "shots", "oracle", "score", "popularity")
-_NESTED = ("objective", "fit_parts", "stamp")  # not in results.parquet
+_NESTED = ("judgements", "metrics", "seconds", "objective", "fit_parts", "stamp")  # not in a table
 
 
 class ResultsLog:
@@ -47,9 +47,6 @@ class ResultsLog:
         busy = f"{self.folder}: another process is running this experiment"
         self._file = lock_file(self.folder / "runs.jsonl", busy)
         self.lines = dict(_read_lines(self._file))
-
-    def __contains__(self, key: str) -> bool:
-        return key in self.lines
 
     def __enter__(self) -> ResultsLog:
         return self
@@ -69,9 +66,24 @@ class ResultsLog:
             os.fsync(self._file.fileno())
         self.lines[key] = entry
 
+    def results(self, keys: Iterable[str]) -> Results:
+        """Return the results of finished runs, in the order of their keys."""
+        return Results(
+            [
+                row | row["settings"] | {"users_file": self.users_file(key)}
+                for key in keys
+                for row in _flatten(self.lines[key])
+            ]
+        )
+
     def write_table(self, keys: Iterable[str]) -> None:
         """Write the table of all metrics, in the order of the plan."""
-        rows = [row for key in keys if key in self for row in _flatten(self.lines[key])]
+        rows = [
+            {name: value for name, value in row.items() if name not in _NESTED}
+            | {"settings": json.dumps(row["settings"], sort_keys=True)}
+            for key in keys
+            for row in _flatten(self.lines[key])
+        ]
         if rows:
             with replace_file(self.folder / "results.parquet") as file:
                 pq.write_table(pa.Table.from_pylist(rows), file)
@@ -83,15 +95,8 @@ class ResultsLog:
 
 def _flatten(line: Row) -> Iterator[Row]:
     """Make one row for each question that the run answered."""
-    plain = {name: v for name, v in line.items() if name not in ("judgements", *_NESTED)}
     for judged in line["judgements"]:
-        yield {
-            **plain,
-            "settings": json.dumps(line["settings"], sort_keys=True),
-            **{name: judged[name] for name in (*_QUESTION, "given_by")},
-            **judged["metrics"],
-            "judge_seconds": judged["seconds"],
-        }
+        yield line | judged | judged["metrics"] | {"judge_seconds": judged["seconds"]}
 
 
 def _read_lines(file: IO[bytes]) -> Iterator[tuple[str, Row]]:
@@ -122,37 +127,6 @@ class Results:
     """
 
     rows: list[Row]
-
-    @classmethod
-    def from_log(cls, log: ResultsLog, keys: list[str]) -> Results:
-        """Select runs of a log by their keys.
-
-        Parameters
-        ----------
-        log
-            The log of an experiment.
-        keys
-            Keys of finished runs, as `Experiment.keys` lists them.
-
-        Returns
-        -------
-        Results
-            The rows of these runs, in the order of the keys.
-
-        Raises
-        ------
-        KeyError
-            A run is not finished.
-        """
-        rows = []
-        for key in keys:
-            line = log.lines[key]
-            nested = {name: line[name] for name in _NESTED}
-            extra = nested | line["settings"] | {"users_file": log.users_file(key)}
-            for row in _flatten(line):
-                del row["settings"]
-                rows.append(row | extra)
-        return cls(rows)
 
     def where(self, **wanted: object) -> Results:
         """Select the rows that have these values.

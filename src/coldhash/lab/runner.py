@@ -15,7 +15,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.metadata import version
 from multiprocessing.connection import wait
@@ -24,6 +23,7 @@ from pathlib import Path
 import numba
 import numpy as np
 import pyarrow as pa
+from llvmlite.binding import get_host_cpu_name
 from threadpoolctl import threadpool_limits
 
 from coldhash.data.dataset import Dataset
@@ -34,13 +34,13 @@ from coldhash.evaluate import Judgement, Trial, judge, make_trial, scorer
 from coldhash.evaluate.judge import KS
 from coldhash.lab.experiment import Experiment, Question, Run
 from coldhash.lab.printed import METHODS
-from coldhash.lab.results_log import ResultsLog, Row
+from coldhash.lab.results_log import Results, ResultsLog, Row
 from coldhash.recommender.recommender import Recommender
 from coldhash.recommender.settings import settings_from
 
 _LOGGED_KS = (5, 10, 20, 50)  # for which hits are logged user by user
 
-_SplitKey = tuple[str, float, int, int, Path | None]  # data, share, seed, ratings a user, folder
+_Split = tuple[str, float, int, int, Path | None]  # data, share, seed, ratings a user, folder
 RunProgress = Callable[[int, int, str], None]  # runs done, runs in all, the last run
 
 
@@ -50,7 +50,7 @@ def run_experiment(
     out: Path,
     jobs: int = 1,
     progress: RunProgress | None = None,
-) -> ResultsLog:
+) -> Results:
     """Run what is not in the log yet.
 
     Parameters
@@ -68,8 +68,8 @@ def run_experiment(
 
     Returns
     -------
-    ResultsLog
-        All runs, those of earlier calls included.
+    Results
+        Of all runs, those of earlier calls included.
 
     Raises
     ------
@@ -79,11 +79,9 @@ def run_experiment(
     Examples
     --------
     >>> from tempfile import TemporaryDirectory
-    >>> from coldhash.lab.results_log import Results
     >>> plan = Experiment(name="one", splits=1, models=[{"model": "popularity"}])  # on the sample
     >>> with TemporaryDirectory() as folder:
-    ...     log = run_experiment(plan, None, Path(folder))
-    ...     found = Results.from_log(log, plan.keys())
+    ...     found = run_experiment(plan, None, Path(folder))
     >>> 0 < found.mean("accuracy@10") < 1
     True
     """
@@ -92,7 +90,7 @@ def run_experiment(
     runs, failures = experiment.runs(), []
     progress = progress or (lambda done, total, last: None)
     with ResultsLog(out, experiment.name) as log:
-        missing = [run for run in runs if run.key not in log]
+        missing = [run for run in runs if run.key not in log.lines]
         done = len(runs) - len(missing)
         progress(done, len(runs), "")
         outcomes = _execute_all(missing, data, 1 if experiment.timed else jobs)
@@ -102,13 +100,14 @@ def run_experiment(
             else:
                 log.add(run.key, *outcome)
             progress(number, len(runs), _describe(run))
-        log.write_table(run.key for run in runs)
+        keys = [run.key for run in runs if run.key in log.lines]
+        log.write_table(keys)
     if failures:
         raise SettingError(
             f"{experiment.name}: {len(failures)} of {len(runs)} runs failed; {failures[0]}",
             hint="finished runs are kept; start again to repeat the others",
         )
-    return log
+    return log.results(keys)
 
 
 def _describe(run: Run) -> str:
@@ -151,7 +150,8 @@ def _exit_with(sentinel: int) -> None:
 def _execute(run: Run, data: Path | None) -> Outcome:
     """Fit one model and answer all questions of the run."""
     try:
-        train, cold = _split(_split_key(run, data))
+        split = (run.dataset, run.cold_share, run.split, run.user_ratings, data)
+        train, cold = _read_split(*split)
         n_users = round(len(train.ratings.users) * run.train_share)
         if run.train_share < 1:
             train = train.of_users(np.arange(n_users))  # users are in no special order
@@ -162,11 +162,12 @@ def _execute(run: Run, data: Path | None) -> Outcome:
                 continue
             start = time.perf_counter()
             with threadpool_limits(1, "blas"):  # the same sums in any process
-                trial = _trial(run, question, data)
+                asked = (question.protocol, question.shots, run.order, question.oracle)
+                trial = _make_trial(split, *asked)
                 judged = judge(scorer(model, question.score, popularity=question.popularity), trial)
             passed = time.perf_counter() - start
-            asked = asdict(question) | {"given_by": trial.order}
-            judgements.append(asked | {"metrics": judged.metrics, "seconds": passed})
+            found = {"given_by": trial.order, "metrics": judged.metrics, "seconds": passed}
+            judgements.append(asdict(question) | found)
             tables.append(_user_table(question, list(cold.ratings.users), judged))
     except ColdhashError as error:
         return error
@@ -178,7 +179,7 @@ def _execute(run: Run, data: Path | None) -> Outcome:
         "train_ratings": len(train.ratings),
         "n_bits": model.settings.get("n_bits"),
         "bytes_per_item": model.bytes_per_item,
-        "profiles": len(np.unique(model.encode(trial.people).vectors, axis=0)),
+        "profiles": len(np.unique(model.encode(trial.people, unknown="ignore").vectors, axis=0)),
         "judgements": judgements,
         "objective": model.report.get("objective"),
         "fit_parts": model.report.get("seconds"),
@@ -196,23 +197,18 @@ def _answers(model: Recommender, question: Question) -> bool:
 
 def _fit(run: Run, train: Dataset) -> tuple[Recommender, float]:
     settings = settings_from(METHODS[run.model], json.loads(run.settings))
-    with warnings.catch_warnings(), _threads(1 if run.timed else numba.get_num_threads()):
+    threads = numba.get_num_threads()
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of codes that collapse: the results show it
-        if run.timed:
-            _compile(run.model)
-        start = time.perf_counter()
-        model = settings.fit(train, seed=run.split)
-        return model, time.perf_counter() - start
-
-
-@contextmanager
-def _threads(n: int) -> Iterator[None]:
-    before = numba.get_num_threads()
-    numba.set_num_threads(n)
-    try:
-        yield
-    finally:
-        numba.set_num_threads(before)
+        try:
+            if run.timed:
+                numba.set_num_threads(1)
+                _compile(run.model)
+            start = time.perf_counter()
+            model = settings.fit(train, seed=run.split)
+            return model, time.perf_counter() - start
+        finally:
+            numba.set_num_threads(threads)
 
 
 @functools.cache
@@ -236,44 +232,26 @@ def _user_table(question: Question, user_ids: list[object], judged: Judgement) -
     )
 
 
-@functools.lru_cache(maxsize=2)
-def _read(name: str, folder: Path | None) -> Dataset:
-    return read(name, folder)
+_read = functools.lru_cache(maxsize=2)(read)
 
 
 @functools.lru_cache(maxsize=2)
-def _split(key: _SplitKey) -> tuple[Dataset, Dataset]:
-    name, share, seed, user_ratings, folder = key
+def _read_split(
+    name: str, share: float, seed: int, user_ratings: int, folder: Path | None
+) -> tuple[Dataset, Dataset]:
     train, cold = split_cold_users(_read(name, folder), share, seed, described=True)
     if user_ratings:
         train, _ = split_first_ratings(train, user_ratings, seed, "random")
     return train, cold
 
 
-def _split_key(run: Run, data: Path | None) -> _SplitKey:
-    return run.dataset, run.cold_share, run.split, run.user_ratings, data
-
-
-def _trial(run: Run, question: Question, data: Path | None) -> Trial:
-    split = _split_key(run, data)
-    return _make_trial(split, question.protocol, question.shots, run.order, question.oracle)
-
-
 @functools.lru_cache(maxsize=16)
 def _make_trial(
-    split: _SplitKey,
-    protocol: str,
-    shots: int,
-    order: Order | None,
-    oracle: bool,
+    split: _Split, protocol: str, shots: int, order: Order | None, oracle: bool
 ) -> Trial:
+    train, cold = _read_split(*split)
     return make_trial(
-        *_split(split),
-        protocol=protocol,
-        n_given=shots,
-        order=order,
-        oracle=oracle,
-        seed=split[2],
+        train, cold, protocol=protocol, n_given=shots, order=order, oracle=oracle, seed=split[2]
     )
 
 
@@ -285,15 +263,6 @@ def stamp() -> Row:
         **{name: version(name) for name in packages},
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
-        "processor": _processor(),
+        "processor": get_host_cpu_name(),
         "cores": os.cpu_count(),
     }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor())

@@ -21,12 +21,10 @@ as None for a value that is chosen during the fit.
 from __future__ import annotations
 
 import json
-import platform
-from collections.abc import Collection
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import (
@@ -41,23 +39,20 @@ from pydantic import (
     StrictInt,
     StrictStr,
     Tag,
-    ValidationError,
     model_validator,
 )
 
-from coldhash.data.plan import read_toml, validation_error
+from coldhash.errors import check_choice
 from coldhash.files import replace_text
-from coldhash.lab.figures import format_table
+from coldhash.lab.experiment import TomlConfig
 from coldhash.lab.printed import METHODS
+from coldhash.lab.runner import stamp
 from coldhash.recommender.settings import settings_from
 from coldhash.registry import Model
 
 Number = StrictInt | StrictFloat
 Value = StrictBool | StrictInt | StrictFloat | StrictStr
 AttemptState = Literal["complete", "pruned", "refused"]
-
-_TABLE_ROWS = 10
-_PACKAGES = ("coldhash", "numpy", "scipy", "numba", "optuna")
 
 
 class _Strict(BaseModel):
@@ -163,7 +158,7 @@ Domain = Annotated[
 ]
 
 
-class Study(_Strict):
+class Study(TomlConfig):
     """Which settings of a model to tune, in which space, and on what data.
 
     Parameters
@@ -201,39 +196,13 @@ class Study(_Strict):
 
     model: str
     datasets: Annotated[tuple[str, ...], Field(min_length=1)]
-    settings: dict[str, object] = {}
+    settings: dict[str, object] = Field(default_factory=dict)
     trials: PositiveInt = 20
     folds: PositiveInt = 2
     score: Literal["real", "hamming"] = "real"
     k: PositiveInt = 10
     seed: NonNegativeInt = 0
     space: Annotated[dict[str, Domain], Field(min_length=1)]
-
-    def __init__(self, **values: object) -> None:
-        try:
-            super().__init__(**values)
-        except ValidationError as error:
-            raise validation_error("study", error) from None
-
-    @classmethod
-    def from_toml(cls, path: str | Path) -> Study:
-        """Read a study from a TOML file.
-
-        Parameters
-        ----------
-        path
-            The file.
-
-        Returns
-        -------
-        Study
-
-        Raises
-        ------
-        SettingError
-            The file cannot be read, is not TOML, or has an invalid value.
-        """
-        return read_toml(cls, path)
 
     def replace(self, **values: object) -> Study:
         """Return the study with some values changed, checked again.
@@ -285,23 +254,18 @@ class Study(_Strict):
 
     @model_validator(mode="after")
     def _check(self) -> Study:
-        _check_known(self.model, METHODS, "no method is called")
-        names = {each.name for each in fields(METHODS[self.model])}  # type: ignore[arg-type]
-        for name in (*self.settings, *self.space):
-            _check_known(name, names, f"{self.model} has no setting")
-        if both := sorted(set(self.settings) & set(self.space)):
-            raise ValueError(f"{both[0]} is both fixed in settings and tuned in space")
+        check_choice("model", self.model, METHODS)
+        known = vars(self.make_model({}))
+        for name in self.space:
+            check_choice("space", name, known)
+            if name in self.settings:
+                raise ValueError(f"{name} is both fixed in settings and tuned in space")
         for name, value in self.start.items():
             if not self.space[name].contains(value):
                 raise ValueError(
                     f"space.{name} does not contain the default {value!r}: widen it, or set start"
                 )
         return self
-
-
-def _check_known(name: str, names: Collection[str], problem: str) -> None:
-    if name not in names:
-        raise ValueError(f"{problem} {name!r}, but there are {', '.join(sorted(names))}")
 
 
 @dataclass(frozen=True)
@@ -410,7 +374,7 @@ class StudyResult:
         return np.subtract(self.best.by_fold, default.by_fold)
 
     def to_dict(self) -> dict[str, object]:
-        """Return all results as JSON values, with versions of packages.
+        """Return all results as JSON values, with versions of packages and the kind of machine.
 
         Returns
         -------
@@ -419,8 +383,7 @@ class StudyResult:
         """
         return {
             "study": self.study.model_dump(mode="json"),
-            "versions": {"python": platform.python_version()}
-            | {name: version(name) for name in _PACKAGES},
+            "versions": stamp() | {"optuna": version("optuna")},
             "folds": [asdict(fold) for fold in self.folds],
             "best": {"settings": self.best.settings, "value": self.best.value},
             "default": self.default
@@ -430,62 +393,18 @@ class StudyResult:
             "trials": [asdict(attempt) for attempt in self.attempts],
         }
 
-    def to_markdown(self) -> str:
-        """Format the best trials as a table, with the improvement over the defaults.
-
-        Returns
-        -------
-        str
-            A Markdown document.
-        """
-        study, names = self.study, list(self.study.space)
-        ranked = sorted(self.attempts, key=lambda a: (a.state != "complete", -(a.value or 0.0)))
-        listed = [a for a in ranked[:_TABLE_ROWS] if a.state != "refused"]
-        listed += [a for a in ranked[_TABLE_ROWS:] if a.is_default]
-        parts = [
-            f"# Tuning {study.model}",
-            f"Accuracy@{study.k} for strangers over that of popularity, mean of "
-            f"{len(self.folds)} folds ({', '.join(study.datasets)}).",
-            format_table(
-                ["trial", *names, "value", "folds", "seconds"],
-                [self._cells(attempt, names) for attempt in listed],
-            ),
-            self._summarise(),
-        ]
-        return "\n\n".join(parts)
-
-    def _cells(self, attempt: Attempt, names: list[str]) -> list[str]:
-        settings = [_short(attempt.settings[name]) for name in names]
-        number = f"{self.attempts.index(attempt)}{' (defaults)' if attempt.is_default else ''}"
-        judged = f"{len(attempt.by_fold)}/{len(self.folds)}"
-        return [number, *settings, _short(attempt.value, 4), judged, f"{attempt.seconds:.1f}"]
-
-    def _summarise(self) -> str:
-        states = [attempt.state for attempt in self.attempts]
-        counts = [f"{states.count(s)} {s}" for s in get_args(AttemptState) if s in states]
-        text = f"{len(states)} trials: {', '.join(counts)}."
-        if self.improvement is None:
-            return f"{text} The defaults were refused."
-        noise = "" if self.noise is None else f", noise {self.noise:.4f}"
-        return f"{text} Best over defaults: {self.improvement:+.4f}{noise}."
-
     def save(self, folder: Path) -> None:
-        """Write MODEL.json and MODEL.md, each in one step.
+        """Write MODEL.json in one step.
 
         Parameters
         ----------
         folder
-            The folder to write to; existing reports of the model are replaced.
+            The folder to write to; an existing report of the model is replaced.
 
         Raises
         ------
         SourceError
-            A file cannot be written.
+            The file cannot be written.
         """
         report = json.dumps(self.to_dict(), indent=1, ensure_ascii=False)
         replace_text(folder / f"{self.study.model}.json", report + "\n")
-        replace_text(folder / f"{self.study.model}.md", self.to_markdown() + "\n")
-
-
-def _short(value: object, digits: int = 3) -> str:
-    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)

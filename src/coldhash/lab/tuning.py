@@ -12,11 +12,11 @@ failed and queued again.
 
 from __future__ import annotations
 
-import time
+import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,8 +59,6 @@ def run_study(
     study: Study,
     datasets: Mapping[str, Dataset],
     out: str | Path,
-    *,
-    minutes: float | None = None,
     progress: StudyProgress | None = None,
 ) -> StudyResult:
     """Run or resume a study and write its report.
@@ -72,9 +70,7 @@ def run_study(
     datasets
         The data sets that it names.
     out
-        The folder for MODEL.sqlite, MODEL.json and MODEL.md; one process at a time may use it.
-    minutes
-        Start no trial after this time; the next call resumes the study.
+        The folder for MODEL.sqlite and MODEL.json; one process at a time may use it.
     progress
         Called after each fold with trials done, trials in all, and the best value.
 
@@ -102,21 +98,16 @@ def run_study(
     (2, {'ridge': 400.0})
     """
     import_extra("optuna", "tune")
-    if minutes is not None and not minutes > 0:
-        raise SettingError(f"minutes={minutes}", hint="above 0")
-    deadline = float("inf") if minutes is None else time.monotonic() + 60 * minutes
     folds = make_folds(study, datasets)
     with _quiet(), _open_study(study, Path(out)) as search:
         attempts = _list_attempts(search)
-        while len(attempts) < study.trials and time.monotonic() < deadline:
+        while len(attempts) < study.trials:
             _run_trial(study, search, folds, attempts, progress)
             attempts = _list_attempts(search)
         if not any(attempt.state == "complete" for attempt in attempts):
-            why = [attempt.message for attempt in attempts if attempt.message]
             raise SettingError(
-                f"no trial of {study.model} is complete"
-                + (f", all {len(why)} were refused: {why[0]}" if why else ""),
-                hint="other settings or another space" if why else "more minutes",
+                f"all {len(attempts)} trials of {study.model} were refused: {attempts[0].message}",
+                hint="other settings or another space",
             )
         result = StudyResult(study, tuple(fold.info for fold in folds), attempts)
         result.save(Path(out))
@@ -245,10 +236,8 @@ def _open_study(study: Study, out: Path) -> Iterator[optuna.Study]:
 def _check_same(study: Study, search: optuna.Study, file: Path) -> None:
     """Raise an error if the file is of another study; only `trials` may change."""
     current = study.model_dump(mode="json", exclude={"trials"})
-    current["defaults of the model"] = {
-        name: list(value) if isinstance(value, tuple) else value
-        for name, value in asdict(study.make_model({})).items()  # type: ignore[call-overload]
-    }
+    defaults = vars(study.make_model({}))
+    current["defaults of the model"] = json.loads(json.dumps(defaults))  # as the file has it
     before = search.user_attrs.get("study")
     if before is None:
         search.set_user_attr("study", current)

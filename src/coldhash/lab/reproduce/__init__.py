@@ -53,8 +53,7 @@ def make_section(
     experiment = Experiment.from_toml(experiments_folder() / f"{name}.toml")
     if quick:
         experiment = experiment.quick_version()
-    log = run_experiment(experiment, data, out, jobs, progress)
-    return EXPERIMENTS[name](Results.from_log(log, experiment.keys()))
+    return EXPERIMENTS[name](run_experiment(experiment, data, out, jobs, progress))
 
 
 def _statistics_section(data: Path) -> Section:
@@ -62,11 +61,9 @@ def _statistics_section(data: Path) -> Section:
     rows, same = [], True
     for name, expected in STATISTICS.items():
         facts = describe(read(name, data))
-        users, items, ratings = facts["users"], facts["items"], facts["ratings"]
-        sparsity = facts["sparsity"]
-        same &= (users, items, ratings, sparsity) == expected
-        cells = [f"{users:,}", f"{items:,}", f"{ratings:,}", f"{sparsity:.2f}%"]
-        rows.append([DATASETS[name], *cells])
+        *counts, sparsity = (facts[each] for each in ("users", "items", "ratings", "sparsity"))
+        same &= (*counts, sparsity) == expected
+        rows.append([DATASETS[name], *(f"{count:,}" for count in counts), f"{sparsity:.2f}%"])
     text = format_table(["data", "users", "items", "ratings", "sparsity"], rows)
     claim = Claim(
         "the statistics of the data sets",

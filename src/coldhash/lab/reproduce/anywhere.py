@@ -10,14 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coldhash.evaluate import UserHits
+from coldhash.evaluate.compare import arrange
 from coldhash.lab.figures import Line, Panel, draw, format_table
-from coldhash.lab.reproduce.report import (
-    DATASETS,
-    ORDERS,
-    Section,
-    format_accuracy,
-    method_name,
-)
+from coldhash.lab.reproduce.report import DATASETS, ORDERS, Section, format_accuracy, method_name
 from coldhash.lab.results_log import Results
 
 if TYPE_CHECKING:
@@ -100,18 +95,13 @@ def make_cells(results: Results) -> Iterator[Cell]:
 
 
 def make_cell(
-    data: str, shots: int, score: str, k: int, ours: Sequence[UserHits], control: Sequence[UserHits]
+    data: str, shots: int, score: str, k: int, ours: Sequence[UserHits], popular: Sequence[UserHits]
 ) -> Cell:
     """Compute the pooled difference to popularity and its 95% interval over users."""
-    users: dict[object, np.ndarray] = {}  # hits, those of popularity, pairs
-    for one, other in zip(ours, control, strict=True):
-        columns = zip(one.user_ids, one.hits, other.hits, one.pairs, strict=True)
-        for user_id, *values in columns:
-            users[user_id] = users.get(user_id, 0.0) + np.array(values, dtype=np.float64)
-    table = np.array(list(users.values()))
-    own_hits, control_hits, pairs = table.sum(axis=0)
+    (hits, pairs_of), (control, _) = (arrange(side).sum(axis=2) for side in (ours, popular))
+    own_hits, control_hits, pairs = hits.sum(), control.sum(), pairs_of.sum()
     difference = (own_hits - control_hits) / pairs
-    residuals = table[:, 0] - table[:, 1] - difference * table[:, 2]
+    residuals = hits - control - difference * pairs_of
     error = math.sqrt(residuals @ residuals) / pairs
     p = 0.5 * math.erfc(-difference / (error * math.sqrt(2))) if error else 1.0
     low, high = difference - 1.96 * error, difference + 1.96 * error

@@ -191,7 +191,7 @@ def judge_outperforms(results: Results, text: str, labels: tuple[str, ...], scor
             for label in labels
             for k in CLAIMED_KS
         ]
-        return verdicts.count("ahead"), verdicts.count("level"), verdicts.count("behind")
+        return verdicts.count("ahead"), verdicts.count("tied"), verdicts.count("behind")
 
     fair, unfair = count_verdicts("expected"), count_verdicts("optimistic")
     verdict: ClaimVerdict = "does not hold"
@@ -199,7 +199,7 @@ def judge_outperforms(results: Results, text: str, labels: tuple[str, ...], scor
         verdict = "inconclusive" if fair[1] else "holds"
     elif unfair[2] == 0 and unfair[0]:
         verdict = "does not hold under fair ties"
-    counts = "{} ahead, {} level, {} behind"
+    counts = "{} ahead, {} tied, {} behind"
     evidence = (
         f"{method_name(PAPER)}, against {', '.join(map(method_name, labels))} at"
         f" {len(code_lengths(results))} lengths and k of {', '.join(map(str, CLAIMED_KS))}:"
@@ -319,14 +319,8 @@ def _convergence_claims(
 
 def _round_seconds(part: Results) -> float:
     """Compute the median over splits of the time of a round."""
-    return float(
-        np.median(
-            [
-                sum(row["fit_parts"][name] for name in STEPS_OF_ROUND) / len(row["objective"])
-                for row in part.rows
-            ]
-        )
-    )
+    runs = [(row["fit_parts"], len(row["objective"])) for row in part.rows]
+    return float(np.median([sum(each[s] for s in STEPS_OF_ROUND) / n for each, n in runs]))
 
 
 def training_time_section(results: Results) -> Section:

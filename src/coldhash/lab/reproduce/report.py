@@ -48,7 +48,7 @@ tie counts by its expected value. **Ties as hits**: what much of the literature 
 scores everything alike is then perfect. **Real-valued query**: the user's vector as it is, against
 codes of items. **Hamming**: codes on both sides. **MFDCF** is the method by default: 8 of its bits
 are the level of an item. **MFDCF, no level** is the paper's method, corrected, and the paper's
-claims are judged by it. In a comparison "level" means that the 95% interval of the paired
+claims are judged by it. In a comparison "tied" means that the 95% interval of the paired
 difference over users contains 0.
 """
 
