@@ -26,6 +26,7 @@ def every_kind():
                 "weight": "number",
                 "picture": "vector",
                 "colour": {"kind": "category", "min_count": 1},
+                "joined": "date",
             }
         }
     )
@@ -39,6 +40,7 @@ def every_kind():
             "weight": 50.0 + np.arange(N),
             "picture": [[float(user % 2), 0.5, -1.0] for user in range(N)],
             "colour": ["red" if user % 4 else "blue" for user in range(N)],
+            "joined": np.datetime64("2024-01-01", "s") + np.arange(N) * np.timedelta64(1, "D"),
         },
         {"item_id": np.arange(20), "title": [f"Title {item}" for item in range(20)]},
         plan=plan,
@@ -72,6 +74,7 @@ def test_fields_are_told(kinds_client):
         "about": empty | {"kind": "text"},
         "picture": empty | {"kind": "vector", "length": 3},
         "colour": empty | {"kind": "category", "choices": ["red", "blue"]},
+        "joined": empty | {"kind": "date"},
     }
 
 
@@ -89,6 +92,11 @@ def test_fields_are_told(kinds_client):
         ({"height": 1e30}, 200),
         ({"height": -1e30}, 200),
         ({"height": "tall"}, 422),
+        ({"joined": "2024-01-20"}, 200),
+        ({"joined": 20240120}, 200),
+        ({"joined": ""}, 200),
+        ({"joined": "soon"}, 422),
+        ({"joined": True}, 422),
         ({"picture": [1, 0.5, -1]}, 200),
         ({"picture": []}, 200),
         ({"picture": None}, 200),
@@ -154,3 +162,21 @@ def test_long_titles_are_cut_and_found_by_all_of_their_letters(model):
             assert all(len(item["title"]) <= 300 for item in answer["items"])
             assert all(item["title"].endswith("é…") for item in answer["items"])
         assert [item["title"][:2] for item in answers[-1]["items"]] == ["7 "]
+
+
+def test_columns_of_any_name(every_kind):
+    names = ("model_config", "_hidden", "class", "a b", "é", "copy", "field_0")
+    ratings = every_kind.ratings.matrix.tocoo()
+    columns = {name: ["x" if user % 2 else "y" for user in range(N)] for name in names}
+    data = Dataset.from_tables(
+        {"user_id": ratings.row, "item_id": ratings.col, "rating": ratings.data},
+        {"user_id": np.arange(N), **columns},
+    )
+    with TestClient(create_app(MFDCF(n_bits=16).fit(data), log=lambda _: None)) as client:
+        document = client.get("/openapi.json").json()
+        assert set(names) <= set(document["components"]["schemas"]["Person"]["properties"])
+        for name in names:
+            assert client.post("/v1/encode", json={"user": {name: "x"}}).status_code == 200
+            refused = client.post("/v1/encode", json={"user": {name: ["x"]}})
+            assert refused.json()["error"]["field"] == f"user.{name}"
+        assert client.post("/v1/encode", json={"user": {"field_1": "x"}}).status_code == 422

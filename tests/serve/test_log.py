@@ -50,6 +50,15 @@ def test_lines_that_nobody_reads_are_dropped_and_counted(pipe):
     assert lines_until(reader, b"text") == [ENTRY]
 
 
+def test_a_name_that_is_not_utf_8_is_logged(pipe):
+    reader, writer = pipe
+    log = LogWriter(writer)
+    odd = {"text": os.fsdecode(b"caf\xe9.coldhash")}
+    for entry in (odd, ENTRY):
+        log(entry)
+        assert lines_until(reader, b"text") == [entry]
+
+
 def test_a_log_whose_reader_is_gone_takes_entries(pipe):
     reader, writer = pipe
     log = LogWriter(writer)

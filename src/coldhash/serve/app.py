@@ -1,27 +1,39 @@
-"""create_app: an ASGI application that serves a model."""
+"""create_app: an ASGI application that serves a model.
+
+One middleware does what applies to every request (request id, host, token, body and time limits,
+metrics, log): the layers of a framework would take longer than an answer.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import hmac
+import itertools
+import os
+import re
 import signal
 import threading
+import time
+import traceback
 from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Mount, Route, Router
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Scope
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from threadpoolctl import threadpool_limits
 
+from coldhash.errors import SettingError
 from coldhash.recommender.recommender import Recommender
-from coldhash.serve.endpoints import SERVED, Endpoints, Operation
-from coldhash.serve.limits import Limits
-from coldhash.serve.middleware import ServiceMiddleware, check_token
-from coldhash.serve.monitoring import Log, Metrics, event, to_stderr
+from coldhash.serve.endpoints import HEADERS, HEALTH_PATHS, SERVED, Endpoints, Operation
+from coldhash.serve.limits import Limits, RequestError, error_response
+from coldhash.serve.monitoring import Entry, Log, Metrics, event, to_stderr, utc_now
 from coldhash.serve.openapi import make_document
 from coldhash.serve.registry import ModelRegistry, ServedModel
 
@@ -34,6 +46,12 @@ PAGE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
+PUBLIC_PATHS = (*HEALTH_PATHS, "/")  # without a token, as are the files of the page
+PAGE_FILES = "/page/"
+REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+NEW_IDS = itertools.count(int.from_bytes(os.urandom(7)))  # cheaper than random ones
+METHODS = ("GET", "POST", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE")
+PORT = re.compile(r":\d*\Z")
 
 
 def create_app(
@@ -97,17 +115,16 @@ def create_app(
         return FileResponse(PAGE / "index.html", headers=PAGE_HEADERS)
 
     get = partial(Operation, limits, "GET")
-    routes = [
-        Route(operation.path, operation, methods=[operation.method])
-        for operation in (*operations, get("/openapi.json", openapi), get("/", page))
-    ]
+    every = (*operations, get("/openapi.json", openapi), get("/", page))
+    routes = [Route(each.path, each, methods=[each.method]) for each in every]
     router = Router(
         [*routes, Mount("/page", _PageFiles(directory=PAGE))],
         redirect_slashes=False,
-        lifespan=partial(_lifespan, registry, watch_seconds),
+        lifespan=lambda _: _lifespan(registry, watch_seconds),
     )
     hosts = None if allowed_hosts is None else {host.lower() for host in allowed_hosts}
-    return ServiceMiddleware(router, registry, limits, token, hosts, metrics, log)
+    direct: dict[tuple[str, str], ASGIApp] = {(each.method, each.path): each for each in every}
+    return ServiceMiddleware(router, direct, registry, limits, token, hosts, metrics, log)
 
 
 def _report_swaps(registry: ModelRegistry, metrics: Metrics, log: Log) -> None:
@@ -129,11 +146,8 @@ def _report_swaps(registry: ModelRegistry, metrics: Metrics, log: Log) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _lifespan(
-    registry: ModelRegistry, watch_seconds: float, app: object
-) -> AsyncIterator[None]:
+async def _lifespan(registry: ModelRegistry, watch_seconds: float) -> AsyncIterator[None]:
     """Watch the file while the app runs; requests share the cores, so BLAS gets one thread."""
-    del app
     hangup = asyncio.Event()
     if threading.current_thread() is threading.main_thread():
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hangup.set)
@@ -164,3 +178,126 @@ class _PageFiles(StaticFiles):
         response = super().file_response(*args, **kwargs)
         response.headers.update(PAGE_HEADERS)
         return response
+
+
+def check_token(token: str) -> str:
+    """Return a token without the white space around it; raise an error if it cannot work."""
+    token = token.strip()
+    if not token:
+        raise SettingError("the token is empty", hint="set a token, or none at all")
+    if not token.isascii():
+        raise SettingError("the token is not ASCII", hint="letters and digits")
+    return token
+
+
+@dataclass(frozen=True, eq=False)
+class ServiceMiddleware:
+    """Checks every request, limits its time, counts it and logs it."""
+
+    router: ASGIApp
+    direct: dict[tuple[str, str], ASGIApp]  # by method and path, without the router
+    registry: ModelRegistry
+    limits: Limits
+    token: str | None
+    hosts: set[str] | None
+    metrics: Metrics
+    log: Log
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request."""
+        if scope["type"] != "http":
+            await self.router(scope, receive, send)
+            return
+        start = time.perf_counter()
+        headers = scope[HEADERS] = dict(scope["headers"])
+        scope["app"] = self  # the router then raises its errors
+        scope[SERVED] = self.registry.current  # read once: an answer comes from one model
+        given = headers.get(b"x-request-id", b"")
+        request_id = given if REQUEST_ID.fullmatch(given) else b"%016x" % next(NEW_IDS)
+        reply = _Reply(scope, receive, send, request_id)
+        failure: Entry = {}
+        try:
+            self._check_host(scope["path"], headers)
+            self._check_token(scope["path"], headers)
+            length = headers.get(b"content-length", b"0")
+            self.limits.check_length(int(length[:20]) if length.isdigit() else 0)
+            app = self.direct.get((scope["method"], scope["path"]), self.router)
+            async with asyncio.timeout(self.limits.timeout):  # a thread at work is not waited for
+                await app(scope, receive, reply)
+        except HTTPException as error:
+            await reply.send_error(error)
+        except TimeoutError:
+            message = f"no answer within {self.limits.timeout:g} seconds"
+            await reply.send_error(RequestError(504, message, hint="ask for less at a time"))
+        except asyncio.CancelledError:  # the server stops, or the client is gone
+            failure["error"] = "cancelled"
+            raise
+        except Exception as error:  # a bug: logged without its text, which may hold personal data
+            failure["error"] = _locate(error)
+            await reply.send_error(RequestError(500, "internal error", hint="see the log"))
+        finally:
+            self._record(reply, time.perf_counter() - start, failure)
+
+    def _check_host(self, path: str, headers: dict[bytes, bytes]) -> None:
+        if self.hosts is None or path in HEALTH_PATHS or b"host" not in headers:
+            return
+        if PORT.sub("", headers[b"host"].decode("latin-1").lower()) not in self.hosts:
+            hint = "start it with --allowed-host HOST"
+            raise RequestError(421, "not a host of this server", field="host", hint=hint)
+
+    def _check_token(self, path: str, headers: dict[bytes, bytes]) -> None:
+        if self.token is None or path in PUBLIC_PATHS or path.startswith(PAGE_FILES):
+            return
+        scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
+        is_right = hmac.compare_digest(given.strip(), self.token.encode())
+        if not (is_right and scheme.lower() == b"bearer"):
+            message = "the token is wrong" if given else "a token is required"
+            raise RequestError(401, message, hint="Authorization: Bearer TOKEN")
+
+    def _record(self, reply: _Reply, seconds: float, failure: Entry) -> None:
+        """Count and log a request: its route, never its path, which may hold anything."""
+        scope, status = reply.scope, reply.status
+        route = getattr(scope.get("endpoint"), "path", "other")
+        method = scope["method"] if scope["method"] in METHODS else "other"
+        self.metrics.seconds(route).observe(seconds)
+        self.metrics.requests(route, method, status).inc()
+        entry = {
+            "time": utc_now(),
+            "request_id": reply.request_id.decode(),
+            "method": method,
+            "route": route,
+            "status": status,
+            "ms": round(seconds * 1000, 3),
+            "model": scope[SERVED].version,
+            **failure,
+        }
+        if self.log(entry) is False:
+            self.metrics.dropped.inc()
+
+
+@dataclass(eq=False)
+class _Reply:
+    """Sends an answer with the request id, and keeps its status."""
+
+    scope: Scope
+    receive: Receive
+    send: Send
+    request_id: bytes
+    status: int = 0  # nothing was sent
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message["headers"] = [*message["headers"], (b"x-request-id", self.request_id)]
+        await self.send(message)
+
+    async def send_error(self, error: HTTPException) -> None:
+        """Send an error; an answer that has begun breaks off instead, which a client notices."""
+        if not self.status:
+            await error_response(error)(self.scope, self.receive, self)
+
+
+def _locate(error: Exception) -> str:
+    """Return the type of an error and the line of code that raised it."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} {last.filename}:{last.lineno}"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, fields
 
 import orjson
@@ -63,6 +61,12 @@ class Limits:
             if not value > 0:
                 raise SettingError(f"{field.name}={value}", hint="more than 0")
 
+    def check_length(self, n_bytes: int) -> None:
+        """Raise a request error if a body is too long."""
+        if n_bytes > self.max_body:
+            hint = f"at most {self.max_body:,} bytes"
+            raise RequestError(413, "the body is too large for this server", hint=hint)
+
 
 class RequestError(HTTPException):
     """An error of a request: the status, the message, the field that is wrong and a hint."""
@@ -82,12 +86,7 @@ def error_response(error: HTTPException) -> Response:
     return Response(orjson.dumps(body), error.status_code, error.headers, JSON)
 
 
-@contextmanager
-def as_request_errors(field: str) -> Iterator[None]:
-    """Turn errors of the library into request errors about a field."""
-    try:
-        yield
-    except ColdhashError as error:
-        status = 404 if isinstance(error, UnknownId) else 422
-        field = error.argument or field
-        raise RequestError(status, error.message, field=field, hint=error.hint) from None
+def library_error(error: ColdhashError, field: str | None) -> RequestError:
+    """Return an error of the library as that of a request, about a field."""
+    status = 404 if isinstance(error, UnknownId) else 422
+    return RequestError(status, error.message, field=error.argument or field, hint=error.hint)

@@ -8,14 +8,16 @@ them up.
 from __future__ import annotations
 
 import atexit
+import json
 import logging
 import os
 import select
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from functools import cache
+from queue import Full, Queue
 
 import orjson
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -42,67 +44,69 @@ class LogWriter:
 
     def __init__(self, fd: int = STDERR, max_lines: int = MAX_LINES) -> None:
         self._fd = fd
-        self._max_lines = max_lines
-        self._lines: deque[bytes] = deque()
-        self._n_unwritten = 0  # lines in the queue and in the batch that is being written
+        self._entries: Queue[Entry] = Queue(max_lines)
         self._n_dropped = 0
-        self._lock = threading.Lock()
-        self._wake = threading.Event()
         self._pid = 0  # of the process whose thread writes: a fork does not copy threads
 
     def __call__(self, entry: Entry) -> bool:
         """Queue an entry; return False if it was dropped."""
-        line = orjson.dumps(entry) + b"\n"
-        with self._lock:
-            if self._n_unwritten >= self._max_lines:
-                self._n_dropped += 1
-                return False
-            self._lines.append(line)
-            self._n_unwritten += 1
-            if self._pid != os.getpid():
-                self._pid = os.getpid()
-                threading.Thread(target=self._write, daemon=True, name="coldhash-log").start()
-                atexit.register(self.flush)
-        if not self._wake.is_set():
-            self._wake.set()
+        try:
+            self._entries.put_nowait(entry)
+        except Full:
+            self._n_dropped += 1
+            return False
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            threading.Thread(target=self._write, daemon=True, name="coldhash-log").start()
+            atexit.register(self.flush)
         return True
 
     def flush(self, seconds: float = 1.0) -> None:
         """Wait until all lines are written, but not longer than `seconds`."""
         until = time.monotonic() + seconds
-        while self._n_unwritten and time.monotonic() < until:
+        while self._entries.unfinished_tasks and time.monotonic() < until:
             time.sleep(0.001)
 
     def _write(self) -> None:
-        while True:
-            self._wake.wait()
-            time.sleep(BATCH_SECONDS)
-            self._wake.clear()
-            while self._write_batch():
-                pass
-
-    def _write_batch(self) -> bool:
-        """Write some lines; return whether there were any.
+        """Write what is in the queue, again and again.
 
         A batch is at most what a pipe takes in one piece, so that lines of several processes do
         not mix.
         """
-        batch, n_lines = b"", 0
-        with self._lock:
-            while self._lines and (n_lines == 0 or len(batch + self._lines[0]) <= select.PIPE_BUF):
-                batch += self._lines.popleft()
-                n_lines += 1
-            if n_lines == 0 and self._n_dropped:
-                batch = orjson.dumps(event("log lines dropped", count=self._n_dropped)) + b"\n"
-                self._n_dropped = 0
+        while True:
+            batch = [_as_line(self._entries.get())]
+            time.sleep(BATCH_SECONDS)
+            while not self._entries.empty():
+                line = _as_line(self._entries.get())
+                if sum(map(len, batch)) + len(line) > select.PIPE_BUF:
+                    self._write_batch(batch)
+                    batch = []
+                batch.append(line)
+            self._write_batch(batch)
+            if count := self._n_dropped:
+                self._n_dropped -= count
+                self._send(_as_line(event("log lines dropped", count=count)))
+
+    def _write_batch(self, lines: list[bytes]) -> None:
+        if not self._send(b"".join(lines)):
+            self._n_dropped += len(lines)
+        for _ in lines:
+            self._entries.task_done()
+
+    def _send(self, batch: bytes) -> bool:
         try:
             while batch:
                 batch = batch[os.write(self._fd, batch) :]
         except OSError:  # the reader is gone: answers do not depend on the log
-            self._n_dropped += n_lines
-        with self._lock:
-            self._n_unwritten -= n_lines
-        return n_lines > 0
+            return False
+        return True
+
+
+def _as_line(entry: Entry) -> bytes:
+    try:
+        return orjson.dumps(entry, option=orjson.OPT_APPEND_NEWLINE)
+    except TypeError:  # a lone surrogate, as in the name of a file that is not UTF-8
+        return json.dumps(entry).encode() + b"\n"
 
 
 to_stderr = LogWriter()
@@ -146,16 +150,18 @@ class Metrics:
         def count(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"coldhash_{name}", text, labels, registry=self._registry)
 
-        self.requests = count("requests", "Requests.", "route", "method", "status")
+        requests = count("requests", "Requests.", "route", "method", "status")
+        self.requests = cache(requests.labels)  # `labels` takes longer than the counting
         self.strangers = count("strangers", "Strangers recommended to.")
         self.fallbacks = count("fallbacks", "Strangers of whom nothing usable was known.")
         self.missing = count("missing_groups", "Strangers without a group of features.", "group")
         self.swaps = count("model_swaps", "New model files.", "result")
         self.dropped = count("log_dropped", "Log lines that were dropped.")
-        self.seconds = Histogram(
+        seconds = Histogram(
             "coldhash_request_seconds", "Time to answer.", ["route"], buckets=BUCKETS,
             registry=self._registry,
         )  # fmt: skip
+        self.seconds = cache(seconds.labels)
         self.serving = Gauge(
             "coldhash_model_workers", "Workers that serve a version of the model.",
             ["version", "method"], multiprocess_mode="livesum", registry=self._registry,

@@ -9,13 +9,10 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from coldhash import __version__
-from coldhash.features.people import HISTORY
-from coldhash.recommender.recommender import USER_ID
-from coldhash.serve.endpoints import Operation
+from coldhash.serve.endpoints import HEALTH_PATHS, Operation
 from coldhash.serve.limits import JSON, Limits
-from coldhash.serve.middleware import PUBLIC_PATHS
 from coldhash.serve.registry import ServedModel
-from coldhash.serve.schemas import ID, LIMITED, NULL, REF, ErrorAnswer, history_values
+from coldhash.serve.schemas import LIMITED, REF, ErrorAnswer
 
 Schema = dict[str, Any]
 
@@ -30,7 +27,8 @@ def make_document(
     for operation in operations:
         types += [kind for kind in (operation.request, operation.answer) if kind is not None]
     forms = models_json_schema([(kind, "validation") for kind in types], ref_template=REF)[1]
-    schemas: Schema = forms["$defs"] | {"Person": _describe_person(served, limits)}
+    person = served.person_type(limits.max_history).model_json_schema(ref_template=REF)
+    schemas: Schema = forms["$defs"] | {"Person": person}
     paths = {
         operation.path.replace(":path", ""): {
             operation.method.lower(): _describe(operation, schemas, served, limits, has_token)
@@ -51,7 +49,7 @@ def make_document(
 def _describe(
     operation: Operation, schemas: Schema, served: ServedModel, limits: Limits, has_token: bool
 ) -> Schema:
-    needs_token = operation.path not in PUBLIC_PATHS
+    needs_token = operation.path not in HEALTH_PATHS
     content = {kind: {"schema": {"type": "string"}} for kind in operation.text_types}
     if operation.answer is not None:
         content |= _as_json(operation.answer)
@@ -102,17 +100,3 @@ def _add_limits(request: Schema, served: ServedModel, limits: Limits) -> None:
     item_id = item_ids[0] if len(item_ids) else "1"
     example = {"user": person, "users": [person, {}], "k": 3, "item_id": item_id}
     request["examples"] = [{name: example[name] for name in example if name in properties}]
-
-
-def _describe_person(served: ServedModel, limits: Limits) -> Schema:
-    """Return the schema of what `ServedModel.check_person` accepts."""
-    histories = history_values(served.model.history_scale, limits.max_history).values()
-    history = {"anyOf": [*(each.json_schema() for each in histories), NULL]}
-    fields = {name: field.values.json_schema() for name, field in served.fields.items()}
-    name = {"anyOf": [ID, {"const": ""}, NULL]}
-    return {
-        "type": "object",
-        "description": "What is known of a person; everything may be missing or null.",
-        "properties": {USER_ID: name, **fields, HISTORY: history},
-        "additionalProperties": False,
-    }

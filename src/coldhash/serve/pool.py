@@ -6,9 +6,10 @@ import asyncio
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from coldhash.serve.limits import RequestError
 
@@ -28,11 +29,11 @@ class Pool:
 
     def __init__(self, max_waiting: int) -> None:
         self._max_waiting = max_waiting
-        self._waiting = 0
-        self._free = os.cpu_count() or 1
-        self._threads = ThreadPoolExecutor(self._free, "coldhash-serve")
+        self._n_waiting = 0
+        self._n_free = os.cpu_count() or 1
+        self._threads = ThreadPoolExecutor(self._n_free, "coldhash-serve")
         self._arrivals = count(1)
-        self._queue: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._queue: list[tuple[int, int, asyncio.Future[Any], Callable[[], Any]]] = []
 
     def arrival(self) -> int:
         """Return the priority of a batch that arrives now."""
@@ -40,43 +41,30 @@ class Pool:
 
     async def run(self, work: Callable[[], T], order: int = 0, is_new: bool = True) -> T:
         """Run work in a thread, lower orders first; new work is refused if the queue is full."""
-        if is_new and self._waiting >= self._max_waiting:
+        if is_new and self._n_waiting >= self._max_waiting:
             raise RequestError(503, "too many requests are waiting", hint="try again later")
-        self._waiting += 1
+        result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        heappush(self._queue, (order, next(self._arrivals), result, work))
+        self._n_waiting += 1
         try:
-            await self._acquire_thread(order)
-            return await self._run(work)
+            self._start_next()
+            return await result
         finally:
-            self._waiting -= 1
+            self._n_waiting -= 1
 
-    async def _acquire_thread(self, order: int) -> None:
-        if self._free > 0:
-            self._free -= 1
-            return
-        turn = asyncio.get_running_loop().create_future()
-        heappush(self._queue, (order, next(self._arrivals), turn))
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if not turn.cancelled():  # it got a thread in the meantime
-                self._release_thread()
-            raise
+    def _start_next(self) -> None:
+        while self._queue and self._n_free > 0:
+            _, _, result, work = heappop(self._queue)
+            if not result.done():  # cancelled: its request has timed out
+                self._n_free -= 1
+                running = result.get_loop().run_in_executor(self._threads, work)
+                running.add_done_callback(partial(self._finish, result))
 
-    def _release_thread(self) -> None:
-        while self._queue:
-            turn = heappop(self._queue)[-1]
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self._free += 1
-
-    async def _run(self, work: Callable[[], T]) -> T:
-        loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(self._threads, work)
-        try:
-            return await asyncio.shield(future)
-        finally:
-            if future.done():
-                loop.call_soon(self._release_thread)  # after a batch has queued its next block
-            else:  # cancelled while the thread works
-                future.add_done_callback(lambda _: self._release_thread())
+    def _finish(self, result: asyncio.Future[T], running: asyncio.Future[T]) -> None:
+        self._n_free += 1
+        error = running.exception()
+        if error is not None and not result.done():
+            result.set_exception(error)
+        elif not result.done():
+            result.set_result(running.result())
+        result.get_loop().call_soon(self._start_next)  # after a batch has queued its next block

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,6 +16,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import ValidationError
 
 from coldhash.errors import SourceError
 from coldhash.features.people import HISTORY
@@ -25,16 +26,8 @@ from coldhash.recommender.model_file import N_CHECKSUM
 from coldhash.recommender.persistence import check_answers, load
 from coldhash.recommender.recommender import USER_ID, Recommender
 from coldhash.recommender.results import Row
-from coldhash.serve.schemas import (
-    ModelCard,
-    Person,
-    check_history,
-    check_id,
-    field_error,
-    person_fields,
-)
+from coldhash.serve.schemas import ModelCard, Person, person_error, person_fields, person_type
 
-TITLE = "title"
 MAX_TITLE = 300  # characters of a title that are sent; the search is in all of it
 MAX_IN_MEMORY = 200_000  # items of a catalogue whose ids and titles are kept as Python strings
 
@@ -48,7 +41,7 @@ class Catalogue:
 
     def __init__(self, model: Recommender) -> None:
         self._ids = model.item_ids
-        self._titles = _read_titles(model.item_table)
+        self._titles = model.titles
         self._order = model.items.order  # rows, the most popular first
         self._in_memory: list[tuple[str, str | None]] | None = None
         if len(self._ids) <= MAX_IN_MEMORY:
@@ -96,15 +89,6 @@ class Catalogue:
         return self._ids[row], title
 
 
-def _read_titles(table: pa.Table | None) -> pa.Array | None:
-    if table is None or TITLE not in table.column_names:
-        return None
-    titles = table.column(TITLE).combine_chunks()  # one chunk: quick to look up
-    if pa.types.is_nested(titles.type) or pa.types.is_binary(titles.type):
-        return None  # nothing to show
-    return titles.cast(pa.string())
-
-
 def _match_any(test: pc.Function, texts: list[pa.Array], wanted: str) -> np.ndarray:
     found = [test(text, wanted).to_numpy(zero_copy_only=False) for text in texts]
     return np.asarray(np.logical_or.reduce(found))
@@ -129,43 +113,39 @@ class ServedModel:
         self.catalogue = Catalogue(model)
         self.fields = person_fields(model.features)
         self.card = self._make_card().model_dump_json().encode()
+        self.person_type = cache(partial(person_type, self.fields, model.history_scale))
+        # no cycle of references, so that a model is gone when another one has taken its place
+        describe = self.describe = partial(describe_people, model.items.n_bits, version)
         # by JSON, in which 1, 1.0 and true differ, as they do for the model
-        self._encode_text: Callable[[str], Encoded] = lru_cache(MAX_CACHED)(
-            lambda text: model.encode(orjson.loads(text))
+        self._encode_text = lru_cache(MAX_CACHED)(
+            lambda text: describe(model.encode(orjson.loads(text)))
         )
 
-    def encode(self, person: Person) -> Encoded:
-        """Encode a person without a history, from a cache: many strangers are alike.
+    def encode(self, people: Sequence[Person]) -> tuple[Encoded, list[Row]]:
+        """Encode strangers, and describe each.
 
-        A person's vector does not depend on other people, so a cached one is right. It is shared:
-        do not change it.
+        One without a history comes from a cache: many strangers are alike. A person's vector does
+        not depend on other people, so a cached one is right. It is shared: do not change it.
         """
-        fields = {name: value for name, value in person.items() if name != USER_ID}
-        # as text: the bytes would keep the 4 KB in which they were written
-        text = orjson.dumps(fields, option=orjson.OPT_SORT_KEYS).decode()
-        return (
-            self._encode_text(text) if len(text) <= MAX_CACHED_TEXT else self.model.encode(fields)
-        )
+        if len(people) == 1 and not people[0].get(HISTORY):
+            fields = {name: value for name, value in people[0].items() if name != USER_ID}
+            # as text: the bytes would keep the 4 KB in which they were written
+            text = orjson.dumps(fields, option=orjson.OPT_SORT_KEYS).decode()
+            if len(text) <= MAX_CACHED_TEXT:
+                return self._encode_text(text)
+        return self.describe(self.model.encode(people))
 
-    def check_person(self, person: Person, max_history: int, place: str = "user") -> None:
+    def check_person(self, person: Person, max_history: int, place: str) -> None:
         """Raise a request error about the first field of a person that the model cannot use.
 
         Ids in a history become texts.
-
-        A value that the model has never seen is no error: it counts as unknown. A field that the
-        model has never seen is one, because it is usually a typing error.
         """
-        for name, value in person.items():
-            field = f"{place}.{name}"
-            if name == HISTORY:
-                person[name] = check_history(value, self.model.history_scale, max_history, field)
-            elif name in self.fields:
-                self.fields[name].check(value, field)
-            elif name != USER_ID:
-                hint = f"one of {', '.join([*self.fields, HISTORY])}"
-                raise field_error(field, "the model has no such field", hint)
-            elif value not in (None, ""):
-                check_id(value, field)
+        try:
+            valid = self.person_type(max_history).model_validate(person)
+        except ValidationError as error:
+            raise person_error(error, place, self.fields) from None
+        if HISTORY in person:
+            person[HISTORY] = vars(valid)[HISTORY]
 
     def _make_card(self) -> ModelCard:
         model = self.model
@@ -184,6 +164,31 @@ class ServedModel:
             takes_history=not np.array_equal(without.vectors, with_rating.vectors),
             has_level=model.items.levels is not None,
         )
+
+
+def describe_people(
+    n_bits: int | None, version: str, encoded: Encoded
+) -> tuple[Encoded, list[Row]]:
+    """Add the code of each person, the weights of the groups, and what was ignored."""
+    bits = None
+    if n_bits is not None:
+        # the bytes of codes.pack(signs(vectors)), without its checks
+        bits = np.packbits(encoded.vectors >= 0, axis=1, bitorder="little")
+    weights = {group: shares.tolist() for group, shares in encoded.weights.items()}
+    ignored: list[list[str]] = [[] for _ in encoded.vectors]
+    for place, item_id in encoded.ignored:
+        ignored[place].append(item_id)
+    return encoded, [
+        {
+            "code": None if bits is None else bits[place].tobytes().hex(),
+            "n_bits": n_bits,
+            "weights": {group: shares[place] for group, shares in weights.items()},
+            "fallback": fallback,
+            "ignored": ignored[place],
+            "model": version,
+        }
+        for place, fallback in enumerate(encoded.fallback.tolist())
+    ]
 
 
 @dataclass(frozen=True)
@@ -235,10 +240,13 @@ class ModelRegistry:
         """
         if self._path is None:
             return
-        old, stamp = self.current, _stamp(self._path)
-        if stamp is None or (stamp == self._stamp and not force):
+        try:
+            stamp = _stamp(os.stat(self._path))
+        except OSError:  # between two files: the old one is still served
             return
-        self._stamp = stamp
+        if stamp == self._stamp and not force:
+            return
+        old, self._stamp = self.current, stamp
         try:
             new = self._load(copy_model(self._path, self._copies))
             new.catalogue.warm_up()
@@ -263,7 +271,7 @@ def copy_model(path: Path, folder: Path | None = None) -> ModelCopy:
     file that is changed while it is copied is noticed by its checksum.
     """
     with open_regular(path) as file:
-        stamp = _make_stamp(os.fstat(file.fileno()))
+        stamp = _stamp(os.fstat(file.fileno()))
         if folder is None:
             with ExitStack() as stack:
                 copy = stack.enter_context(_open_temporary())
@@ -316,14 +324,7 @@ def _open_temporary() -> BinaryIO:
         return os.fdopen(os.memfd_create("coldhash"), "w+b")
 
 
-def _stamp(path: Path) -> Stamp | None:
-    try:
-        return _make_stamp(os.stat(path))
-    except OSError:  # between two files: the old one is still served
-        return None
-
-
-def _make_stamp(stat: os.stat_result) -> Stamp:
+def _stamp(stat: os.stat_result) -> Stamp:
     # the time of the last change, too: a program can set all others back
     return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 

@@ -1,32 +1,37 @@
 """Requests and answers of the API, and the fields of a person.
 
-A request is validated by the type that describes it in the OpenAPI document; so is the value of a
-field of a person. `LIMITED` names what has a limit of the server. Answers are not built from these
-types, which describe them in the document.
+A request is validated by the type that describes it in the OpenAPI document; so is a person.
+`LIMITED` names what has a limit of the server. Answers are not built from these types, which
+describe them in the document.
 """
 
 from __future__ import annotations
 
-from functools import cache, cached_property
+from collections.abc import Mapping
 from itertools import islice
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
+from pydantic.functional_validators import AfterValidator
 from pydantic.json_schema import WithJsonSchema
+from pydantic.types import Discriminator, Tag
 
-from coldhash.features.columns import FittedColumn, Given, Knots, Labels, Standard
+from coldhash.data.dates import as_days
+from coldhash.features.columns import Ages, FittedColumn, Given, Knots, Labels, Standard
 from coldhash.features.groups import FeatureEncoder
-from coldhash.recommender.recommender import Score
+from coldhash.features.people import HISTORY
+from coldhash.recommender.recommender import USER_ID, Score
 from coldhash.serve.limits import HINT, Limits, RequestError
 
 MAX_CHOICES = 200
 N_DEVIATIONS = 3.0  # from the mean: the range of a standardized number in a form
 LARGEST = float(np.finfo(np.float32).max)
 DECIMAL = "^[ \\t\\r\\n]*([+-]?[0-9]{1,30}([.][0-9]{0,30})?)?[ \\t\\r\\n]*$"  # or an empty text
-STRICT = ConfigDict(strict=True)
 REF = "#/components/schemas/{model}"
 NULL = {"type": "null"}
+RATED, LISTED = "[rated]", "[listed]"  # the two forms of a history
+NO_FIELDS = ("", "[key]", RATED, LISTED)  # in the place of an error
 LIMITED = {"k": "max_k", "users": "max_batch", "user_ids": "max_batch"}  # fields of requests
 
 
@@ -49,18 +54,23 @@ def _whole(value: object) -> object:
 INT64 = {"type": "integer", "minimum": 1 - 2**63, "maximum": 2**63 - 1}
 ID: dict[str, Any] = {"anyOf": [{"type": "string", "minLength": 1}, INT64]}
 Id = Annotated[str, BeforeValidator(id_text), WithJsonSchema(ID)]
+Name = Annotated[
+    str | None,
+    BeforeValidator(lambda value: None if value in (None, "") else id_text(value)),
+    WithJsonSchema({"anyOf": [ID, {"const": ""}, NULL]}),
+]
 Count = Annotated[int, Field(ge=1, strict=True), BeforeValidator(_whole)]
 Share = Annotated[float, Field(ge=0, le=1, strict=True)]
-# what is in it depends on the model: see `ServedModel.check_person`
+# what is in it depends on the model: see `person_type`
 PERSON = {"$ref": REF.format(model="Person")}
 Person = Annotated[dict[str, Any], WithJsonSchema({"allOf": [PERSON]})]
-
 
 POPULARITY = "How much it counts what everybody likes; less than 1 only for a model with a level."
 
 
 class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid")
+    field: ClassVar[str] = "user"  # that an error of the library is about
 
 
 class RecommendOptions(_Request):
@@ -103,7 +113,7 @@ class PeopleRequest(RecommendOptions):
         return getattr(self, self.people_fields[1]) is not None
 
     @property
-    def field(self) -> str:
+    def field(self) -> str:  # type: ignore[override]
         """The field of people that is given; a request error if it is not exactly one."""
         strangers, users = self.people_fields
         if self.is_known == (getattr(self, strangers) is not None):
@@ -152,6 +162,7 @@ class ItemsQuery(BaseModel):
 class SimilarQuery(BaseModel):
     """An item of which similar ones are wanted."""
 
+    field: ClassVar[str] = "item_id"
     item_id: str = Field(min_length=1)
     k: int = Field(10, ge=1, description="How many items.")
 
@@ -251,26 +262,12 @@ class PersonField(BaseModel):
     """A field of a person that the model uses; values beyond `min` and `max` count as these."""
 
     name: str
-    kind: Literal["category", "multi-label", "number", "text", "vector"]
+    kind: Literal["category", "date", "multi-label", "number", "text", "vector"]
     group: str
     choices: list[str] = Field([], description="Known values, the most common first.")
     min: float | None = None
     max: float | None = None
     length: int | None = Field(None, description="Of a vector.")
-
-    @cached_property
-    def values(self) -> TypeAdapter[Any]:
-        """What the field may hold: to validate values, and to describe them."""
-        return _values(self.kind, self.length)
-
-    def check(self, value: object, place: str) -> None:
-        """Raise a request error if the model cannot use a value."""
-        try:
-            self.values.validator.validate_python(value)
-        except ValidationError:
-            expected = self.values.json_schema()["description"]
-            hint = f"{expected}, or null where it is unknown"
-            raise field_error(place, f"not {expected}", hint) from None
 
 
 class ModelCard(BaseModel):
@@ -302,6 +299,8 @@ def _describe_column(column: FittedColumn) -> dict[str, Any]:
     if isinstance(column, Labels):
         kind = "category" if column.separator is None else "multi-label"
         return {"kind": kind, "choices": list(islice(column.columns, MAX_CHOICES))}
+    if isinstance(column, Ages):
+        return {"kind": "date"}
     if isinstance(column, Knots):
         return {"kind": "number", "min": column.knots[0], "max": column.knots[-1]}
     if isinstance(column, Standard):
@@ -317,54 +316,74 @@ Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 Plain = str | bool | float | None
 
 
-@cache
-def _values(kind: str, length: int | None) -> TypeAdapter[Any]:
+def _check_date(value: Plain) -> Plain:
+    as_days(value)
+    return value
+
+
+def _describe_values(field: PersonField) -> tuple[Any, str]:
+    """Return the type of a field's values, and its name."""
     text = Annotated[str, Field(pattern=DECIMAL)]
-    vector = Annotated[list[Number], Field(min_length=length, max_length=length)]
+    vector = Annotated[list[Number], Field(min_length=field.length, max_length=field.length)]
     empty = Annotated[list[Any], Field(max_length=0)] | Literal[""]
     types: dict[str, tuple[Any, str]] = {
         "number": (Number | text | None, "a number"),
+        "date": (Annotated[Plain, AfterValidator(_check_date)], "a date such as 2024-01-31"),
         "multi-label": (Plain | list[Plain], "a text or a list of texts"),
-        "vector": (vector | empty | None, f"a list of {length} numbers"),
+        "vector": (vector | empty | None, f"a list of {field.length} numbers"),
     }
-    values, description = types.get(kind, (Plain, "one value"))
-    described: Any = Annotated[values, Field(description=description)]
-    return TypeAdapter(described, config=STRICT)
+    return types.get(field.kind, (Plain, "one value"))
 
 
-@cache
-def history_values(scale: Scale, max_history: int) -> dict[type, TypeAdapter[Any]]:
-    """Return what a history may be, by its type: to validate it, and to describe it."""
+def person_type(
+    fields: Mapping[str, PersonField], scale: Scale, max_history: int
+) -> type[BaseModel]:
+    """Return the type of a person: to validate one, and to describe it.
+
+    A value that the model has never seen is no error: it counts as unknown. A field that the model
+    has never seen is one, because it is usually a typing error.
+    """
     item_id = Annotated[str, Field(min_length=1)]
     rating = Annotated[float, Field(ge=scale[0], le=scale[1])]
     rated = Field(max_length=max_history, description="Item id -> rating.")
     listed = Field(max_length=max_history, description="Ids of items without ratings.")
-    return {
-        dict: TypeAdapter(Annotated[dict[item_id, rating], rated], config=STRICT),
-        list: TypeAdapter(Annotated[list[Id], listed], config=STRICT),
-    }
+    history = Annotated[
+        Annotated[dict[item_id, rating], rated, Tag(RATED)]
+        | Annotated[list[Id], listed, Tag(LISTED)],
+        Discriminator(lambda history: LISTED if isinstance(history, list) else RATED),
+    ]
+    types: dict[str, Any] = {USER_ID: (Name, None), HISTORY: (history | None, None)}
+    for place, (name, field) in enumerate(fields.items()):
+        values, description = _describe_values(field)
+        # a column may have any name, an attribute may not
+        types[f"field_{place}"] = values, Field(None, alias=name, description=description)
+    config = ConfigDict(strict=True, extra="forbid")
+    about = "What is known of a person; everything may be missing or null."
+    return create_model("Person", __config__=config, __doc__=about, **types)
 
 
-def check_history(history: object, scale: Scale, max_history: int, place: str) -> object:
-    """Return a history; raise a request error if it is no object of ratings or list of ids."""
-    if history is None:
-        return None
-    values = history_values(scale, max_history)
-    try:
-        # one type, not a union: an error then names the field alone
-        return values.get(type(history), values[dict]).validate_python(history)
-    except ValidationError as error:
-        low, high = scale
-        hint = f"at most {max_history:,} item ids, or each with a rating from {low:g} to {high:g}"
-        raise first_error(error, place, hint) from None
+def person_error(
+    error: ValidationError, place: str, fields: Mapping[str, PersonField]
+) -> RequestError:
+    """Return the first of the errors of a person as that of a request."""
+    first = error.errors()[0]
+    name = first["loc"][0]
+    if first["type"] == "extra_forbidden":
+        hint = f"one of {', '.join([*fields, HISTORY])}"
+        return field_error(f"{place}.{name}", "the model has no such field", hint)
+    if name not in fields:
+        return first_error(error, place)
+    expected = _describe_values(fields[str(name)])[1]
+    hint = f"{expected}, or null where it is unknown"
+    return field_error(f"{place}.{name}", f"not {expected}", hint)
 
 
-def check_id(value: object, place: str) -> None:
-    """Raise a request error if a value is not an id."""
-    try:
-        id_text(value)
-    except ValueError as error:
-        raise field_error(place, str(error), "leave it out") from None
+def strangers_of(request: BaseModel) -> dict[str, Person]:
+    """Return the people that a request describes, by their place in it."""
+    values = vars(request)
+    if values.get("user") is not None:
+        return {"user": values["user"]}
+    return {f"users.{place}": person for place, person in enumerate(values.get("users") or ())}
 
 
 def check_limits(request: BaseModel, limits: Limits) -> None:
@@ -381,7 +400,7 @@ def check_limits(request: BaseModel, limits: Limits) -> None:
 def first_error(error: ValidationError, place: str = "", hint: str = HINT) -> RequestError:
     """Return the first of the errors of a validation as that of a request."""
     first = error.errors()[0]
-    parts = [str(part) for part in (place, *first["loc"]) if part not in ("", "[key]")]
+    parts = [str(part) for part in (place, *first["loc"]) if part not in NO_FIELDS]
     message = first["msg"].removeprefix("Value error, ")
     return field_error(".".join(parts) or "body", message, hint)
 

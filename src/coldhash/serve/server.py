@@ -22,9 +22,8 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from coldhash.errors import ColdhashError, SettingError, SourceError
 from coldhash.files import reason_of
 from coldhash.recommender import model_file
-from coldhash.serve.app import create_app
+from coldhash.serve.app import check_token, create_app
 from coldhash.serve.limits import Limits
-from coldhash.serve.middleware import check_token
 from coldhash.serve.monitoring import FOLDER, event, redirect_loggers, to_stderr
 from coldhash.serve.registry import ModelRegistry, copy_model
 from coldhash.serve.supervisor import CANNOT_START, ParentChannel, Supervisor
@@ -184,6 +183,7 @@ def _run(serving: Serving, registry: ModelRegistry, listener: socket.socket) -> 
         log_config=None,
         log_level="warning",
         access_log=False,  # the app writes its own, without personal data
+        proxy_headers=False,  # nothing depends on the address of a client
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=serving.grace_seconds,
