@@ -39,7 +39,7 @@ def test_describe_book_crossing_in_words(data_folder):
     run = coldhash_in_process(
         "describe", "--dataset", "book-crossing", "--data", data_folder / "BX-CSV-Dump.zip"
     )
-    for figure in ("2,151", "6,830", "180,595", "98.77%"):
+    for figure in ("2,151", "6,830", "180,595", "98.77"):
         assert figure in run.stdout
     assert '[users.demographics]\n  age = "number"' in run.stdout
 
@@ -54,7 +54,8 @@ def test_describe_own_tables(tmp_path):
     )  # fmt: skip
     facts = json.loads(run.stdout)
     assert (facts["users"], facts["items"], facts["ratings"]) == (2, 2, 3)
-    assert facts["user_columns"]["town"] == {"type": "string", "missing": 0, "distinct": 2}
+    town = {"type": "string", "missing": 0, "distinct": 2, "becomes": "category"}
+    assert facts["user_columns"]["town"] == town
 
 
 def test_feedback_and_favourites_can_be_set(tmp_path):
@@ -79,6 +80,21 @@ def test_feedback_and_favourites_can_be_set(tmp_path):
     )
     assert run.returncode == 2
     assert "feedback='stars'" in run.stderr
+
+
+def test_types_of_events_can_be_weighed(tmp_path):
+    rows = "user_id,item_id,event_type\n1,a,view\n1,a,purchase\n2,a,view\n2,b,view\n"
+    (tmp_path / "e.csv").write_text(rows, encoding="utf-8")
+    weights = ("--event-weight", "view=1", "--event-weight", "purchase=5")
+    run = coldhash_in_process("describe", "--ratings", "e.csv", *weights, "--json", cwd=tmp_path)
+    facts = json.loads(run.stdout)
+    assert (facts["feedback"], facts["ratings"], facts["scale"]) == ("counts", 3, [1.0, 6.0])
+    for wrong, message in (("view=x", "--event-weight"), ("view=1", "purchase")):
+        run = coldhash_in_process(
+            "describe", "--ratings", "e.csv", "--event-weight", wrong, cwd=tmp_path
+        )
+        assert run.returncode == 2
+        assert message in run.stderr
 
 
 def test_known_data_take_a_rule(tmp_path):
@@ -113,7 +129,7 @@ def test_any_stdout_takes_any_character(tmp_path, encoding):
         (["describe", "--ratings", "bad.csv"], "bad.csv, line 3"),
         (["describe", "--ratings", "bad.csv", "--column", "rating"], "ROLE=NAME"),
         (["describe", "--dataset", "sample", "--plan", "plan.toml"], "users.who.age"),
-        (["fetch", "nothing", "--to", "."], "no data set is called 'nothing'"),
+        (["fetch", "nothing", "--to", "."], "name='nothing'"),
         (["fetch", "ml-1m", "--to", ".", "--from", "bad.csv"], "bad.csv"),
         (["describe", "--no-such-option"], "No such option"),
         (
@@ -152,7 +168,7 @@ def model_file(tmp_path_factory):
 def test_a_person_nested_without_end_is_a_mistake_too(model_file):
     run = coldhash_in_process("recommend", model_file, "--user", "[" * 20_000)
     assert (run.returncode, run.stdout) == (2, "")
-    assert run.stderr.startswith("error: --user: not JSON")
+    assert "not a JSON object" in run.stderr
 
 
 @pytest.mark.slow
@@ -212,6 +228,45 @@ def test_recommend_to_a_table(model_file, tmp_path, ending):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("default::coldhash.errors.UnknownColumns")
+def test_fields_that_a_model_does_not_know(model_file, tmp_path):
+    ask = ("recommend", model_file, "--user", '{"gendr": "female", "age": 30}')
+    run = coldhash_in_process(*ask)
+    assert (run.returncode, run.stdout) == (2, "")
+    assert "did you mean gender?" in run.stderr
+    assert coldhash_in_process(*ask, "--unknown", "ignore").returncode == 0
+    (tmp_path / "new.csv").write_text("user_id,age,gendr\n007,30,female\n", encoding="utf-8")
+    run = coldhash_in_process("recommend", model_file, "--users", tmp_path / "new.csv", "-k", 1)
+    assert run.stdout.startswith("007\t")
+    assert run.stderr.startswith("warning: the model does not know 'gendr' (did you mean gender?)")
+    assert run.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_fields_of_items_come_along(model_file, tmp_path):
+    ask = ("recommend", model_file, "--user", '{"age": 30}', "-k", 2, "--fields", "genres,year")
+    for line in coldhash_in_process(*ask).stdout.splitlines():
+        *_, title, genres, year = line.split("\t")
+        assert title
+        assert genres
+        assert float(year)
+    rows = json.loads(coldhash_in_process(*ask, "--json").stdout)["items"]
+    assert all({"title", "genres", "year"} <= row.keys() for row in rows)
+    out = tmp_path / "r.parquet"
+    coldhash_in_process(*ask, "--out", out)
+    assert pyarrow.parquet.read_table(out).column_names[-3:] == ["title", "genres", "year"]
+
+
+@pytest.mark.slow
+def test_a_note_tells_who_got_popular_items(model_file):
+    person = '{"user_id": "ann", "history": {"nothing": 5}}'
+    run = coldhash_in_process("recommend", model_file, "--user", person, "-k", 1)
+    popular, ignored = run.stderr.splitlines()
+    assert popular == "note: the popular items, as nothing usable is known: user ann"
+    assert ignored == "note: not known to the model, so ignored in histories: item nothing"
+
+
+@pytest.mark.slow
 def test_recommend_to_everybody(model_file, tmp_path):
     out = tmp_path / "all.parquet"
     coldhash_in_process("recommend", model_file, "--all", "-k", 2, "--out", out)
@@ -258,7 +313,7 @@ def test_similar_and_inspect(model_file):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--user", "{not json"], "not JSON"),
+        (["--user", "{not json"], "JSON object"),
         (["--user", "[1]"], "JSON object"),
         (["--user", '{"age": "old"}'], "column 'age'"),
         (["--user", '{"history": {"7": 99}}'], "from 1 to 5"),
@@ -277,15 +332,62 @@ def test_mistakes_in_asking(model_file, tmp_path, arguments, message):
     assert "Traceback" not in run.stderr
 
 
+@pytest.mark.slow
+def test_explain(model_file):
+    person = json.dumps({"age": 40, "history": {"7": 5}})
+    ask = ("explain", model_file, "--user", person, "--item", "12")
+    why = json.loads(coldhash_in_process(*ask, "--json").stdout)
+    assert why["item_id"] == "12"
+    assert why["title"]
+    assert sum(why["contributions"].values()) == pytest.approx(why["score"])
+    lines = coldhash_in_process(*ask).stdout.splitlines()
+    assert f"title: {why['title']}" in lines
+    assert "contributions:" in lines
+    run = coldhash_in_process("explain", model_file, "--user", '{"agee": 3}', "--item", "12")
+    assert run.stderr.endswith("did you mean age? (or --unknown ignore)\n")
+
+
+FIT, ASK = ["fit", "--dataset", "sample"], ["recommend", "no model", "--user", "{}"]
+EXPORT = ["export", "no model", "--to", "parquet"]
+
+
+@pytest.mark.parametrize(
+    ("command", "out"),
+    [
+        *((command, "nowhere/m") for command in (FIT, ASK, EXPORT)),
+        *((command, "folder") for command in (FIT, ASK)),
+    ],
+)
+def test_where_to_write_is_checked_first(tmp_path, monkeypatch, command, out):
+    (tmp_path / "folder.csv").mkdir()
+    monkeypatch.setattr("coldhash.read", lambda *_, **__: pytest.fail("reads the data"))
+    monkeypatch.setattr("coldhash.load", lambda *_, **__: pytest.fail("reads the model"))
+    run = coldhash_in_process(*command, "--out", f"{out}.csv", cwd=tmp_path)
+    assert run.returncode == 2
+    assert "cannot write" in run.stderr or "a folder; hint: name a file" in run.stderr
+    assert list(tmp_path.iterdir()) == [tmp_path / "folder.csv"]
+
+
+def test_hints_name_options(tmp_path):
+    (tmp_path / "twice.csv").write_text("user,item,rating\n1,a,5\n1,a,4\n", encoding="utf-8")
+    run = coldhash_in_process("describe", "--ratings", "twice.csv", cwd=tmp_path)
+    assert "choose a rule: --duplicates last" in run.stderr
+    (tmp_path / "odd.csv").write_text("buyer,item,rating\n1,a,5\n", encoding="utf-8")
+    run = coldhash_in_process("describe", "--ratings", "odd.csv", cwd=tmp_path)
+    assert "hint: --column user_id=NAME" in run.stderr
+
+
 def options_of(command):
     return {option for each in get_command(app).commands[command].params for option in each.opts}
 
 
 def test_commands_that_read_data_take_the_same_options():
-    fields = {f"--{field.name}" for field in dataclasses.fields(DataOptions)}
+    names = (field.name.replace("_", "-") for field in dataclasses.fields(DataOptions))
+    fields = {f"--{name}" for name in names}
     for command in ("describe", "fit", "evaluate"):
         assert fields <= options_of(command)
-    assert fields & options_of("prepare") == fields - {"--dataset", "--data", "--encoding"}
+    not_there = {"--dataset", "--data", "--encoding", "--event-weight"}
+    assert fields & options_of("prepare") == fields - not_there
     assert not any("source" in option for option in options_of("fit"))
 
 
@@ -293,7 +395,7 @@ def test_commands_that_read_data_take_the_same_options():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--model", "magic"], "no method is called 'magic'"),
+        (["--model", "magic"], "model='magic'"),
         (["--bits", "0"], "n_bits=0"),
         (["--set", "colour=blue"], "no setting is called 'colour'"),
         (["--set", "n_rounds"], "NAME=VALUE"),

@@ -39,7 +39,7 @@ def test_it_fits_judges_draws_opens_the_page_and_ends_cleanly(tmp_path):
     assert set(found) == {"MFDCF", "ridge", "popularity"}
     assert float(found["MFDCF"]) > float(found["popularity"])
     found_line = re.search(r"^Found: .*", text, re.M)[0]
-    # whether it is ahead of ridge or level with it is within what rounding decides
+    # whether it is ahead of ridge or tied with it is within what rounding decides
     assert re.search(r"MFDCF .* ridge.* and is better than popularity", found_line)
     assert "worse" not in found_line
     assert len(re.findall(r"^  \d\. item ", text, re.M)) == 5

@@ -14,10 +14,12 @@ import sys
 import warnings
 from typing import Any
 
+from typer.main import get_command
+
 from coldhash.cli import data, evaluate, models, serve  # noqa: F401  # they register commands
 from coldhash.cli.app import app
-from coldhash.cli.output import printable
-from coldhash.errors import ColdhashError, UnlikelyFavourites
+from coldhash.cli.output import printable, translate_hint
+from coldhash.errors import ColdhashError, UnknownColumns, UnlikelyData
 from coldhash.files import DISK_HINT, reason_of
 
 __all__ = ["app", "main"]
@@ -38,7 +40,7 @@ def main() -> None:
             app()
         return
     except ColdhashError as error:
-        message = str(error)
+        message = translate_hint(str(error), _options())
     except MemoryError:
         message = (
             "out of memory; hint: use fewer users or columns, or fit from disk (coldhash prepare)"
@@ -56,10 +58,19 @@ def _show_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any
 ) -> None:
     """Print a warning about the data in one line, and any other one as usual."""
-    if issubclass(category, UnlikelyFavourites):
-        print(f"warning: {printable(str(message))}", file=sys.stderr)
+    if issubclass(category, UnlikelyData | UnknownColumns):
+        text = translate_hint(str(message), _options())
+        print(f"warning: {printable(text)}", file=sys.stderr)
     else:
         sys.stderr.write(warnings.formatwarning(message, category, filename, lineno))
+
+
+def _options() -> set[str]:
+    """Return the options of the command that was called."""
+    commands: dict[str, Any] = getattr(get_command(app), "commands", {})
+    called = [commands[name] for name in sys.argv[1:2] if name in commands]
+    options = [option for each in called for option in each.params]
+    return {name for option in options for name in option.opts + option.secondary_opts}
 
 
 def _escape(error: UnicodeError) -> tuple[str | bytes, int]:

@@ -13,7 +13,7 @@ import typer
 from typer import Argument, Option
 
 import coldhash as ch  # whose names are imported when they are used
-from coldhash.errors import SettingError
+from coldhash.errors import SettingError, check_choice
 
 if TYPE_CHECKING:
     from coldhash.registry import Model
@@ -34,9 +34,7 @@ ModelFile = Annotated[Path, Argument(help="A model file made by `coldhash fit`."
 
 
 @app.callback(invoke_without_command=True)
-def _root(
-    version: Annotated[bool, Option("--version", help="Print the version.")] = False,
-) -> None:
+def _root(version: Annotated[bool, Option("--version", help="Print the version.")] = False) -> None:
     if version:
         print(ch.__version__)
         raise typer.Exit
@@ -73,7 +71,10 @@ class TableOptions:
     items: Annotated[File, Option(help="Your own item table.")] = None
     column: Annotated[
         Texts,
-        Option(help="The column of user_id, item_id, rating or timestamp.", metavar="ROLE=NAME"),
+        Option(
+            help="The column of user_id, item_id, rating, timestamp, event or title.",
+            metavar="ROLE=NAME",
+        ),
     ] = None
     duplicates: Annotated[
         str | None, Option(help="Repeated rows: error, last, mean, max or sum; by --feedback.")
@@ -110,22 +111,36 @@ class DataOptions(TableOptions):
     data: Annotated[File, Option(help="The folder or zip archive of the data set.")] = None
     ratings: Annotated[File, Option(help="Your ratings: CSV, TSV, JSON lines, Parquet.")] = None
     encoding: Annotated[str, Option(help="The encoding of your own text files.")] = "utf-8"
+    event_weight: Annotated[
+        Texts,
+        Option(help="What a type of events counts, e.g. purchase=5.", metavar="TYPE=WEIGHT"),
+    ] = None
 
-    def read(self, raw: bool = False) -> ch.Dataset:
-        """Read the data; `raw` is passed to a known data set."""
+    def read(self) -> ch.Dataset:
+        """Read the data."""
         if (self.dataset is None) == (self.ratings is None):
             raise SettingError("no data, or two", hint="either --dataset NAME or --ratings FILE")
         if self.dataset is not None:
             plan = self.read_plan()
-            options: dict[str, Any] = {"raw": True} if raw else {}
-            known = ch.read(self.dataset, self.data, **self.rules(), **options)
+            known = ch.read(self.dataset, self.data, **self.rules())
             return known if plan is None else known.with_plan(plan)
         ratings, users, items = (
             None if file is None else ch.TableFile(path=file, encoding=self.encoding)
             for file in (self.ratings, self.users, self.items)
         )
         assert ratings is not None
-        return ch.Dataset.from_tables(ratings, users, items, **self.settings())
+        return ch.Dataset.from_tables(
+            ratings, users, items, event_weights=self.read_event_weights(), **self.settings()
+        )
+
+    def read_event_weights(self) -> dict[str, float] | None:
+        """Read the weights of types of events, if there are any."""
+        hint = "TYPE=WEIGHT, e.g. purchase=5"
+        pairs = parse_pairs(self.event_weight, "--event-weight", hint)
+        try:
+            return {name: float(value) for name, value in pairs} or None
+        except ValueError as error:
+            raise SettingError(f"--event-weight: {error}", hint=hint) from None
 
 
 def parse_pairs(texts: list[str] | None, option: str, hint: str) -> list[tuple[str, str]]:
@@ -149,6 +164,5 @@ def read_file(path: Path, name: str) -> str:
 
 def find_method(name: str) -> type[Model]:
     """Return the settings class of a method."""
-    if name not in ch.MODELS:
-        raise SettingError(f"no method is called {name!r}", hint=f"one of {', '.join(ch.MODELS)}")
+    check_choice("model", name, ch.MODELS)
     return ch.MODELS[name]

@@ -4,32 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
 import coldhash as ch
-from coldhash.cli.app import (
-    AsJson,
-    DataFolder,
-    DataOptions,
-    File,
-    Texts,
-    command,
-    find_method,
-)
-from coldhash.cli.output import print_result, printable, progress_bar
+from coldhash.cli.app import AsJson, DataFolder, DataOptions, Texts, command, find_method
+from coldhash.cli.output import format_facts, print_result, progress_bar
 from coldhash.errors import SettingError
 
 if TYPE_CHECKING:
     from coldhash.evaluate.compare import ComparisonTable
-    from coldhash.lab import Study
 
 Jobs = Annotated[int, Option("--jobs", "-j", min=1, help="Processes.", show_default="all cores")]
 _CORES = os.cpu_count() or 1
-ORDERS = {"time": "in order of time", "random": "chosen at random"}
 Quick = Annotated[bool, Option("--quick", help="One split, small grids.")]
 
 
@@ -70,7 +60,7 @@ def evaluate(
     data = source.read()
     with progress_bar("evaluating") as update:
         found = compare_models(data, settings, shots=given, progress=update, **vars(options))
-    print_result(_make_document(found), _format_table(found), as_json)
+    print_result(asdict(found), _format_table(found), as_json)
 
 
 @command
@@ -88,25 +78,25 @@ def experiment(
     if quick:
         plan = plan.quick_version()
     with progress_bar(plan.name) as update:
-        log = run_experiment(plan, data, out, jobs, update)
-    print(log.folder / "results.parquet")
+        run_experiment(plan, data, out, jobs, update)
+    print(out / plan.name / "results.parquet")
 
 
 @command
 def tune(
+    file: Annotated[Path, Argument(metavar="STUDY", help="A TOML file, or a method's name.")],
     out: Annotated[Path, Option(help="The folder for the study and its report.")],
-    file: Annotated[File, Argument(metavar="STUDY.toml", help="A study.")] = None,
-    model: Annotated[str | None, Option(help="Instead of a file: its shipped study.")] = None,
     dataset: Annotated[Texts, Option(help="Instead of the study's data sets.")] = None,
     data: DataFolder = None,
     trials: Annotated[int | None, Option(help="Instead of the study's number.")] = None,
-    minutes: Annotated[float | None, Option(help="Start no trial after so long.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Search for good settings of a model with Optuna; run again, it resumes."""
-    from coldhash.lab import run_study
+    """Search for good settings of a method with Optuna; run again, it resumes."""
+    from coldhash.lab import Study, run_study
+    from coldhash.lab.experiment import experiments_folder
 
-    study = _read_study(file, model)
+    shipped = experiments_folder() / "tune" / f"{file}.toml"
+    study = Study.from_toml(shipped if shipped.is_file() else file)
     if dataset:
         study = study.replace(datasets=dataset)
     if trials is not None:
@@ -117,18 +107,15 @@ def tune(
         def report(done: float, total: int, best: float | None) -> None:
             update(done, total, "" if best is None else f"best {best:.4f}")
 
-        tuned = run_study(study, datasets, out, minutes=minutes, progress=report)
-    print_result(tuned.to_dict(), map(printable, tuned.to_markdown().split("\n")), as_json)
+        tuned = run_study(study, datasets, out, report)
+    found = tuned.to_dict()
+    shown = {name: found[name] for name in ("best", "default", "improvement", "noise")}
+    print_result(found, format_facts(shown), as_json)
 
 
 @command
 def reproduce(
-    name: Annotated[
-        str,
-        Argument(
-            help="table-1 and -2, figure-1 to -4, ablation, shots, bytes, protocols, anywhere, all."
-        ),
-    ],
+    name: Annotated[str, Argument(help="A section of the report, such as figure-1, or all.")],
     data: Annotated[Path, Option(help="The folder that holds the data sets.")],
     out: Annotated[Path, Option(help="The folder for runs and the report.")],
     jobs: Jobs = _CORES,
@@ -152,40 +139,6 @@ def _parse_shots(text: str) -> list[int]:
         raise SettingError(f"--shots {text!r}", hint="whole numbers, e.g. 0,5,20") from None
 
 
-def _read_study(file: Path | None, model: str | None) -> Study:
-    from coldhash.lab import Study
-    from coldhash.lab.experiment import experiments_folder
-
-    if (file is None) == (model is None):
-        raise SettingError("no study, or two", hint="either STUDY.toml or --model NAME")
-    if file is not None:
-        return Study.from_toml(file)
-    shipped = experiments_folder() / "tune" / f"{model}.toml"
-    if not shipped.is_file():
-        names = sorted(each.stem for each in shipped.parent.glob("*.toml"))
-        raise SettingError(f"no study of {model!r} is shipped", hint=f"one of {', '.join(names)}")
-    return Study.from_toml(shipped)
-
-
-def _make_document(found: ComparisonTable) -> dict[str, object]:
-    return {
-        "k": found.k,
-        "order": found.order,
-        "models": [
-            {
-                "model": each.model,
-                "shots": each.shots,
-                "metrics": each.metrics,
-                "accuracy": each.accuracy.mean,  # as the protocol counts it
-                "low": each.accuracy.low,
-                "high": each.accuracy.high,
-                "first_is": each.verdict,
-            }
-            for each in found.rows
-        ],
-    }
-
-
 def _format_table(found: ComparisonTable) -> Iterator[str]:
     yield (
         f"{'method':12} {'given':>5} {'accuracy':>9} {'between':>17} {'ndcg':>7} {'coverage':>9}"
@@ -199,5 +152,7 @@ def _format_table(found: ComparisonTable) -> Iterator[str]:
             f" {metrics['coverage@10']:9.3f}  {each.verdict or ''}"
         )
     yield f"accuracy and ndcg at {found.k}; between: 95% interval, resampled over users"
+    if found.correction:
+        yield found.correction
     if found.order is not None:
-        yield f"given: first ratings, {ORDERS[found.order]}"
+        yield f"given: first ratings, order: {found.order}"

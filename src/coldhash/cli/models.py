@@ -1,14 +1,13 @@
-"""Commands about models: fit, recommend, similar, inspect, export, update."""
+"""Commands about models: fit, recommend, explain, similar, inspect, export, update."""
 
 from __future__ import annotations
 
 import inspect as inspection
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,18 +26,25 @@ from coldhash.cli.app import (
     parse_pairs,
     read_file,
 )
-from coldhash.cli.output import format_row, print_result, printable, progress_bar
+from coldhash.cli.output import (
+    format_facts,
+    format_row,
+    note_compilation,
+    print_result,
+    printable,
+    progress_bar,
+)
 from coldhash.errors import SettingError
-from coldhash.files import replace_file
+from coldhash.files import draft_folder, replace_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from coldhash.recommender.results import Row
 
 HowMany = Annotated[int, Option("-k", help="How many to return.")]
-
-_format_row = partial(format_row, columns=("user_id", "rank", "item_id", "score", "title"))
+Popularity = Annotated[float, Option(help="How much it counts what everybody likes: from 1 to 0.")]
+UnknownFields = Annotated[str, Option(help="Fields that the model does not know: error or ignore.")]
+_ENDINGS = (".csv", ".parquet")
 
 
 @command
@@ -49,8 +55,7 @@ def fit(
     bits: Annotated[int | None, Option(help="Bits of a code.")] = None,
     seed: Annotated[int, Option(help="The seed of random numbers.")] = 0,
     setting: Annotated[
-        Texts,
-        Option("--set", help="Any other setting of the method.", metavar="NAME=VALUE"),
+        Texts, Option("--set", help="Any other setting of the method.", metavar="NAME=VALUE")
     ] = None,
     parts: Annotated[File, Option(help="A folder that `coldhash prepare` made.")] = None,
     memory: Annotated[str | None, Option(help="With --parts: the memory to use, e.g. 2GB.")] = None,
@@ -70,7 +75,11 @@ def fit(
         raise SettingError(
             "--parts already is the data", hint="give tables and plans to `coldhash prepare`"
         )
-    settings = settings_from(method, _parse_settings(bits, setting))
+    values = {} if bits is None else {"n_bits": bits}
+    for name, text in parse_pairs(setting, "--set", hint="NAME=VALUE"):
+        values[name] = _parse_json(text)
+    settings = settings_from(method, values)
+    _check_out(out)
     data: Any = source.read() if parts is None else Prepared.open(parts)
     with ExitStack() as stack:
         place: dict[str, Any] = {}
@@ -104,11 +113,9 @@ class RecommendOptions:
     candidates: Annotated[
         File, Option(help="A file of the only items to recommend, one a line.")
     ] = None
-    exclude_seen: Annotated[bool, Option(help="Leave out what a user has rated.")] = True
+    exclude_seen: Annotated[bool, Option(help="Leave out what a user has rated or bought.")] = True
     score: Annotated[str, Option(help="real, or hamming: codes on both sides.")] = "real"
-    popularity: Annotated[
-        float, Option(help="How much it counts what everybody likes: from 1 to 0.")
-    ] = 1.0
+    popularity: Popularity = 1.0
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of `Recommender.recommend`."""
@@ -126,6 +133,8 @@ def recommend(
     users: Annotated[File, Option(help="A table of people.")] = None,
     user_id: Annotated[Texts, Option(help="A user of the training data.")] = None,
     everybody: Annotated[bool, Option("--all", help="All training users.")] = False,
+    fields: Annotated[str, Option(help="Item columns to show, with commas: price,category.")] = "",
+    unknown: UnknownFields = "error",
     out: Annotated[File, Option(help="Write .csv or .parquet.")] = None,
     dask: Annotated[
         str | None,
@@ -138,30 +147,56 @@ def recommend(
         raise SettingError(
             "no people, or in several ways", hint="one of --user, --users, --user-id, --all"
         )
-    arguments = options.arguments()
+    arguments = {**options.arguments(), "fields": fields.split(",") if fields else None}
     if dask is not None:
+        from coldhash.scale.batch import recommend_all_on
+        from coldhash.scale.dask import connect
+
         if not everybody or out is None:
             raise SettingError(f"--dask {dask}", hint="--all --dask local --out FOLDER")
-        _recommend_on_dask(dask, file, out, arguments)
+        with connect(dask) as client, progress_bar("recommending") as update:
+            recommend_all_on(client, file, out, progress=update, **arguments)
         print(out)
         return
-    model = ch.load(file)
+    if out is not None:
+        if out.suffix not in _ENDINGS:
+            raise SettingError(f"--out {out}", hint=f"a name that ends in {' or '.join(_ENDINGS)}")
+        _check_out(out)
+    model = _load(file)
     document: dict[str, object] = {}
     if everybody:
         tables = _recommend_all(model, arguments)
     else:
-        people: Any = _read_people(users) if users else None
+        people: Any = _read_people(users, model) if users else None
         if user:
             people = [_parse_person(text) for text in user]
-        answer = model.recommend(people, user_ids=user_id or None, **arguments)
+        checked: Any = unknown  # by `recommend`
+        answer = model.recommend(people, user_ids=user_id or None, unknown=checked, **arguments)
+        for note in answer.notes:
+            print(f"note: {printable(note)}", file=sys.stderr)
         tables = iter([answer.to_arrow()])
         document["fallback"] = answer.fallback.tolist()
     if out is not None:
         _write_tables(tables, out)
         print(out)
         return
-    rows = _add_titles(model, (row for table in tables for row in table.to_pylist()))
-    print_result({"items": rows, **document}, map(_format_row, rows), as_json)
+    rows = (row for table in tables for row in table.to_pylist())
+    print_result({"items": rows, **document}, map(format_row, rows), as_json)
+
+
+@command
+def explain(
+    file: ModelFile,
+    user: Annotated[str, Option(help='A person in JSON: {"age": 25, "history": {"1193": 5}}.')],
+    item: Annotated[str, Option(help="An item id.")],
+    popularity: Popularity = 1.0,
+    unknown: UnknownFields = "error",
+    as_json: AsJson = False,
+) -> None:
+    """Show what carries an item for a person: parts that add up to the score."""
+    checked: Any = unknown  # by the model
+    found = _load(file).explain(_parse_person(user), item, popularity=popularity, unknown=checked)
+    print_result(found, format_facts(found), as_json)
 
 
 @command
@@ -175,30 +210,25 @@ def similar(
     """Show the items, or the users, most like one."""
     if (item is None) == (user_id is None):
         raise SettingError("no item or user, or both", hint="--item ID or --user-id ID")
-    model = ch.load(file)
+    model = _load(file)
     if item is not None:
-        kind, rows = "items", _add_titles(model, model.similar_items(item, k))
+        kind, rows = "items", iter(model.similar_items(item, k))
     else:
         kind, rows = "users", iter(model.similar_users(user_id=user_id, k=k))
-    print_result({kind: rows}, map(_format_row, rows), as_json)
+    print_result({kind: rows}, map(format_row, rows), as_json)
 
 
 @command
 def inspect(file: ModelFile, as_json: AsJson = False) -> None:
     """Show what a model file holds; its checksum is verified."""
-    facts = _model_facts(ch.load(file), file)
-    texts = (
-        json.dumps(value, indent=2) if isinstance(value, dict) else printable(str(value))
-        for value in facts.values()
-    )
-    lines = (f"{name}: {text}" for name, text in zip(facts, texts, strict=True))
-    print_result(facts, lines, as_json)
+    facts = _model_facts(_load(file), file)
+    print_result(facts, format_facts(facts), as_json)
 
 
 @command
 def export(
     file: ModelFile,
-    to: Annotated[str, Option(help="parquet, numpy, faiss, duckdb, lancedb or postgres.")],
+    to: Annotated[str, Option(help="parquet, numpy, faiss, duckdb or postgres.")],
     out: Annotated[Path, Option(help="The file or folder to write.")],
     what: Annotated[str, Option(help="items or users")] = "items",
     overwrite: Annotated[bool, Option("--overwrite", help="Replace what is there.")] = False,
@@ -207,7 +237,8 @@ def export(
     from coldhash.recommender.export import export as export_codes
 
     checked: Any = what  # by the exporter
-    print(export_codes(ch.load(file), to, out, what=checked, overwrite=overwrite))
+    _check_out(out, may_be_folder=True)
+    print(export_codes(_load(file), to, out, what=checked, overwrite=overwrite))
 
 
 @command
@@ -232,7 +263,7 @@ def update(
         raise SettingError(
             "nothing to update", hint="--add-items, --remove-items, --users, --ratings"
         )
-    model, steps = ch.load(file), dict[str, Any]()
+    model, steps = _load(file), dict[str, Any]()
     if remove is not None:
         model, steps["removed"] = remove_items(model, _read_lines(remove))
     if items is not None:
@@ -244,31 +275,38 @@ def update(
     print_result({"file": str(out), "changes": changes}, (*steps.values(), out), as_json)
 
 
-def _parse_settings(bits: int | None, texts: list[str] | None) -> dict[str, object]:
-    """Read settings: values are JSON, or else text."""
-    settings: dict[str, object] = {} if bits is None else {"n_bits": bits}
-    for name, value in parse_pairs(texts, "--set", hint="NAME=VALUE"):
-        try:
-            settings[name] = json.loads(value)
-        except (ValueError, RecursionError):
-            settings[name] = value
-    return settings
+def _load(file: Path) -> ch.Recommender:
+    with note_compilation():  # a model answers once when it is loaded
+        return ch.load(file)
+
+
+def _check_out(out: Path, may_be_folder: bool = False) -> None:
+    """Raise an error before the work begins if a file cannot be written at its end."""
+    with draft_folder(out):
+        if out.is_dir() and not may_be_folder:
+            raise SettingError(f"--out {out}: a folder", hint="name a file")
+
+
+def _parse_json(text: str) -> Any:
+    """Read JSON; what is not JSON is a text."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 def _parse_person(text: str) -> dict[str, object]:
-    try:
-        person = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise SettingError(f"--user: not JSON: {error}", hint='{"age": 25}') from None
+    person = _parse_json(text)
     if not isinstance(person, dict):
-        raise SettingError("--user: not a JSON object", hint='{"age": 25}')
+        raise SettingError(f"--user {text:.80}: not a JSON object", hint='{"age": 25}')
     return person
 
 
-def _read_people(path: Path) -> pa.Table:
+def _read_people(path: Path, model: ch.Recommender) -> pa.Table:
     from coldhash.data.tables import as_table, infer_types
 
-    return infer_types(as_table(path, "user").table, keep="user_id")
+    table = as_table(path, "user").table
+    return infer_types(table, keep=model.id_column(table.column_names) or "")
 
 
 def _read_lines(path: Path) -> list[str]:
@@ -280,32 +318,15 @@ def _recommend_all(model: ch.Recommender, arguments: dict[str, Any]) -> Iterator
         yield from model.recommend_all(progress=update, **arguments)
 
 
-def _recommend_on_dask(address: str, file: Path, out: Path, arguments: dict[str, Any]) -> None:
-    from coldhash.scale.batch import recommend_all_on
-    from coldhash.scale.dask import connect
-
-    with connect(address) as client, progress_bar("recommending") as update:
-        recommend_all_on(client, file, out, progress=update, **arguments)
-
-
-def _add_titles(model: ch.Recommender, rows: Iterable[Row]) -> Iterator[Row]:
-    table = model.item_table
-    titles = table["title"] if table is not None and "title" in table.column_names else None
-    for row in rows:
-        title = None if titles is None else titles[model.item_ids.row_of(row["item_id"])].as_py()
-        yield {**row, "title": None if title is None else str(title)}
-
-
 def _write_tables(tables: Iterator[pa.Table], out: Path) -> None:
     import pyarrow.csv
     import pyarrow.parquet
 
-    writers = {".csv": pyarrow.csv.CSVWriter, ".parquet": pyarrow.parquet.ParquetWriter}
-    if out.suffix not in writers:
-        raise SettingError(f"--out {out}", hint="a name that ends in .csv or .parquet")
+    writers = (pyarrow.csv.CSVWriter, pyarrow.parquet.ParquetWriter)
+    write = dict(zip(_ENDINGS, writers, strict=True))[out.suffix]
     first = next(tables, None)
     if first is not None:
-        with replace_file(out) as file, writers[out.suffix](file, first.schema) as writer:
+        with replace_file(out) as file, write(file, first.schema) as writer:
             for table in chain([first], tables):
                 writer.write_table(table)
 
@@ -316,6 +337,7 @@ def _model_facts(model: ch.Recommender, file: Path) -> dict[str, object]:
         "bytes": file.stat().st_size,
         "method": model.name,
         "settings": model.settings,
+        "columns": model.columns,
         "items": len(model.items),
         "users": len(model.user_ids),
         "bytes_per_item": model.bytes_per_item,

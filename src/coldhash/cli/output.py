@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from threading import Timer
 
 # what a terminal executes instead of showing: control characters, and those that reorder text
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+_ARGUMENT = re.compile(r"\b(?P<name>[a-z_]+)=(?P<value>'[^']*'|[\w.]+)")
+_ROLE = re.compile(r"(?:columns=)?\{'(\w+)': '?([^'}]+)'?\}")  # {'rating': None}
+_USUAL_SECONDS = 2.0
+_COLUMNS = ("user_id", "rank", "item_id", "score", "title")
+_HIDDEN = ("distance", "fallback")
 _MAX_CELL = 200  # characters of an id or title in a table
 
 
@@ -25,9 +32,60 @@ def cell(value: object) -> str:
     return printable(text if len(text) <= _MAX_CELL else text[: _MAX_CELL - 1] + "…")
 
 
-def format_row(row: Mapping[str, object], columns: Iterable[str]) -> str:
-    """Return those of the columns that a row has, separated by tabs."""
-    return "\t".join(cell(row[name]) for name in columns if name in row)
+def translate_hint(text: str, options: Collection[str]) -> str:
+    """Write the Python arguments in the hint of a message as options, where there are such."""
+
+    def as_option(found: re.Match[str]) -> str:
+        name, value = "--" + found["name"].replace("_", "-"), found["value"].strip("'")
+        if value == "False" and f"--no{name[1:]}" in options:
+            return f"--no{name[1:]}"
+        if name not in options:
+            return found[0]
+        return name if value == "True" else f"{name} {value}"
+
+    message, mark, hint = text.partition("hint: ")
+    if "--column" in options:
+        hint = _ROLE.sub(lambda m: f"--column {m[1]}={'' if m[2] == 'None' else m[2]}", hint)
+    return message + mark + _ARGUMENT.sub(as_option, hint)
+
+
+@contextmanager
+def note_compilation() -> Iterator[None]:
+    """Tell on stderr that functions are compiled, if the block takes longer than usual."""
+    from numba.core import event
+
+    with event.install_recorder("numba:compile") as compiled:
+
+        def note() -> None:
+            if compiled.buffer:
+                print("compiling, once", file=sys.stderr)
+
+        timer = Timer(_USUAL_SECONDS, note)
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+
+def format_row(row: Mapping[str, object]) -> str:
+    """Format a recommendation: the columns that it has, separated by tabs; item fields last."""
+    names = dict.fromkeys((*_COLUMNS, *row))
+    return "\t".join(cell(row[name]) for name in names if name in row and name not in _HIDDEN)
+
+
+def format_facts(facts: Mapping[str, object], indent: str = "") -> Iterator[str]:
+    """Format named values as lines; those of a mapping or a text of several lines are indented."""
+    for name, value in facts.items():
+        if isinstance(value, Mapping):
+            yield f"{indent}{cell(name)}:"
+            yield from format_facts(value, indent + "  ")
+        elif isinstance(value, str) and "\n" in value:
+            yield f"{indent}{cell(name)}:"
+            yield from (f"{indent}  {printable(line)}" for line in value.rstrip().split("\n"))
+        else:
+            text = f"{value:,}" if type(value) is int else printable(str(value))
+            yield f"{indent}{cell(name)}: {text}"
 
 
 def print_result(document: object, lines: Iterable[object], as_json: bool) -> None:

@@ -104,8 +104,8 @@ def _read_token(file: Path | None) -> str | None:
 
 def _summarize(found: ComparisonTable) -> str:
     ours, others = found.rows[0], found.rows[1:]
-    verdicts = {"ahead": "is better than", "level": "is level with", "behind": "is worse than"}
-    compared = [f"{verdicts[e.verdict or 'level']} {_DEMO_METHODS[e.model]}" for e in others]
+    verdicts = {"ahead": "is better than", "tied": "is tied with", "behind": "is worse than"}
+    compared = [f"{verdicts[e.verdict or 'tied']} {_DEMO_METHODS[e.model]}" for e in others]
     popular = found.rows[-1].metrics["accuracy@10"]
     gain = 100 * (ours.metrics["accuracy@10"] / popular - 1)
     return (
