@@ -83,7 +83,7 @@ def full_disk(tmp_path):
                 file.write(bytes(4096))
         yield Disk(folder)
     finally:
-        subprocess.run(["umount", str(folder)], check=True)
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def read_only_disk(tmp_path):
     if not mounted(folder, "ro"):
         pytest.skip("no disk can be mounted here, and root may write everywhere else")
     yield Disk(folder)
-    subprocess.run(["umount", str(folder)], check=True)
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 @pytest.fixture
