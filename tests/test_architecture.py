@@ -14,7 +14,7 @@ import coldhash
 PACKAGE = Path(coldhash.__file__).parent
 STAGES = """errors files arrays data partitions features search recommender scale mfdcf baselines
 registry evaluate update serve lab cli __main__""".split()
-HEAVY = {"numpy", "scipy", "numba", "pyarrow", "narwhals", "pydantic", "typer", "rich"}
+HEAVY = {"numpy", "scipy", "numba", "pyarrow", "pydantic", "typer", "rich"}
 
 
 def stage_of(module: str) -> int:

@@ -11,9 +11,10 @@
     └── SourceError (OSError)           a file, archive or download is missing or unusable
         └── ChecksumError               ... its bytes are not the ones that were promised
 
-An error names the thing and, after `hint:`, the way out. There are two warnings. `CodeCollapse`:
-people who differ got the same code. `UnlikelyFavourites`: almost no rating is a favourite, or
-almost every one.
+An error names the thing and, after `hint:`, the way out. There are three warnings. `CodeCollapse`:
+people who differ got the same code. `UnlikelyData`: tables do not fit each other, or a column says
+nothing; one of its kind is `UnlikelyFavourites`: almost no rating is a favourite, or almost every
+one. `UnknownColumns`: a table of people has columns that a model does not use.
 """
 
 from __future__ import annotations
@@ -220,7 +221,24 @@ class CodeCollapse(UserWarning):
     """
 
 
-class UnlikelyFavourites(UserWarning):
+class UnlikelyData(UserWarning):
+    """Tables do not fit each other, or a column holds one value only.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from coldhash import Dataset
+    >>> table = {"user_id": [*range(20)], "item_id": ["a", "b"] * 10, "rating": [1, 2, 3, 4] * 5}
+    >>> users = {"user_id": [f"{user:04}" for user in range(20)], "age": [*range(20, 40)]}
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always", UnlikelyData)
+    ...     data = Dataset.from_tables(table, users)
+    >>> print(str(caught[0].message).partition(":")[0])
+    20 users of the ratings are written differently in the user table
+    """
+
+
+class UnlikelyFavourites(UnlikelyData):
     """Fewer than 1% or more than 95% of the ratings are favourites.
 
     Examples
@@ -233,6 +251,23 @@ class UnlikelyFavourites(UserWarning):
     ...     data = Dataset.from_tables(table, scale=(1, 5))
     >>> caught[0].category.__name__  # nothing is rated above 3 of 5
     'UnlikelyFavourites'
+    """
+
+
+class UnknownColumns(UserWarning):
+    """A table of people has columns that the model does not know.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import pyarrow as pa
+    >>> from coldhash import MFDCF, read
+    >>> model = MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100))
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always", UnknownColumns)
+    ...     answer = model.recommend(pa.table({"age": [30], "gendr": ["female"]}))
+    >>> print(caught[0].message)
+    the model does not know 'gendr' (did you mean gender?); hint: unknown='ignore'
     """
 
 

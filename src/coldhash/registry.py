@@ -1,10 +1,22 @@
-"""The table of all methods, each of which is imported when it is first asked for."""
+"""The table of all methods, each of which is imported when it is first asked for.
+
+Another package adds a method by an entry point of the group `coldhash.models`, its name and the
+place of its settings class, in its `pyproject.toml`:
+
+    [project.entry-points."coldhash.models"]
+    nearest = "my_package.nearest:Nearest"
+
+A model file names an encoder of this package: a model with another one cannot be saved.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Protocol, cast
+
+from coldhash.errors import SettingError
 
 if TYPE_CHECKING:
     from coldhash.data.dataset import Dataset
@@ -31,6 +43,19 @@ _CLASSES = {
     "popularity": "coldhash.baselines.popularity.Popularity",
     "ridge": "coldhash.baselines.ridge.Ridge",
 }
+
+
+def _entry_points() -> dict[str, EntryPoint]:
+    """Find the methods of other packages."""
+    return {entry.name: entry for entry in entry_points(group="coldhash.models")}
+
+
+def _load(entry: EntryPoint) -> type[Model]:
+    try:
+        return cast("type[Model]", entry.load())
+    except (ImportError, AttributeError) as error:
+        hint = "install or remove the package that adds it"
+        raise SettingError(f"method {entry.name!r}, {entry.value}: {error}", hint=hint) from error
 
 
 class Model(Protocol):
@@ -83,14 +108,16 @@ class _Models(Mapping[str, type[Model]]):
     """
 
     def __getitem__(self, name: str) -> type[Model]:
+        if name not in _CLASSES:
+            return _load(_entry_points()[name])
         module, _, form = _CLASSES[name].rpartition(".")
         return cast("type[Model]", getattr(import_module(module), form))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_CLASSES)
+        return iter({**_CLASSES, **_entry_points()})
 
     def __len__(self) -> int:
-        return len(_CLASSES)
+        return len(list(iter(self)))
 
 
 MODELS: Mapping[str, type[Model]] = _Models()
