@@ -2,18 +2,23 @@
 
 The matrix is that of `coldhash reproduce anywhere`; peers fold in the same events, each data set
 and split in a process of its own. Where a peer has several settings, the best on the test users
-counts, which favours the peer.
+counts, which favours the peer. With `--sets` only cells, peers and figures of some data sets are
+computed; with `--runs` a later call takes the runs of the matrix from there.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import sys
+import time
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -44,11 +49,31 @@ CASES = [  # data set, ratings that a training user has at most (0: all), protoc
 ]
 PENALTIES = (100.0, 500.0, 2000.0)  # of EASE
 PEERS = {"ALS": "implicit", "irspack": "irspack", "EASE": ""}
+SETS = list(dict.fromkeys(name for name, *_ in CASES))
 RATED_SETS = ("ml-1m", "ml-100k", "jester")
 N_DISLIKES = 10_000
 N_NEIGHBOURS = 10
 
 Accuracies = dict[tuple[str, int], float]  # by method and number of events given
+PeerAccuracies = dict[tuple[str, int, str, int], float]  # also by data set and ratings a user
+
+START = time.monotonic()
+
+
+def tell(text: str) -> None:
+    """Print what is being done, and the minutes since the start."""
+    print(f"{(time.monotonic() - START) / 60:5.1f} min  {text}", file=sys.stderr, flush=True)
+
+
+def select(plan: Experiment, sets: list[str], n_splits: int) -> Experiment:
+    """Restrict an experiment to some data sets."""
+    models = []
+    for each in plan.models:
+        own = each if "datasets" in each.model_fields_set else plan
+        kept = [name for name in own.datasets if name in sets]
+        if kept:
+            models.append(each.model_copy(update={"datasets": kept}))
+    return plan.model_copy(update={"models": models, "splits": n_splits})
 
 
 def split(folder: Path, name: str, user_ratings: int, seed: int) -> tuple[Dataset, Dataset]:
@@ -65,8 +90,10 @@ def accuracy(score: ScoreFunction, trial: Trial) -> float:
 
 def matrix(experiment: Experiment, folder: Path, out: Path) -> tuple[Results, list[Row]]:
     """Run the experiment; a row for every promise about it."""
-    log = run_experiment(experiment, folder, out, progress=show_progress)
-    results = Results.from_log(log, experiment.keys())
+    jobs = os.cpu_count() or 1
+    results = run_experiment(
+        experiment, folder, out, jobs, lambda done, n, last: tell(f"{done} of {n} {last}")
+    )
     compared = Results([row for row in results.rows if row["label"] != "dial"])
     cells = list(make_cells(compared))
     below = find_below(cells)
@@ -76,7 +103,8 @@ def matrix(experiment: Experiment, folder: Path, out: Path) -> tuple[Results, li
             f" {cell.popularity:.4f} = {cell.ratio:.3f} ({cell.low:+.4f} to {cell.high:+.4f})"
             f"{'  BELOW' if cell in below else ''}"
         )
-    rows = [Row(f"of {len(cells)} cells significantly below popularity", len(below), 1.0, "<= 0")]
+    what = f"of {len(cells)} cells significantly below popularity, by Holm's rule"
+    rows = [Row(what, len(below), 1.0, "<= 0")]
     for score in ("real", "hamming"):
         mean = geometric_mean([cell for cell in cells if cell.score == score])
         rows.append(Row(f"{score} / popularity, geometric mean of cells", mean, 1.0, ">= 1"))
@@ -86,10 +114,6 @@ def matrix(experiment: Experiment, folder: Path, out: Path) -> tuple[Results, li
             ridge = part.where(label="ridge").mean("accuracy@10")
             rows.append(Row(f"{data}, real / ridge @10", ours, ridge, ">= 0.98"))
     return results, rows
-
-
-def show_progress(done: int, total: int, last: str) -> None:
-    print(f"{done} of {total} {last}", file=sys.stderr)
 
 
 def peers(folder: Path, name: str, user_ratings: int, protocol: str, seed: int) -> Accuracies:
@@ -127,23 +151,44 @@ def peers(folder: Path, name: str, user_ratings: int, protocol: str, seed: int) 
     return found
 
 
-def all_peers(folder: Path, cases: list[tuple[str, int, str]], seeds: range) -> Accuracies:
-    """Average over splits, each in a process of its own: {(peer, data, given): accuracy}."""
+def all_peers(folder: Path, cases: list[tuple[str, int, str]], seeds: range) -> PeerAccuracies:
+    """Average the accuracies of peers over splits, each in a process of its own."""
     found = defaultdict(list)
     context = multiprocessing.get_context("spawn")
     for name, user_ratings, protocol in cases:
         for seed in seeds:
+            tell(f"peers: {name}, {user_ratings or 'all'} ratings a user, split {seed}")
             with ProcessPoolExecutor(1, context) as pool:
                 job = pool.submit(peers, folder, name, user_ratings, protocol, seed)
-                for (peer, n), value in job.result().items():
-                    found[name, user_ratings, peer, n].append(value)
-    for (name, user_ratings, peer, n), values in found.items():
-        thin = f", {user_ratings} ratings a user" if user_ratings else ""
-        print(f"{name}{thin}, {n} given: {peer} {np.mean(values):.4f}")
+                try:
+                    for (peer, n), value in job.result().items():
+                        found[name, user_ratings, peer, n].append(value)
+                except BrokenProcessPool:
+                    tell("the process of the peers was killed: this split is left out")
     return {key: float(np.mean(values)) for key, values in found.items()}
 
 
-def first_events(folder: Path, seeds: range, of_peers: Accuracies) -> Iterator[Row]:
+def show_side_by_side(
+    results: Results, cases: list[tuple[str, int, str]], of_peers: PeerAccuracies
+) -> None:
+    """Print Accuracy@10 of all methods by data set and number of events given."""
+    for (name, user_ratings, _), n in product(cases, SHOTS):
+        part = results.where(dataset=name, user_ratings=user_ratings, shots=n)
+        found = {}
+        for label in ("mfdcf", "popularity", "ridge"):
+            for score, each in part.where(label=label).by("score"):
+                found[label if score == "real" else f"{label}, {score}"] = each.mean("accuracy@10")
+        found |= {
+            peer: of_peers[name, user_ratings, peer, n]
+            for peer in PEERS
+            if (name, user_ratings, peer, n) in of_peers
+        }
+        thin = f", {user_ratings} ratings a user" if user_ratings else ""
+        values = "; ".join(f"{method} {value:.4f}" for method, value in found.items())
+        print(f"{name}{thin}, {n} given: {values}")
+
+
+def first_events(folder: Path, seeds: range, of_peers: PeerAccuracies) -> Iterator[Row]:
     """Judge first ratings in order of time on MovieLens-100K: same people, same rest."""
     values = defaultdict(list)
     for seed in seeds:
@@ -159,20 +204,22 @@ def first_events(folder: Path, seeds: range, of_peers: Accuracies) -> Iterator[R
     for n, target in ((1, ">= 1"), (5, ">= 1.03"), (20, ">= 1.06")):
         yield Row(f"{what}, {n} given / none given", mean["ours", n], mean["none", n], target)
     for n in (5, 20):
-        best = max(PEERS, key=lambda peer: of_peers.get(("ml-100k", 0, peer, n), 0.0))
-        peer = of_peers["ml-100k", 0, best, n]
+        of_peer = {peer: of_peers.get(("ml-100k", 0, peer, n), 0.0) for peer in PEERS}
+        best = max(of_peer, key=lambda peer: of_peer[peer])
+        peer = of_peer[best]
         yield Row(f"{what}, {n} given / {best}", mean["ours", n], peer, ">= 1.5", PEERS[best])
         popularity = mean["popularity", n]
         yield Row(f"{what}, {n} given / popularity", mean["ours", n], popularity, ">= 1.15")
 
 
-def dislikes(folder: Path, n_cases: int) -> Iterator[Row]:
+def dislikes(folder: Path, sets: list[str], n_cases: int) -> Iterator[Row]:
     """Ask people about one item each that they rate below its mean, seen items kept in."""
     raised = not_raised = total = 0
-    for name in RATED_SETS:
+    for name in sets:
+        tell(f"dislikes: {name}")
         train, cold = split(folder, name, 0, seed=0)
         model = MFDCF().fit(train)
-        counted = count_raised(model, train, cold, -(-n_cases // len(RATED_SETS)))
+        counted = count_raised(model, train, cold, -(-n_cases // len(sets)))
         raised, not_raised, total = raised + counted[0], not_raised + counted[1], total + counted[2]
         with_them, without = [], []
         for n in (5, 20):
@@ -254,20 +301,26 @@ def main() -> None:
     options = parser(__doc__ or "")
     options.add_argument("--runs", type=Path, help="keep the runs of the matrix here; resumes")
     options.add_argument("--splits", type=int, help="splits of the users; default: 5, quick: 1")
+    options.add_argument("--sets", nargs="+", choices=SETS, default=SETS, help="default: all")
     args = options.parse_args()
     if args.data is None:
         sys.exit("say where the data sets are: --data FOLDER or COLDHASH_DATA")
     warnings.simplefilter("ignore")
     seeds = range(args.splits or (1 if args.quick else 5))
     plan = Experiment.from_toml(experiments_folder() / "anywhere.toml")
-    plan = plan.model_copy(update={"splits": len(seeds)})
     with TemporaryDirectory() as temporary:
+        plan = select(plan, args.sets, len(seeds))
         results, rows = matrix(plan, args.data, args.runs or Path(temporary))
-    cases = [case for case in CASES if case[0] == "ml-100k"] if args.quick else CASES
-    of_peers = all_peers(args.data, cases, seeds)
-    rows += first_events(args.data, seeds, of_peers)
-    rows += dislikes(args.data, N_DISLIKES // 10 if args.quick else N_DISLIKES)
+    cases = [case for case in CASES if case[0] in args.sets]
+    of_peers = all_peers(args.data, [case for case in cases if not (args.quick and case[1])], seeds)
+    show_side_by_side(results, cases, of_peers)
+    if "ml-100k" in args.sets:
+        tell("first events in order of time")
+        rows += first_events(args.data, seeds, of_peers)
+    if rated := [name for name in RATED_SETS if name in args.sets]:
+        rows += dislikes(args.data, rated, N_DISLIKES // 10 if args.quick else N_DISLIKES)
     rows += dial(results)
+    tell("done")
     finish(rows, args.out)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow.csv
+import pyarrow.parquet
 from scipy.sparse import csr_array
 from table import Row, best_times, finish, options
 
@@ -67,6 +68,26 @@ def reading_csv(n_ratings: int, repeats: int) -> list[Row]:
     ]
 
 
+def reading_folder(n_events: int, repeats: int) -> Row:
+    """Measure a folder of 100 Parquet files beside one file with the same rows."""
+    rng = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as folder:
+        one, many = Path(folder, "one.parquet"), Path(folder, "many")
+        many.mkdir()
+        user = np.sort(rng.integers(n_events // 100, size=n_events))
+        table = pyarrow.table({"user_id": user, "item_id": rng.integers(100_000, size=n_events)})
+        pyarrow.parquet.write_table(table, one)
+        for at in range(100):
+            part = table.slice(at * n_events // 100, n_events // 100)
+            pyarrow.parquet.write_table(part, many / f"part-{at:03}.parquet")
+        times = best_times(
+            {"many": lambda: Dataset.from_tables(many), "one": lambda: Dataset.from_tables(one)},
+            repeats,
+        )
+    what = f"read {n_events:,} events in 100 Parquet files / in one"
+    return Row(what, times["many"], times["one"], "<= 1.2", "one file")
+
+
 def starting(repeats: int) -> list[Row]:
     def child(*arguments: str) -> None:
         subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
@@ -90,6 +111,7 @@ def main() -> None:
     repeats = 2 if args.quick else 5
     rows = starting(repeats * 2)
     rows += reading_csv(1_000_000 if args.quick else 10_000_000, repeats)
+    rows.append(reading_folder(1_000_000 if args.quick else 10_000_000, repeats))
     if args.data is not None:
         rows.append(reading_ml_1m(args.data, repeats))
     finish(rows, args.out)
