@@ -33,7 +33,7 @@ from coldhash.mfdcf.equations import (
 )
 from coldhash.mfdcf.problem import ItemSums, Problem, UserBlock, uniform
 from coldhash.partitions import Partitions, add_up
-from coldhash.recommender.encoders import HistoryPart
+from coldhash.recommender.history import HistoryPart
 from coldhash.recommender.items import CodeItems
 
 COUNTS = (1, 3, 10, 30)  # events given; in between, maps are interpolated
