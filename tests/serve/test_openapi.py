@@ -16,6 +16,7 @@ OPERATIONS = {
     "/v1/recommend/batch": "POST",
     "/v1/encode": "POST",
     "/v1/explain": "POST",
+    "/v1/ask": "POST",
     "/v1/items": "GET",
     "/v1/items/{item_id}/similar": "GET",
     "/v1/model": "GET",

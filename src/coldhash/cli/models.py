@@ -77,7 +77,7 @@ def fit(
         )
     values = {} if bits is None else {"n_bits": bits}
     for name, text in parse_pairs(setting, "--set", hint="NAME=VALUE"):
-        values[name] = _parse_json(text)
+        values[name] = parse_json(text)
     settings = settings_from(method, values)
     _check_out(out)
     data: Any = source.read() if parts is None else Prepared.open(parts)
@@ -119,7 +119,7 @@ class RecommendOptions:
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of `Recommender.recommend`."""
-        candidates = None if self.candidates is None else _read_lines(self.candidates)
+        candidates = None if self.candidates is None else read_lines(self.candidates)
         return {**vars(self), "candidates": candidates}
 
 
@@ -162,14 +162,14 @@ def recommend(
         if out.suffix not in _ENDINGS:
             raise SettingError(f"--out {out}", hint=f"a name that ends in {' or '.join(_ENDINGS)}")
         _check_out(out)
-    model = _load(file)
+    model = load_model(file)
     document: dict[str, object] = {}
     if everybody:
         tables = _recommend_all(model, arguments)
     else:
         people: Any = _read_people(users, model) if users else None
         if user:
-            people = [_parse_person(text) for text in user]
+            people = [parse_person(text) for text in user]
         checked: Any = unknown  # by `recommend`
         answer = model.recommend(people, user_ids=user_id or None, unknown=checked, **arguments)
         for note in answer.notes:
@@ -195,7 +195,9 @@ def explain(
 ) -> None:
     """Show what carries an item for a person: parts that add up to the score."""
     checked: Any = unknown  # by the model
-    found = _load(file).explain(_parse_person(user), item, popularity=popularity, unknown=checked)
+    found = load_model(file).explain(
+        parse_person(user), item, popularity=popularity, unknown=checked
+    )
     print_result(found, format_facts(found), as_json)
 
 
@@ -210,7 +212,7 @@ def similar(
     """Show the items, or the users, most like one."""
     if (item is None) == (user_id is None):
         raise SettingError("no item or user, or both", hint="--item ID or --user-id ID")
-    model = _load(file)
+    model = load_model(file)
     if item is not None:
         kind, rows = "items", iter(model.similar_items(item, k))
     else:
@@ -221,7 +223,7 @@ def similar(
 @command
 def inspect(file: ModelFile, as_json: AsJson = False) -> None:
     """Show what a model file holds; its checksum is verified."""
-    facts = _model_facts(_load(file), file)
+    facts = _model_facts(load_model(file), file)
     print_result(facts, format_facts(facts), as_json)
 
 
@@ -238,7 +240,7 @@ def export(
 
     checked: Any = what  # by the exporter
     _check_out(out, may_be_folder=True)
-    print(export_codes(_load(file), to, out, what=checked, overwrite=overwrite))
+    print(export_codes(load_model(file), to, out, what=checked, overwrite=overwrite))
 
 
 @command
@@ -263,9 +265,9 @@ def update(
         raise SettingError(
             "nothing to update", hint="--add-items, --remove-items, --users, --ratings"
         )
-    model, steps = _load(file), dict[str, Any]()
+    model, steps = load_model(file), dict[str, Any]()
     if remove is not None:
-        model, steps["removed"] = remove_items(model, _read_lines(remove))
+        model, steps["removed"] = remove_items(model, read_lines(remove))
     if items is not None:
         model, steps["items"] = add_items(model, items, ratings, users)
     if users is not None or (ratings is not None and items is None):
@@ -275,7 +277,8 @@ def update(
     print_result({"file": str(out), "changes": changes}, (*steps.values(), out), as_json)
 
 
-def _load(file: Path) -> ch.Recommender:
+def load_model(file: Path) -> ch.Recommender:
+    """Read a model."""
     with note_compilation():  # a model answers once when it is loaded
         return ch.load(file)
 
@@ -287,7 +290,7 @@ def _check_out(out: Path, may_be_folder: bool = False) -> None:
             raise SettingError(f"--out {out}: a folder", hint="name a file")
 
 
-def _parse_json(text: str) -> Any:
+def parse_json(text: str) -> Any:
     """Read JSON; what is not JSON is a text."""
     try:
         return json.loads(text)
@@ -295,8 +298,9 @@ def _parse_json(text: str) -> Any:
         return text
 
 
-def _parse_person(text: str) -> dict[str, object]:
-    person = _parse_json(text)
+def parse_person(text: str) -> dict[str, object]:
+    """Read a person in JSON."""
+    person = parse_json(text)
     if not isinstance(person, dict):
         raise SettingError(f"--user {text:.80}: not a JSON object", hint='{"age": 25}')
     return person
@@ -309,7 +313,8 @@ def _read_people(path: Path, model: ch.Recommender) -> pa.Table:
     return infer_types(table, keep=model.id_column(table.column_names) or "")
 
 
-def _read_lines(path: Path) -> list[str]:
+def read_lines(path: Path) -> list[str]:
+    """Return the lines of a file that are not empty."""
     return [line for line in read_file(path, str(path)).splitlines() if line]
 
 

@@ -89,7 +89,7 @@ class GroupEncoder:
         return some_given or len(self.columns) > _MANY_COLUMNS
 
     @cached_property
-    def _places(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    def places(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """The place and the sign of every number of each column."""
         widths = [column.width for column in self.columns.values()]
         places, signs = np.arange(sum(widths)), np.ones(sum(widths), np.float32)
@@ -104,7 +104,7 @@ class GroupEncoder:
     def means(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """The places and the numbers of each column's mean."""
         means = {}
-        for name, (places, signs) in self._places.items():
+        for name, (places, signs) in self.places.items():
             distinct, inverse = np.unique(places, return_inverse=True)
             numbers = np.bincount(inverse, self.columns[name].mean * signs, len(distinct))
             means[name] = distinct, numbers.astype(np.float32)
@@ -112,7 +112,7 @@ class GroupEncoder:
 
     def _encode(self, name: str, values: Value) -> list[Cells] | tuple[np.ndarray, ...]:
         """Encode a column: the cells of each row, or the arguments of `_add`."""
-        column, (places, signs) = self.columns[name], self._places[name]
+        column, (places, signs) = self.columns[name], self.places[name]
         distinct, codes = distinct_values(values)
         if codes is None and len(distinct) <= _FEW and not isinstance(column, Given):
             return column.encode_each(distinct, name)
@@ -150,7 +150,7 @@ class GroupEncoder:
 
     def _add_cells(self, block: np.ndarray, name: str, rows: list[Cells]) -> np.ndarray:
         """Add the numbers of few rows, without the cost of arrays; returns which have any."""
-        places, signs = self._places[name]
+        places, signs = self.places[name]
         for row, cells in enumerate(rows):
             for at, number in cells:
                 block[row, places[at]] += number * signs[at]

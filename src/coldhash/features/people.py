@@ -18,6 +18,7 @@ from coldhash.errors import DataError, UnknownColumns
 from coldhash.features.columns import Value
 
 HISTORY = "history"
+ANSWERS = "answers"
 Person: TypeAlias = Mapping[str, object]
 # one person, several, or a pandas, polars or pyarrow table or a file of them
 People: TypeAlias = Person | Sequence[Person] | ArrowTable | str | Path
@@ -76,12 +77,13 @@ class Histories:
 
 
 def read_histories(
-    column: Value, n_rows: int, items: Ids, scale: tuple[float, float]
+    column: Value, n_rows: int, items: Ids, scale: tuple[float, float], answers: bool = False
 ) -> Histories | None:
     """Turn histories, dicts of item id -> rating or lists of item ids, into ratings.
 
     Returns None if nobody has one. An item that the model has never seen is left out and reported;
     a rating outside the scale is an error. An item without a rating, bought or seen, is a NaN.
+    `answers` are dicts, in which a NaN stands for None: the person does not know the item.
     """
     if isinstance(column, pa.ChunkedArray):
         column = _read_column(column)
@@ -91,11 +93,13 @@ def read_histories(
     rated: list[int] = []
     values: list[float] = []
     for row, history in enumerate(column):
+        if answers and history is not None and not isinstance(history, Mapping):
+            raise DataError("answers are not a dict", hint='{"1193": 5, "661": None}')
         given: dict[int, float] = {}
         for item_id in _item_ids(history):
             text = as_text(item_id, "item")
             rating = np.nan
-            if isinstance(history, Mapping):
+            if isinstance(history, Mapping) and not (answers and history[item_id] is None):
                 rating = _check_rating(text, history[item_id], scale)
             item = items.row_of(text)
             if item < 0:

@@ -41,6 +41,7 @@ from coldhash.data.ratings import RatingTarget, TargetKind
 from coldhash.errors import DataError, SettingError
 from coldhash.features.fitting import learn_features
 from coldhash.features.groups import FeatureEncoder
+from coldhash.mfdcf.answers import fit_answers
 from coldhash.mfdcf.checkpoint import Checkpoint
 from coldhash.mfdcf.equations import (
     FitState,
@@ -235,6 +236,7 @@ class MFDCF:
                 signs(state.D), popularity, *level.tables(stranger_length(users, problem, state))
             )
             history = fit_history(users, problem, state, target, sums, items)
+            answers = fit_answers(users, problem, state, sums, history)
             clock.mark("history")
             item_map = None
             if self.new_items:
@@ -256,6 +258,7 @@ class MFDCF:
                 weights,
                 state.average,
                 history,
+                answers,
             ),
             item_ids=data.item_ids,
             items=items,

@@ -14,6 +14,7 @@ from coldhash.arrays.products import times
 from coldhash.data.ids import Ids
 from coldhash.features.groups import FeatureEncoder, Features, State
 from coldhash.features.preference import PREFERENCE
+from coldhash.recommender.answers import AnswerPart
 from coldhash.recommender.history import HistoryPart
 from coldhash.recommender.items import Items
 
@@ -51,6 +52,8 @@ class Encoded:
 
 class Encoder(ABC):
     """From features and histories (people x items, or None) to vectors."""
+
+    answers: AnswerPart | None = None  # how answers to questions move vectors; None: not at all
 
     @property
     def uses_preference(self) -> bool:
@@ -119,6 +122,7 @@ class ConsensusEncoder(Encoder):
     weights: dict[str, float]
     average: np.ndarray  # the vector of somebody of whom nothing is known but a history
     history: HistoryPart | None = None
+    answers: AnswerPart | None = None
 
     @property
     def uses_preference(self) -> bool:
@@ -150,7 +154,9 @@ class ConsensusEncoder(Encoder):
         """Return the encoder for other items: `rows` of those it had, then `n_new` more."""
         if self.history is None:
             return self
-        return replace(self, history=self.history.follow_items(items, features, rows, n_new))
+        history = self.history.follow_items(items, features, rows, n_new)
+        answers = self.answers and self.answers.follow_items(history, rows, n_new)
+        return replace(self, history=history, answers=answers)
 
     def _agree(self, features: Features) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
         """Return what each group says, its share for each person, and the weighted mean."""
@@ -201,9 +207,10 @@ class ConsensusEncoder(Encoder):
         arrays = {f"map/{name}": matrix for name, matrix in self.maps.items()}
         arrays["average"] = self.average
         json: dict[str, Any] = {"weights": self.weights, "history": None}
-        if self.history is not None:
-            json["history"], more = self.history.state()
-            arrays |= {f"history/{name}": array for name, array in more.items()}
+        for prefix, part in (("history", self.history), ("answers", self.answers)):
+            if part is not None:
+                json[prefix], more = part.state()
+                arrays |= {f"{prefix}/{name}": array for name, array in more.items()}
         return json, arrays
 
     @classmethod
@@ -215,9 +222,16 @@ class ConsensusEncoder(Encoder):
         forms: Forms = {f"map/{name}": ("f", features.widths[name], items.width) for name in groups}
         own = take(arrays, forms | {"average": ("f", items.width)})
         average = own.pop("average")
-        history = None
+
+        def part(name: str) -> State:
+            prefix = f"{name}/"
+            more = {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
+            return json[name], more
+
+        history, answers = None, None
         if json["history"] is not None:
-            more = {n.split("/", 1)[1]: a for n, a in arrays.items() if n.startswith("history/")}
-            history = HistoryPart.restore((json["history"], more), items, features)
+            history = HistoryPart.restore(part("history"), items, features)
+            if "answers" in json:  # not in files of before
+                answers = AnswerPart.restore(part("answers"), history)
         maps = dict(zip(groups, own.values(), strict=True))
-        return cls(maps, json["weights"], average, history)
+        return cls(maps, json["weights"], average, history, answers)

@@ -70,13 +70,13 @@ class HistoryPart:
             return times(csr_array((values, columns, history.indptr), shape=shape), codes)
 
         exposure = add_up(weights) - n_events * self.expected
-        sums = np.hstack([exposure, add_up(weights * self._above(history)), n_events])
+        sums = np.hstack([exposure, add_up(weights * self.above(history)), n_events])
         return np.asarray(sums / np.maximum(n_events, 1))
 
     def deviation(self, history: csr_array) -> np.ndarray:
         """Compute how far people are from what their features say."""
-        disliked = self._above(history) < 0
-        liked = _select(history, ~disliked) if disliked.any() else history
+        disliked = self.above(history) < 0
+        liked = select_entries(history, ~disliked) if disliked.any() else history
         moved = self._move(self.evidence(liked), np.diff(liked.indptr))
         if disliked.any():
             np.add.at(moved, _owners(history)[disliked], self._split_dislikes(history, disliked))
@@ -84,7 +84,7 @@ class HistoryPart:
 
     def split(self, history: csr_array) -> np.ndarray:
         """Compute what each event of one person adds to the deviation: events x bits."""
-        disliked = self._above(history) < 0
+        disliked = self.above(history) < 0
         moved = self._split(history, ~disliked, np.full(len(disliked), (~disliked).sum()))
         if disliked.any():
             moved[disliked] = self._split_dislikes(history, disliked)
@@ -93,7 +93,7 @@ class HistoryPart:
     def _split(self, history: csr_array, some: np.ndarray, n_events: np.ndarray) -> np.ndarray:
         """Compute z C_n / n of some events, with n by event; 0 for the others."""
         moved = np.zeros((len(some), len(self.expected)), np.float32)
-        items, above, n = history.indices[some], self._above(history)[some], n_events[some]
+        items, above, n = history.indices[some], self.above(history)[some], n_events[some]
         exposure = self.weights[items, None] * self.codes.rows(items).astype(np.float32)
         ones = np.ones((len(items), 1), np.float32)
         z = np.hstack([exposure - self.expected, above[:, None] * exposure, ones])
@@ -126,14 +126,14 @@ class HistoryPart:
 
     def disliked(self, history: csr_array) -> csr_array | None:
         """Return the entries that are ratings below what their items get on average, if any."""
-        below = self._above(history) < 0
+        below = self.above(history) < 0
         if not below.any():
             return None
-        found = _select(history, below)
+        found = select_entries(history, below)
         ones = np.ones(len(found.indices), np.float32)  # a rating may be 0
         return csr_array((ones, found.indices, found.indptr), shape=history.shape)
 
-    def _above(self, history: csr_array) -> np.ndarray:
+    def above(self, history: csr_array) -> np.ndarray:
         """Compute ratings above the items' means; 0 for events without a value."""
         if not self.spread:
             return np.zeros(len(history.data), dtype=np.float32)
@@ -198,7 +198,7 @@ def _as_codes(items: Items) -> CodeItems:
     return codes
 
 
-def _select(history: csr_array, some: np.ndarray) -> csr_array:
+def select_entries(history: csr_array, some: np.ndarray) -> csr_array:
     """Return some of the entries."""
     indptr = np.concatenate([[0], np.cumsum(some)])[history.indptr]
     return csr_array((history.data[some], history.indices[some], indptr), shape=history.shape)

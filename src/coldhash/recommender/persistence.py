@@ -15,7 +15,7 @@ from coldhash.data.feedback import Feedback
 from coldhash.data.ids import Ids
 from coldhash.errors import ModelFileError
 from coldhash.features.groups import FeatureEncoder
-from coldhash.features.people import HISTORY
+from coldhash.features.people import ANSWERS, HISTORY
 from coldhash.recommender import model_file
 from coldhash.recommender.item_map import ItemMap
 from coldhash.recommender.items import restore_items
@@ -134,6 +134,9 @@ def check_answers(model: Recommender) -> None:
     ends = [model.item_ids[row] for row in (0, -1)] if len(model.item_ids) else []
     rated = dict.fromkeys(ends[:1], model.scale[1])
     people = [{}, person, {HISTORY: rated}, {**person, HISTORY: rated}]
+    if model.encoder.answers is not None:
+        people.append({ANSWERS: rated})
+        model.ask(person)
     asked: list[dict[str, Any]] = [{"users": people}]
     if len(model.user_ids):
         asked.append({"user_ids": [model.user_ids[0]]})

@@ -25,6 +25,7 @@ from coldhash.data.ratings import MAX_RATING, entries_of_rows
 from coldhash.errors import DataError, SettingError, blame, check_choice
 from coldhash.features.groups import FeatureEncoder, Features
 from coldhash.features.people import (
+    ANSWERS,
     HISTORY,
     People,
     Person,
@@ -34,7 +35,9 @@ from coldhash.features.people import (
     suggest,
 )
 from coldhash.files import Json
+from coldhash.recommender.ask import ITEMS_AND_FIELDS, Kind, Question, find_questions
 from coldhash.recommender.encoders import Encoded, Encoder
+from coldhash.recommender.history import select_entries
 from coldhash.recommender.item_map import ItemMap
 from coldhash.recommender.items import CodeItems, Items, RealItems
 from coldhash.recommender.results import Recommendations, Similar, html_table
@@ -177,7 +180,8 @@ class Recommender:
     def person_fields(self) -> tuple[str, ...]:
         """The fields of a person that the model knows, beside the id."""
         groups = self.features.groups.values()
-        return (*(name for group in groups for name in group.columns), HISTORY)
+        given = (HISTORY,) if self.encoder.answers is None else (HISTORY, ANSWERS)
+        return (*(name for group in groups for name in group.columns), *given)
 
     def id_column(self, names: Collection[str]) -> str | None:
         """Return which column of people holds their ids.
@@ -235,6 +239,7 @@ class Recommender:
         people: People | Encoded | None = None,
         ratings: csr_array | None = None,
         *,
+        answers: csr_array | None = None,
         user_ids: Sequence[IdValue] | None = None,
         unknown: Unknown = "error",
     ) -> Encoded:
@@ -244,10 +249,13 @@ class Recommender:
         ----------
         people
             A dict, a list of dicts, or a table. A dict may hold a `history`: a dict of item ids
-            and ratings, or a list of item ids. What a person gets does not depend on who else is
-            asked about.
+            and ratings, or a list of item ids; and `answers` to questions of `ask`: a dict of item
+            ids and ratings, or None where the person does not know the item. What a person gets
+            does not depend on who else is asked about.
         ratings
             The histories of a whole table (people x items).
+        answers
+            The answers of a whole table (people x items), a NaN for what somebody does not know.
         user_ids
             Users of the training data. With people, of the same number, these describe whom the
             model does not know.
@@ -286,6 +294,9 @@ class Recommender:
         check_computed(encoded.vectors)
         names = self._names(columns)
         encoded = replace(encoded, ignored=ignored, history=ratings, names=names)
+        answers = self._read_answers(columns, len(features)) if answers is None else answers
+        if answers is not None:
+            encoded = self._add_answers(encoded, answers)
         return encoded if user_ids is None else self._prefer_known(encoded, user_ids)
 
     def _features(
@@ -304,6 +315,30 @@ class Recommender:
                 ratings, ignored = found.ratings, found.ignored
         wanted = ratings if self.encoder.uses_preference else None
         return columns, self.features.encode(columns, n_rows, wanted), ratings, ignored
+
+    def _read_answers(self, columns: Mapping[str, Any], n_rows: int) -> csr_array | None:
+        """Return the answers of people to questions about items, if the model learns from them."""
+        if self.encoder.answers is None:
+            return None
+        with blame(ANSWERS):
+            found = read_histories(
+                columns.get(ANSWERS), n_rows, self.item_ids, self.history_scale, answers=True
+            )
+        return None if found is None else found.ratings
+
+    def _add_answers(self, encoded: Encoded, answers: csr_array) -> Encoded:
+        """Return people moved by answers; what they know counts as seen."""
+        part = self.encoder.answers
+        if part is None:
+            raise SettingError(f"{self.name} does not learn from answers", hint="use MFDCF")
+        known = select_entries(answers, ~np.isnan(answers.data))
+        return replace(
+            encoded,
+            vectors=encoded.vectors + part.deviation(answers),
+            fallback=encoded.fallback & (np.diff(answers.indptr) == 0),
+            history=_union(encoded.history, known),
+            disliked=_union(encoded.disliked, part.history.disliked(known)),
+        )
 
     def _names(self, columns: Mapping[str, Any]) -> list[str]:
         """Call strangers by their id, if they have one, or else by their place."""
@@ -332,10 +367,7 @@ class Recommender:
             raise DataError(f"{len(user_ids)} user_ids for {len(encoded.vectors)} people")
         rows = self.user_ids.find(user_ids)
         known, seen = rows >= 0, self._seen_by(rows)
-        if seen is not None and encoded.history is not None:
-            given = encoded.history.copy()
-            given.data[:] = 1  # or a rating of 0 would be lost in the sum
-            seen = csr_array(seen + given)
+        seen = _union(seen, encoded.history)
         vectors = encoded.vectors.copy()
         vectors[known] = self.user_vectors[rows[known]]
         return replace(
@@ -343,7 +375,7 @@ class Recommender:
             vectors=vectors,
             weights={name: np.where(known, 0, share) for name, share in encoded.weights.items()},
             fallback=encoded.fallback & ~known,
-            history=encoded.history if seen is None else seen,
+            history=seen,
             names=[as_text(user_id, "user") for user_id in user_ids],
         )
 
@@ -676,9 +708,17 @@ class Recommender:
             row = self.item_ids.rows([item_id])
         item = self.items.rows(row)[0].astype(np.float64)
         terms = self.items.level_terms(row, weight)
-        _, features, ratings, ignored = self._features(user, None, unknown)
+        columns, features, ratings, ignored = self._features(user, None, unknown)
         with np.errstate(all="ignore"):  # what overflows is an error
             encoded, parts = self.encoder.explain(features, ratings, self.item_ids)
+        answers = self._read_answers(columns, 1)
+        if answers is not None and self.encoder.answers is not None:
+            encoded, moved = (
+                self._add_answers(encoded, answers),
+                self.encoder.answers.split(answers),
+            )
+            asked = (f"asked {self.item_ids[row]}" for row in answers.indices)
+            parts |= dict(zip(asked, moved, strict=True))
         check_computed(encoded.vectors)
         contributions = {} if terms is None else {"popularity": terms[0]}
         item = item if terms is None else item * terms[1]
@@ -693,6 +733,77 @@ class Recommender:
             "fallback": bool(encoded.fallback[0]),
             "ignored": [item for _, item in ignored],
         }
+
+    def ask(
+        self,
+        user: Person | None = None,
+        n: int = 1,
+        *,
+        kinds: Collection[Kind] = ITEMS_AND_FIELDS,
+        exclude: Iterable[IdValue] = (),
+        candidates: Iterable[IdValue] | None = None,
+        unknown: Unknown = "error",
+    ) -> list[Question]:
+        """Return what to ask a person next, by what the answer is expected to improve.
+
+        The answer to a question about an item goes into `answers` of the person: a rating, or None
+        if the person does not know it. That to a question about a field goes into the field.
+
+        Parameters
+        ----------
+        user
+            What is known of the person: fields, `history` and `answers`.
+        n
+            How many questions: each is the best one once those before have been answered, so that
+            they do not ask the same thing twice.
+        kinds
+            "items" to rate, "fields" of the person that are missing, or both.
+        exclude, candidates
+            Items not to ask about, and the only ones to ask about.
+        unknown
+            As for `encode`.
+
+        Returns
+        -------
+        list of Question
+            The best first, fewer than n if there is nothing else to ask. `gain` is the share of
+            the variance of the scores of items that the answer is expected to remove, and `known`
+            the share of people who have rated the item.
+
+        Raises
+        ------
+        SettingError
+            The method does not learn from answers, or an option is impossible.
+        UnknownId
+            An item id is not in the model.
+        DataError
+            A value or a rating cannot be right.
+
+        Examples
+        --------
+        >>> from coldhash import MFDCF, read
+        >>> model = MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100))
+        >>> [question["kind"] for question in model.ask({"age": 30}, kinds=["items"], n=2)]
+        ['item', 'item']
+        >>> model.ask({"answers": {"7": 5, "12": None}}, kinds=["fields"])[0]["name"]
+        'gender'
+        """
+        if n < 1:
+            raise SettingError(f"n={n}", hint="at least 1")
+        for kind in kinds:
+            check_choice("kinds", kind, ITEMS_AND_FIELDS)
+        person = user or {}
+        columns, features, ratings, _ = self._features(person, None, unknown)
+        rows = np.arange(len(self.item_ids))
+        if candidates is not None:
+            with blame("candidates"):
+                rows = np.unique(self.item_ids.rows(list(candidates)))
+        with blame("exclude"):
+            left_out = [self.item_ids.rows(list(exclude))]
+        answers = self._read_answers(columns, 1)
+        left_out += [given.indices for given in (ratings, answers) if given is not None]
+        rows = np.setdiff1d(rows, np.concatenate(left_out))
+        return find_questions(self, person, features, answers, n, kinds, rows)
 
     def save(self, path: str | Path) -> None:
         """Write the model to one file, in one step; `coldhash.load` reads it.
@@ -799,6 +910,16 @@ class Recommender:
         if details is not None:
             details = details.take(pa.array(rows[0, : len(names)]))
         return Similar(kind, names, scores[0, : len(names)], distances, details)
+
+
+def _union(one: csr_array | None, two: csr_array | None) -> csr_array | None:
+    """Return ones where either has an entry: a rating of 0 would be lost in a sum."""
+    if one is None or two is None:
+        return two if one is None else one
+    both = [
+        csr_array((np.ones(m.nnz, np.float32), m.indices, m.indptr), m.shape) for m in (one, two)
+    ]
+    return csr_array(both[0] + both[1])
 
 
 def _append(

@@ -125,6 +125,7 @@ class Endpoints:
             post(BATCH, self.recommend_batch, schemas.BatchAnswer, (NDJSON,)),
             post("/v1/encode", computed(encode), schemas.EncodeAnswer),
             post("/v1/explain", computed(explain), schemas.ExplainAnswer),
+            post("/v1/ask", computed(ask), schemas.AskAnswer),
             get("/v1/items", computed(search_items), schemas.ItemsAnswer),
             get(SIMILAR, computed(similar_items), schemas.SimilarAnswer),
             get("/v1/model", self.model, schemas.ModelCard),
@@ -280,6 +281,12 @@ def explain(served: ServedModel, request: schemas.ExplainRequest) -> Row:
     title = served.catalogue.title_of(item_id)
     why = _explain_in_words(served, found, user)
     return {**found, "weights": weights, "title": title, "why": why, "model": served.version}
+
+
+def ask(served: ServedModel, request: schemas.AskRequest) -> Row:
+    """Return what to ask a person next, by what the answer is expected to improve."""
+    options = {name: value for name, value in request if name != "user"}
+    return {"questions": served.model.ask(request.user, **options), "model": served.version}
 
 
 def _explain_in_words(served: ServedModel, found: Mapping[str, Any], user: schemas.Person) -> str:

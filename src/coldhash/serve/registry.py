@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pydantic import ValidationError
 
 from coldhash.errors import SourceError
-from coldhash.features.people import HISTORY
+from coldhash.features.people import ANSWERS, HISTORY
 from coldhash.files import lock_file, open_regular, reason_of, replace_file
 from coldhash.recommender.encoders import Encoded
 from coldhash.recommender.model_file import N_CHECKSUM
@@ -113,7 +113,10 @@ class ServedModel:
         self.catalogue = Catalogue(model)
         self.fields = person_fields(model.features)
         self.card = self._make_card().model_dump_json().encode()
-        self.person_type = cache(partial(person_type, self.fields, model.history_scale))
+        takes_answers = model.encoder.answers is not None
+        self.person_type = cache(
+            partial(person_type, self.fields, model.history_scale, takes_answers)
+        )
         # no cycle of references, so that a model is gone when another one has taken its place
         describe = self.describe = partial(describe_people, model.items.n_bits, version)
         # by JSON, in which 1, 1.0 and true differ, as they do for the model
@@ -127,7 +130,7 @@ class ServedModel:
         One without a history comes from a cache: many strangers are alike. A person's vector does
         not depend on other people, so a cached one is right. It is shared: do not change it.
         """
-        if len(people) == 1 and not people[0].get(HISTORY):
+        if len(people) == 1 and not (people[0].get(HISTORY) or people[0].get(ANSWERS)):
             fields = {name: value for name, value in people[0].items() if name != USER_ID}
             # as text: the bytes would keep the 4 KB in which they were written
             text = orjson.dumps(fields, option=orjson.OPT_SORT_KEYS).decode()
@@ -161,6 +164,7 @@ class ServedModel:
             scores=["real", "hamming"] if model.has_codes else ["real"],
             groups=list(without.weights),
             fields=list(self.fields.values()),
+            takes_answers=model.encoder.answers is not None,
             takes_history=not np.array_equal(without.vectors, with_rating.vectors),
             has_level=model.items.levels is not None,
         )

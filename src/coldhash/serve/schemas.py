@@ -20,7 +20,8 @@ from pydantic.types import Discriminator, Tag
 from coldhash.data.dates import as_days
 from coldhash.features.columns import Ages, FittedColumn, Given, Knots, Labels, Standard
 from coldhash.features.groups import FeatureEncoder
-from coldhash.features.people import HISTORY
+from coldhash.features.people import ANSWERS, HISTORY
+from coldhash.recommender.ask import ITEMS_AND_FIELDS, Kind
 from coldhash.recommender.recommender import USER_ID, Score
 from coldhash.serve.limits import HINT, Limits, RequestError
 
@@ -32,7 +33,12 @@ REF = "#/components/schemas/{model}"
 NULL = {"type": "null"}
 RATED, LISTED = "[rated]", "[listed]"  # the two forms of a history
 NO_FIELDS = ("", "[key]", RATED, LISTED)  # in the place of an error
-LIMITED = {"k": "max_k", "users": "max_batch", "user_ids": "max_batch"}  # fields of requests
+LIMITED = {
+    "k": "max_k",
+    "n": "max_k",
+    "users": "max_batch",
+    "user_ids": "max_batch",
+}  # fields of requests
 
 
 def id_text(value: object) -> str:
@@ -152,6 +158,16 @@ class ExplainRequest(_Request):
     popularity: Share = Field(1.0, description=POPULARITY)
 
 
+class AskRequest(_Request):
+    """A person to ask something; the options of `Recommender.ask`, by the same names."""
+
+    user: Person = Field(default_factory=dict)
+    n: Count = Field(1, description="How many questions.")
+    kinds: list[Kind] = Field(list(ITEMS_AND_FIELDS), description="What to ask about.")
+    exclude: list[Id] = Field([], description="Items not to ask about.")
+    candidates: list[Id] | None = Field(None, description="The only items to ask about.")
+
+
 class ItemsQuery(BaseModel):
     """A search in the catalogue."""
 
@@ -232,6 +248,23 @@ class ExplainAnswer(_PersonAnswer, Item):
     why: str
 
 
+class AskedQuestion(BaseModel):
+    """Something to ask: the answer goes into `answers` of the person, or into the field."""
+
+    kind: Literal["item", "field"]
+    name: str = Field(description="The item id, or the field.")
+    title: str | None
+    gain: float = Field(description="The share of what is open that the answer may settle.")
+    known: float | None = Field(description="The share of people who know the item.")
+    why: str
+
+
+class AskAnswer(_Answer):
+    """What to ask next, the best question first."""
+
+    questions: list[AskedQuestion]
+
+
 class PersonCode(_PersonAnswer):
     """The code of a person: bit b of the code is bit b % 8 of byte b // 8."""
 
@@ -283,6 +316,7 @@ class ModelCard(BaseModel):
     groups: list[str]
     fields: list[PersonField]
     takes_history: bool
+    takes_answers: bool = Field(description="Whether there are questions to ask: `/v1/ask`.")
     has_level: bool = Field(description="Whether `popularity` may be less than 1.")
 
 
@@ -336,7 +370,7 @@ def _describe_values(field: PersonField) -> tuple[Any, str]:
 
 
 def person_type(
-    fields: Mapping[str, PersonField], scale: Scale, max_history: int
+    fields: Mapping[str, PersonField], scale: Scale, takes_answers: bool, max_history: int
 ) -> type[BaseModel]:
     """Return the type of a person: to validate one, and to describe it.
 
@@ -352,7 +386,10 @@ def person_type(
         | Annotated[list[Id], listed, Tag(LISTED)],
         Discriminator(lambda history: LISTED if isinstance(history, list) else RATED),
     ]
+    asked = Field(None, max_length=max_history, description="Item id -> rating, null: unknown.")
     types: dict[str, Any] = {USER_ID: (Name, None), HISTORY: (history | None, None)}
+    if takes_answers:
+        types[ANSWERS] = (dict[item_id, rating | None] | None, asked)
     for place, (name, field) in enumerate(fields.items()):
         values, description = _describe_values(field)
         # a column may have any name, an attribute may not

@@ -11,7 +11,7 @@ from coldhash.errors import SettingError
 from coldhash.features.describe import describe
 from coldhash.lab.experiment import Experiment, experiments_folder
 from coldhash.lab.figures import format_table
-from coldhash.lab.reproduce import anywhere, extensions, paper
+from coldhash.lab.reproduce import anywhere, asking, extensions, paper
 from coldhash.lab.reproduce.report import DATASETS, Claim, Section, write_report
 from coldhash.lab.results_log import Results
 from coldhash.lab.runner import RunProgress, run_experiment
@@ -34,7 +34,7 @@ EXPERIMENTS: dict[str, Callable[[Results], Section]] = {
     "protocols": extensions.protocols_section,
     "anywhere": anywhere.anywhere_section,
 }
-SECTIONS = ("table-1", *EXPERIMENTS)
+SECTIONS = ("table-1", *EXPERIMENTS, "ask")
 
 
 def make_section(
@@ -50,6 +50,8 @@ def make_section(
         raise SettingError(f"no section is called {name!r}", hint=f"all, {', '.join(SECTIONS)}")
     if name == "table-1":
         return _statistics_section(data)
+    if name == "ask":
+        return asking.asking_section(data, quick, progress)
     experiment = Experiment.from_toml(experiments_folder() / f"{name}.toml")
     if quick:
         experiment = experiment.quick_version()

@@ -1,5 +1,6 @@
 // The page: from what somebody says to what the service answers, at once.
 
+import { mountQuestions } from "./ask.js";
 import { byId, inWords, plural, short } from "./dom.js";
 import { clearWrong, showDial, showFields, showRated, showWeights, showWrong } from "./form.js";
 import { asFragment, asRequest, fromFragment, nobody, somebody } from "./person.js";
@@ -24,6 +25,13 @@ async function start() {
     page.answer = null;
     remember(page.unknown.items);
     introduce(page.card);
+    mountQuestions(byId("questions"), {
+      person: () => page.person,
+      card: () => page.card,
+      asRequest,
+      changed: answered,
+      failed: report,
+    });
     become(fromFragment(location.hash, page.card));
   } catch (error) {
     report(error);
@@ -59,6 +67,12 @@ function become(person) {
   showRated(page.card, person, titles, changed);
   showDial(page.card, person, changed);
   byId("search-note").textContent = "";
+  changed();
+}
+
+/** A question was answered: fields may have changed. */
+function answered() {
+  showFields(page.card, page.person, changed);
   changed();
 }
 

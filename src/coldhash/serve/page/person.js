@@ -5,16 +5,19 @@
 // An address may come from anybody, so what does not fit the model is dropped.
 
 const HISTORY = "history.";
+const ANSWERS = "answers.";
+const UNKNOWN = "unknown"; // an answer: I do not know it
 const POPULARITY = "request.popularity";
 const MAX_RATED = 100;
 const MAX_TEXT = 1000;
 
 /** Nobody in particular: field -> value (or list of them), item id -> rating, and the dial. */
-export const nobody = () => ({ said: new Map(), rated: new Map(), popularity: 1 });
+export const nobody = () => ({ said: new Map(), rated: new Map(), answers: new Map(), popularity: 1 });
 
 export function asRequest(person) {
   const user = Object.fromEntries(person.said); // makes own keys, even of "__proto__"
   if (person.rated.size) user.history = Object.fromEntries(person.rated);
+  if (person.answers.size) user.answers = Object.fromEntries(person.answers);
   return user;
 }
 
@@ -24,6 +27,7 @@ export function asFragment(person) {
     for (const each of [value].flat()) pairs.append(name, each);
   }
   for (const [itemId, rating] of person.rated) pairs.append(HISTORY + itemId, rating);
+  for (const [itemId, rating] of person.answers) pairs.append(ANSWERS + itemId, rating ?? UNKNOWN);
   if (person.popularity !== 1) pairs.append(POPULARITY, person.popularity);
   return pairs.toString();
 }
@@ -36,7 +40,13 @@ export function fromFragment(fragment, card) {
     const field = fields.get(name);
     if (field) say(person, field, text);
     else if (card.takes_history && name.startsWith(HISTORY)) {
-      rate(person, name.slice(HISTORY.length), text, card.scale);
+      rate(person.rated, name.slice(HISTORY.length), text, card.scale);
+    } else if (card.takes_answers && name.startsWith(ANSWERS)) {
+      const itemId = name.slice(ANSWERS.length);
+      if (text !== UNKNOWN) rate(person.answers, itemId, text, card.scale);
+      else if (itemId && itemId.length <= MAX_TEXT && person.answers.size < MAX_RATED) {
+        person.answers.set(itemId, null);
+      }
     } else if (card.has_level && name === POPULARITY) weigh(person, text);
   }
   return person;
@@ -57,11 +67,11 @@ function valueOf(field, text) {
   return field.choices.includes(text) ? text : null; // and a vector has no choices
 }
 
-function rate(person, itemId, text, [low, high]) {
+function rate(rated, itemId, text, [low, high]) {
   const rating = Number(text);
   const fits = text.trim() !== "" && rating >= low && rating <= high;
-  if (itemId && itemId.length <= MAX_TEXT && fits && person.rated.size < MAX_RATED) {
-    person.rated.set(itemId, rating);
+  if (itemId && itemId.length <= MAX_TEXT && fits && rated.size < MAX_RATED) {
+    rated.set(itemId, rating);
   }
 }
 

@@ -1,0 +1,97 @@
+"""The command that asks: questions for a person, and, in a terminal, a list that follows."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Option
+
+from coldhash.cli.app import AsJson, File, ModelFile, Texts, command
+from coldhash.cli.models import UnknownFields, load_model, parse_json, parse_person, read_lines
+from coldhash.cli.output import cell, print_result
+from coldhash.errors import ColdhashError
+from coldhash.features.people import ANSWERS
+
+if TYPE_CHECKING:
+    from coldhash.recommender.ask import Question
+    from coldhash.recommender.recommender import Recommender
+
+LIST_LENGTH = 10
+
+
+@command
+def ask(
+    file: ModelFile,
+    user: Annotated[str, Option(help='A person in JSON: {"age": 25, "answers": {"7": 5}}.')] = "{}",
+    n: Annotated[int, Option("-n", help="How many questions.")] = 5,
+    kinds: Annotated[str, Option(help="What to ask about: items, fields.")] = "items,fields",
+    exclude: Annotated[Texts, Option(help="An item not to ask about.")] = None,
+    candidates: Annotated[File, Option(help="A file of the only items to ask about.")] = None,
+    unknown: UnknownFields = "error",
+    as_json: AsJson = False,
+) -> None:
+    """Show what to ask a person next; in a terminal, ask and show how the list changes."""
+    model, person = load_model(file), parse_person(user)
+    checked: Any = unknown  # by the model
+    options: dict[str, Any] = {
+        "kinds": kinds.split(","),
+        "exclude": exclude or [],
+        "candidates": None if candidates is None else read_lines(candidates),
+        "unknown": checked,
+    }
+    if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        found = model.ask(person, n, **options)
+        lines = ("\t".join(map(cell, question.values())) for question in found)
+        print_result({"questions": found}, lines, as_json)
+        return
+    _talk(model, person, n, options)
+
+
+def _talk(model: Recommender, person: dict[str, Any], n: int, options: dict[str, Any]) -> None:
+    """Ask n questions one by one, and print the list after every answer."""
+    before: list[str] = []
+    skipped: list[str] = []
+    low, high = model.history_scale
+    _print_list(model, person, before)
+    for _ in range(n):
+        kinds = [kind for kind in options["kinds"] if kind == "items" or not skipped]
+        asked = model.ask(person, **{**options, "kinds": kinds})
+        if not asked:
+            break
+        question = asked[0]
+        text = cell(question["title"] or question["name"])
+        range_text = f"{low:g} to {high:g}, empty: I do not know it"
+        hint = range_text if question["kind"] == "item" else "empty: skip"
+        print(f"\n{text}? ({question['why']})")
+        while True:
+            given = input(f"{hint}> ").strip()
+            changed = _with_answer(person, question, given)
+            try:
+                before = _print_list(model, changed, before)
+            except ColdhashError as error:
+                print(cell(str(error)))
+                continue
+            break
+        if question["kind"] == "field" and not given:
+            skipped.append(question["name"])
+        person = changed
+
+
+def _with_answer(person: dict[str, Any], question: Question, given: str) -> dict[str, Any]:
+    value = parse_json(given) if given else None
+    if question["kind"] == "field":
+        return {**person, question["name"]: value}
+    answers: dict[str, Any] = person.get(ANSWERS) or {}
+    return {**person, ANSWERS: {**answers, question["name"]: value}}
+
+
+def _print_list(model: Recommender, person: dict[str, Any], before: list[str]) -> list[str]:
+    """Print the best items, with how far each has moved; return their ids."""
+    rows = list(model.recommend(person, LIST_LENGTH))
+    ids = [str(row["item_id"]) for row in rows]
+    for place, row in enumerate(rows):
+        moved = "new" if ids[place] not in before else f"{before.index(ids[place]) - place:+d}"
+        mark = "" if not before or moved == "+0" else moved
+        print(f"{place + 1:>3} {mark:>4}  {cell(row.get('title') or row['item_id'])}")
+    return ids

@@ -1,0 +1,87 @@
+"""What answers to questions say: a Gaussian model of them, from the training users' own ratings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from coldhash.data.dataset import UserRecords
+from coldhash.mfdcf.equations import FitState, stranger_vectors
+from coldhash.mfdcf.problem import ItemSums, Problem, UserBlock, uniform
+from coldhash.partitions import Partitions
+from coldhash.recommender.answers import MOST_ASKED, AnswerPart
+from coldhash.recommender.history import HistoryPart
+
+ENOUGH = 2_000  # users to learn from
+FLAT = 1e-3  # of the mean variance, added to all
+
+
+class Moments(NamedTuple):
+    """Sums over users: of x, what is known of them beyond the features, and of their answers."""
+
+    n_users: float
+    XtX: np.ndarray
+    known: np.ndarray  # Σ x over the users who have rated each item
+    total: np.ndarray  # Σ x
+    rated: float  # Σ δ (x·d) over the items that are rated
+    expected: float  # Σ (x·d)² over the same
+    squares: float  # Σ δ²
+    n_ratings: float
+
+
+def fit_answers(
+    users: Partitions, problem: Problem, state: FitState, sums: ItemSums, history: HistoryPart
+) -> AnswerPart:
+    """Learn how people vary around what their features say, and how answers depend on it.
+
+    Everything is least squares in closed form, from the vectors of some thousand users.
+    """
+    D, W, mu, average = state.D, state.W, state.mu, state.average
+    q = ((sums.ratings + 0.5) / (problem.n_users + 1)).astype(np.float32)
+    share = ENOUGH / problem.n_users
+    rows = np.sort(np.argsort(-q, kind="stable")[:MOST_ASKED]).astype(np.int32)
+
+    def moments(records: UserRecords, block: UserBlock, H: np.ndarray) -> Moments:
+        some = np.flatnonzero(uniform(records.first + np.arange(len(H)), 1) < share)
+        known = {name: has[some] for name, has in block.has.items() if name in W}
+        features = {name: block.X[name][some] for name in known}
+        own = replace(block, X=features, has=known, trained=block.trained[some])
+        X = H[some] - stranger_vectors(own, known, W, mu, average)
+        ratings = records.ratings[some]
+        entries = np.repeat(X, np.diff(ratings.indptr), axis=0)
+        along = np.einsum("er,er->e", entries, D[ratings.indices])
+        along, above = along.astype(np.float64), history.above(ratings).astype(np.float64)
+        ones = csr_array(
+            (np.ones_like(ratings.data), ratings.indices, ratings.indptr), ratings.shape
+        )
+        return Moments(
+            float(len(some)),
+            (X.T @ X).astype(np.float64),
+            np.asarray(ones.T @ X, dtype=np.float64)[rows],
+            X.sum(axis=0, dtype=np.float64),
+            float(above @ along),
+            float(along @ along),
+            float(above @ above),
+            float(len(above)),
+        )
+
+    found = users.sum(moments, users.records, problem.blocks, state.H)
+    n_users = max(found.n_users, 1.0)
+    covariance = found.XtX / n_users
+    slope = max(found.rated / max(found.expected, 1e-12), 0.0)
+    noise = (found.squares - slope * found.rated) / max(found.n_ratings, 1.0)
+    known = (found.known - q[rows, None] * found.total) / n_users  # cov(k, x)
+    flat = FLAT * np.trace(covariance) / len(covariance) + 1e-12
+    loadings = np.linalg.solve(covariance + flat * np.eye(len(covariance)), known.T).T
+    return AnswerPart(
+        history=history,
+        covariance=covariance.astype(np.float32),
+        shares=q,
+        rows=rows,
+        loadings=loadings.astype(np.float32),
+        slope=slope,
+        noise=max(noise, 1e-6),
+    )

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import coldhash as ch
+from coldhash.baselines.ridge import Ridge
+from coldhash.errors import DataError, SettingError
+
+
+@pytest.fixture(scope="module")
+def data():
+    return ch.read("sample", n_users=400, n_items=120)
+
+
+@pytest.fixture(scope="module")
+def model(data):
+    return ch.MFDCF(n_bits=32).fit(data)
+
+
+def names(questions):
+    return [question["name"] for question in questions]
+
+
+def test_questions_are_distinct_and_the_same_every_time(model):
+    asked = model.ask({"age": 30}, 8)
+    assert asked == model.ask({"age": 30}, 8)
+    assert len(set(names(asked))) == 8
+    assert all(0 <= question["gain"] <= 1 and question["why"] for question in asked)
+
+
+def test_what_was_answered_rated_or_left_out_is_not_asked(model):
+    first = names(model.ask({}, 3, kinds=["items"]))
+    person = {"answers": {first[0]: None}, "history": {first[1]: 5}}
+    asked = names(model.ask(person, len(model.item_ids), kinds=["items"], exclude=[first[2]]))
+    assert len(asked) == len(model.item_ids) - 3
+    assert not {*first} & {*asked}
+
+
+def test_only_candidates_and_missing_fields_are_asked(model):
+    assert {*names(model.ask({}, 9, kinds=["items"], candidates=["7", "12"]))} == {"7", "12"}
+    fields = names(model.ask({"age": 30, "gender": ""}, 9, kinds=["fields"]))
+    assert {*fields} == {"gender", "occupation", "city"}
+
+
+def test_every_answer_leaves_less_to_settle(model):
+    part, rows, person = model.encoder.answers, np.arange(len(model.item_ids)), {}
+    for item in names(model.ask({}, 4, kinds=["items"])):
+        before = part.variance(answers_of(model, person))
+        person[item] = None
+        assert part.variance(answers_of(model, person)) < before
+    assert next(part.questions(answers_of(model, person), rows))[1] > 0
+
+
+def answers_of(model, answers):
+    found = model._read_answers({"answers": [answers]}, 1)
+    return model.seen[[0]][:, :] * 0 if found is None else found
+
+
+def test_answers_move_the_list_and_the_rated_ones_leave_it(model):
+    item, other = names(model.ask({}, 2, kinds=["items"]))
+    plain, said = (model.encode({**each}) for each in ({}, {"answers": {item: 5, other: None}}))
+    assert said.fallback.tolist() == [False]
+    assert not np.array_equal(plain.vectors, said.vectors)
+    listed = model.recommend({"answers": {item: 5, other: None}}, k=len(model.item_ids)).item_ids[0]
+    assert item not in listed
+    assert other in listed
+
+
+def test_liking_and_disliking_an_item_move_its_score_apart(model):
+    item = names(model.ask({}, kinds=["items"]))[0]
+    row = model.item_ids.rows([item])
+    low, high = (model.encode({"answers": {item: value}}).vectors for value in (1, 5))
+    assert (high - low) @ model.items.rows(row)[0] > 0
+
+
+def test_contributions_with_answers_add_up(model):
+    why = model.explain({"age": 30, "answers": {"7": 5, "9": None}}, "12")
+    assert {"asked 7", "asked 9"} <= {*why["contributions"]}
+    assert sum(why["contributions"].values()) == pytest.approx(why["score"])
+
+
+def test_a_saved_model_asks_the_same(model, tmp_path):
+    model.save(tmp_path / "m.coldhash")
+    person = {"answers": {"7": 5, "9": None}}
+    assert names(ch.load(tmp_path / "m.coldhash").ask(person, 4)) == names(model.ask(person, 4))
+
+
+@pytest.mark.parametrize("options", [{"n": 0}, {"kinds": ["movies"]}, {"exclude": ["no such"]}])
+def test_impossible_options_are_errors(model, options):
+    with pytest.raises(ch.errors.ColdhashError):
+        model.ask({}, **options)
+
+
+def test_answers_are_a_dict_of_ratings(model):
+    with pytest.raises(DataError, match="answers"):
+        model.encode({"answers": ["7"]})
+    with pytest.raises(DataError, match="outside the scale"):
+        model.encode({"answers": {"7": 99}})
+
+
+def test_other_methods_say_that_they_do_not_ask(data):
+    with pytest.raises(SettingError, match="does not learn from answers"):
+        Ridge().fit(data).ask({})
