@@ -141,7 +141,6 @@ class BucketEncoder(Encoder):
 
     def encode(self, features: Features, history: csr_array | None) -> Encoded:
         """Encode people; a history tells this encoder nothing."""
-        del history
         keys, told = bucket_keys(self.tokens(features), self.multipliers, self.shifts)
         at = np.searchsorted(self.keys, keys)
         found = (np.append(self.keys, NO_BUCKET)[at] == keys) & (at < len(self.keys))

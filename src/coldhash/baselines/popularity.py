@@ -93,7 +93,6 @@ class NoEncoder(Encoder):
 
     def encode(self, features: Features, history: csr_array | None) -> Encoded:
         """Return the same vector for everybody."""
-        del history
         n_rows = len(features)
         return Encoded(np.ones((n_rows, 1), dtype=np.float32), {}, np.ones(n_rows, dtype=bool))
 
@@ -104,8 +103,6 @@ class NoEncoder(Encoder):
     @classmethod
     def restore(cls, state: State, items: Items, features: FeatureEncoder) -> Self:
         """Rebuild the encoder."""
-        del items, features
-        del state
         return cls()
 
 
@@ -121,7 +118,6 @@ class CellEncoder(Encoder):
 
     def encode(self, features: Features, history: csr_array | None) -> Encoded:
         """Encode people; a history tells this encoder nothing."""
-        del history
         matrix, has = features.matrices[self.group], features.has[self.group]
         cells = np.ones((len(has), 1), dtype=np.float32)
         for start, end in self.blocks:
@@ -137,6 +133,5 @@ class CellEncoder(Encoder):
     @classmethod
     def restore(cls, state: State, items: Items, features: FeatureEncoder) -> Self:
         """Rebuild the encoder."""
-        del items, features
         json, _ = state
         return cls(json["group"], tuple((start, end) for start, end in json["blocks"]))

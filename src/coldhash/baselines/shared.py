@@ -311,7 +311,6 @@ class StackEncoder(Encoder):
 
     def encode(self, features: Features, history: csr_array | None) -> Encoded:
         """Encode people; a history tells this encoder nothing."""
-        del history
         vectors = stack_features(features, self.groups)
         if self.matrix is not None:
             vectors = times(vectors, self.matrix)
