@@ -58,13 +58,14 @@ def test_describe_own_tables(tmp_path):
     assert facts["user_columns"]["town"] == town
 
 
+@pytest.mark.filterwarnings("default")
 def test_feedback_and_favourites_can_be_set(tmp_path):
     rows = "".join(f"{n},{n % 7},{1 + (n % 50 == 0)}\n" for n in range(200))
     (tmp_path / "r.csv").write_text("user_id,item_id,rating\n" + rows, encoding="utf-8")
 
     def describe(*options):
         command = ("describe", "--ratings", "r.csv", "--json", *options)
-        run = coldhash_command(*command, cwd=tmp_path)
+        run = coldhash_in_process(*command, cwd=tmp_path)
         facts = json.loads(run.stdout)
         return [facts[name] for name in ("feedback", "favourites")], run.stderr
 
@@ -75,7 +76,7 @@ def test_feedback_and_favourites_can_be_set(tmp_path):
     assert told.count("\n") == 1
     assert describe("--feedback", "counts") == (["counts", 200], "")
     assert describe("--favourite", "user-mean")[0] == ["ratings", 0]
-    run = coldhash_command(
+    run = coldhash_in_process(
         "prepare", "--ratings", "r.csv", "--out", "parts", "--feedback", "stars", cwd=tmp_path
     )
     assert run.returncode == 2
