@@ -20,7 +20,7 @@ recommendation", IJCAI 2018.
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
@@ -33,6 +33,8 @@ from coldhash.baselines import observed, shared
 from coldhash.baselines.ddl import NetworkEncoder, UnitScale
 from coldhash.baselines.shared import Baseline, Bits, Training
 from coldhash.recommender.recommender import Recommender
+
+Codes = tuple[np.ndarray, np.ndarray, np.ndarray]  # a, A, c
 
 _N_PAIRS = 2
 _NO_ENTRIES = np.zeros(0, dtype=np.int32), np.zeros(0)
@@ -88,9 +90,9 @@ class DFM(Baseline):
         scale = UnitScale.of(training.people, training.groups)
         X = scale(training.people).astype(np.float64)
         one = max(float(X.sum(axis=1).mean()), 1e-9)
-        codes, biases = self._alternate(S, X / one, training)
-        P = codes.users + (X / one) @ codes.features
-        W = np.hstack([codes.features / one, np.zeros((X.shape[1], 1))])
+        (a, A, c), biases = self._alternate(S, X / one, training)
+        P = a + (X / one) @ A
+        W = np.hstack([A / one, np.zeros((X.shape[1], 1))])
         constant = np.append(np.zeros(self.n_bits), 1.0)  # meets the bias of the item
         layer = W.astype(np.float32), constant.astype(np.float32)
         bias = biases.items * self.use_item_bias
@@ -98,7 +100,7 @@ class DFM(Baseline):
             "dfm",
             NetworkEncoder(scale, (layer,), "linear"),
             np.column_stack([P, np.ones(len(P))]).astype(np.float32),
-            vectors=np.column_stack([codes.items, bias]).astype(np.float32),
+            vectors=np.column_stack([c, bias]).astype(np.float32),
         )
 
     def _alternate(self, S: csr_array, X: np.ndarray, training: Training) -> tuple[Codes, Biases]:
@@ -106,15 +108,14 @@ class DFM(Baseline):
         codes = self._start(biases.subtract_from(S), X, training.rng)
         for _ in range(self.n_rounds):
             old = codes
-            codes = self._flip_blocks(codes, biases.subtract_from(S), X)
-            fitted = observed.fitted_entries(S, codes.users + X @ codes.features, codes.items)
+            a, A, c = codes = self._flip_blocks(codes, biases.subtract_from(S), X)
+            fitted = observed.fitted_entries(S, a + X @ A, c)
             biases = fit_biases(S, S.data - fitted, self.bias_ridge, biases)
             error = biases.subtract_from(S).data - fitted
             cost = self.bias_ridge * (np.sum(biases.users**2) + np.sum(biases.items**2))
-            blocks = (codes.users, codes.features, codes.items)
-            pulled = sum(np.sum(block * self._pull(block)) for block in blocks)
+            pulled = sum(np.sum(block * self._pull(block)) for block in codes)
             training.record(float(error @ error + cost - 2 * pulled))  # (1)
-            if codes.equal(old):
+            if all(map(np.array_equal, codes, old)):
                 break
         return codes, biases
 
@@ -122,33 +123,19 @@ class DFM(Baseline):
         """Return the signs of real factors, and of their map from features."""
         P, Q = observed.relax(S, self.n_bits, rng, self.ridge, 0.0, self.n_relaxed)
         A = shared.solve_ridge(X, X.T @ P, 1.0)
-        return Codes(*(signs(block, np.float64) for block in (P, A, Q)))
+        return signs(P, np.float64), signs(A, np.float64), signs(Q, np.float64)
 
     def _flip_blocks(self, codes: Codes, S: csr_array, X: np.ndarray) -> Codes:
         """Update the blocks one after the other, each given the others."""
-        a, A, c = codes.users, codes.features, codes.items
+        a, A, c = codes
         a = observed.flip_bits(_residual(S, X @ A, c), a, c, self._pull(a), self.n_sweeps)
         St = csr_array(S.T.tocsr())
         c = observed.flip_bits(St, c, a + X @ A, self._pull(c), self.n_sweeps)
         A = flip_feature_bits(_residual(S, a, c), X, A, c, self._pull(A), self.n_sweeps)
-        return Codes(a, A, c)
+        return a, A, c
 
     def _pull(self, block: np.ndarray) -> np.ndarray:
         return shared.balance(block, self.balance_weight if len(block) > self.n_bits else 0.0)
-
-
-@dataclass(frozen=True, eq=False)
-class Codes:
-    """The three blocks: user ids, features of users, item ids."""
-
-    users: np.ndarray
-    features: np.ndarray
-    items: np.ndarray
-
-    def equal(self, other: Codes) -> bool:
-        """Return whether no bit differs."""
-        mine, others = (astuple(each) for each in (self, other))
-        return all(map(np.array_equal, mine, others))
 
 
 @dataclass(frozen=True, eq=False)

@@ -97,7 +97,7 @@ class NoEncoder(Encoder):
         return Encoded(np.ones((n_rows, 1), dtype=np.float32), {}, np.ones(n_rows, dtype=bool))
 
     def state(self) -> State:
-        """There is nothing to rebuild."""
+        """Return nothing: there is nothing to rebuild."""
         return {}, {}
 
     @classmethod
@@ -108,7 +108,7 @@ class NoEncoder(Encoder):
 
 @dataclass(frozen=True, eq=False)
 class CellEncoder(Encoder):
-    """The cell of a table over some columns of one group, beside a constant.
+    """The cell of a table over some columns of one group, and a constant.
 
     A missing column counts as its average, so that the person stands in several cells in part.
     """

@@ -174,7 +174,7 @@ class Training:
         codes, vectors
             What was learned of items, one of the two: rows of +1 and -1, or real numbers.
         report
-            What the fit reports of itself, beside the objective.
+            What the fit reports, in addition to the objective.
 
         Returns
         -------

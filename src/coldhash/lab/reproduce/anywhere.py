@@ -1,4 +1,4 @@
-"""Every data set beside popularity: many ratings and few, purchases, events in order of time."""
+"""MFDCF against popularity on every data set, dense or sparse, of ratings or purchases."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DIAL = "dial"  # the label of the runs that vary `popularity`
 
 @dataclass(frozen=True)
 class Cell:
-    """A method beside popularity at one k, splits pooled.
+    """MFDCF against popularity at one k, splits pooled.
 
     `p` is the chance of a difference so far below 0 if there were none: a normal approximation,
     in which the pairs of a user, in all splits, are one draw.
@@ -49,7 +49,7 @@ class Cell:
 
 
 def anywhere_section(results: Results) -> Section:
-    """Show accuracy beside popularity on every data set, and what the popularity dial does."""
+    """Compare with popularity on every data set, and what the popularity dial does."""
     matrix = Results([row for row in results.rows if row["label"] != _DIAL])
     panels, rows = [], []
     for name, of_data in by_data(matrix):
@@ -63,14 +63,14 @@ def anywhere_section(results: Results) -> Section:
             lines.append(Line(method, cast(list[int], part.values("shots")), at_10))
         panels.append(Panel(name, "events given", "Accuracy@10", lines))
     head = ["data", "method", "events", "given", *(f"@{k}" for k in KS)]
-    figures = [("anywhere", draw("Beside popularity", panels, 4, "64 bits, fair ties"))]
+    figures = [("anywhere", draw("Against popularity", panels, 4, "64 bits, fair ties"))]
     parts = [_describe_cells(list(make_cells(matrix))), format_table(head, rows)]
     dial = results.where(label=_DIAL, shots=0)
     if dial.rows:
         table, figure = _show_dial(dial)
         parts.append(f"`popularity` at request time, strangers:\n\n{table}")
         figures.append(("dial", figure))
-    title = "Beside popularity on every data set"
+    title = "MFDCF against popularity on every data set"
     return Section("anywhere", title, "\n\n".join(parts), figures)
 
 
