@@ -38,7 +38,7 @@ KEPT = {
 def small_sample():
     """Let experiments read a smaller sample than the one that is shipped."""
 
-    def read_small(name, folder=None, n_users=500, n_items=250):
+    def read_small(name, folder=None, n_users=300, n_items=150):
         return read(name, folder, n_users=n_users, n_items=n_items)
 
     def clear():
