@@ -37,11 +37,7 @@ _COLD_SHARE = 0.2
 _FIRST_FOLD = 1000  # the seeds of folds, different from those of splits
 _RANDOM_TRIALS = 5  # before Optuna begins to model, and before it prunes
 _REFUSALS = (ColdhashError, np.linalg.LinAlgError)  # of settings, by a model
-_STATES: dict[str, AttemptState] = {
-    "COMPLETE": "complete",
-    "PRUNED": "pruned",
-    "FAIL": "refused",
-}
+_STATES: dict[str, AttemptState] = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "refused"}
 
 StudyProgress = Callable[[float, int, float | None], None]  # trials done, in all, best value
 
