@@ -37,8 +37,9 @@ from coldhash.mfdcf.equations import (
 )
 from coldhash.mfdcf.items import descend
 from coldhash.mfdcf.model import MFDCF
-from coldhash.mfdcf.problem import ItemSums, Problem, UserBlock, choose_ridges
+from coldhash.mfdcf.problem import ItemSums, Problem, UserBlock
 from coldhash.mfdcf.report import Clock
+from coldhash.mfdcf.ridges import choose_ridges
 from coldhash.partitions import Partitions, PerPartition
 from coldhash.recommender.settings import Callback, check_settings
 from coldhash.registry import MODELS, Model
