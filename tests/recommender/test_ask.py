@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 import coldhash as ch
 from coldhash.baselines.ridge import Ridge
@@ -53,8 +54,9 @@ def test_every_answer_leaves_less_to_settle(model):
 
 
 def answers_of(model, answers):
-    found = model._read_answers({"answers": [answers]}, 1)
-    return model.seen[[0]][:, :] * 0 if found is None else found
+    items = model.item_ids.rows(list(answers))
+    unknown = np.full(len(items), np.nan, np.float32)
+    return csr_array((unknown, items, [0, len(items)]), shape=(1, len(model.item_ids)))
 
 
 def test_answers_move_the_list_and_the_rated_ones_leave_it(model):
@@ -102,3 +104,26 @@ def test_answers_are_a_dict_of_ratings(model):
 def test_other_methods_say_that_they_do_not_ask(data):
     with pytest.raises(SettingError, match="does not learn from answers"):
         Ridge().fit(data).ask({})
+
+
+def test_the_command_and_the_service_ask_the_same(model, tmp_path, capsys, monkeypatch):
+    pytest.importorskip("starlette")
+    import json
+
+    from starlette.testclient import TestClient
+
+    from coldhash.cli import main
+    from coldhash.serve.app import create_app
+
+    model.save(tmp_path / "m.coldhash")
+    person = {"age": 30, "answers": {"7": 5, "9": None}}
+    expected = names(model.ask(person, 3))
+    command = ["coldhash", "ask", str(tmp_path / "m.coldhash"), "-n", "3", "--json"]
+    monkeypatch.setattr("sys.argv", [*command, "--user", json.dumps(person)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    assert names(json.loads(capsys.readouterr().out)["questions"]) == expected
+    with TestClient(create_app(model, log=lambda _: None)) as client:
+        answer = client.post("/v1/ask", json={"user": person, "n": 3})
+    assert names(answer.json()["questions"]) == expected

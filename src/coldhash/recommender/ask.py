@@ -53,23 +53,24 @@ def find_questions(
     part = encoder.answers
     if answers is None:
         answers = csr_array((1, len(model.item_ids)), dtype=np.float32)
-    total = part.variance(answers)
+    of_field = {
+        name: removed
+        for name, removed in _field_gains(model, encoder, part.metric, features).items()
+        if person.get(name) in (None, "")
+    }
+    total = part.variance(answers) + sum(of_field.values())  # of all that is open
 
     def of_items() -> Iterator[Question]:
         for row, removed in part.questions(answers, rows):
             title = None if model.titles is None else model.titles[row].as_py()
-            known, gain = float(part.shares[row]), removed / total
+            known, gain = float(part.shares[row]), min(removed / total, 1.0)
             why = f"known to {known:.0%} of people; {_settles(gain)}"
             name = model.item_ids[row]
             yield Question(kind="item", name=name, title=title, gain=gain, known=known, why=why)
 
     def of_fields() -> Iterator[Question]:
-        gains = {
-            name: removed / total
-            for name, removed in _field_gains(model, encoder, part.metric, features).items()
-            if person.get(name) in (None, "")
-        }
-        for name, gain in sorted(gains.items(), key=lambda pair: -pair[1]):
+        for name, removed in sorted(of_field.items(), key=lambda pair: -pair[1]):
+            gain = removed / total
             why = f"a field that is missing; {_settles(gain)}"
             yield Question(kind="field", name=name, title=None, gain=gain, known=None, why=why)
 
