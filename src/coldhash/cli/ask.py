@@ -11,7 +11,6 @@ from coldhash.cli.app import AsJson, File, ModelFile, Texts, command
 from coldhash.cli.models import UnknownFields, load_model, parse_json, parse_person, read_lines
 from coldhash.cli.output import cell, print_result
 from coldhash.errors import ColdhashError
-from coldhash.features.people import ANSWERS
 
 if TYPE_CHECKING:
     from coldhash.recommender.ask import Question
@@ -82,8 +81,8 @@ def _with_answer(person: dict[str, Any], question: Question, given: str) -> dict
     value = parse_json(given) if given else None
     if question["kind"] == "field":
         return {**person, question["name"]: value}
-    answers: dict[str, Any] = person.get(ANSWERS) or {}
-    return {**person, ANSWERS: {**answers, question["name"]: value}}
+    answers: dict[str, Any] = person.get("answers") or {}
+    return {**person, "answers": {**answers, question["name"]: value}}
 
 
 def _print_list(model: Recommender, person: dict[str, Any], before: list[str]) -> list[str]:
