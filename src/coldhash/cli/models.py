@@ -17,12 +17,15 @@ from typer import Option
 import coldhash as ch
 from coldhash.cli.app import (
     AsJson,
+    ColumnNames,
     DataOptions,
     File,
     ModelFile,
     Texts,
+    check_out,
     command,
     find_method,
+    parse_columns,
     parse_pairs,
     read_file,
 )
@@ -35,7 +38,7 @@ from coldhash.cli.output import (
     progress_bar,
 )
 from coldhash.errors import SettingError
-from coldhash.files import draft_folder, replace_file
+from coldhash.files import replace_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -79,7 +82,7 @@ def fit(
     for name, text in parse_pairs(setting, "--set", hint="NAME=VALUE"):
         values[name] = _parse_json(text)
     settings = settings_from(method, values)
-    _check_out(out)
+    check_out(out)
     data: Any = source.read() if parts is None else Prepared.open(parts)
     with ExitStack() as stack:
         place: dict[str, Any] = {}
@@ -131,6 +134,7 @@ def recommend(
         Texts, Option(help='A person in JSON: {"age": 25, "history": {"1193": 5}}.')
     ] = None,
     users: Annotated[File, Option(help="A table of people.")] = None,
+    column: ColumnNames = None,
     user_id: Annotated[Texts, Option(help="A user of the training data.")] = None,
     everybody: Annotated[bool, Option("--all", help="All training users.")] = False,
     fields: Annotated[str, Option(help="Item columns to show, with commas: price,category.")] = "",
@@ -161,13 +165,13 @@ def recommend(
     if out is not None:
         if out.suffix not in _ENDINGS:
             raise SettingError(f"--out {out}", hint=f"a name that ends in {' or '.join(_ENDINGS)}")
-        _check_out(out)
+        check_out(out)
     model = _load(file)
     document: dict[str, object] = {}
     if everybody:
         tables = _recommend_all(model, arguments)
     else:
-        people: Any = _read_people(users, model) if users else None
+        people: Any = _read_people(users, column, model) if users else None
         if user:
             people = [_parse_person(text) for text in user]
         checked: Any = unknown  # by `recommend`
@@ -237,7 +241,7 @@ def export(
     from coldhash.recommender.export import export as export_codes
 
     checked: Any = what  # by the exporter
-    _check_out(out, may_be_folder=True)
+    check_out(out, may_be_folder=True)
     print(export_codes(_load(file), to, out, what=checked, overwrite=overwrite))
 
 
@@ -254,6 +258,7 @@ def update(
         File, Option("--remove-items", help="A file of items to remove, one id a line.")
     ] = None,
     users: Annotated[File, Option(help="A table of new or changed users.")] = None,
+    column: ColumnNames = None,
     as_json: AsJson = False,
 ) -> None:
     """Add or remove items, change or add users, without fitting again."""
@@ -264,12 +269,13 @@ def update(
             "nothing to update", hint="--add-items, --remove-items, --users, --ratings"
         )
     model, steps = _load(file), dict[str, Any]()
+    new_items, rated, people = (_read_table(each, column) for each in (items, ratings, users))
     if remove is not None:
         model, steps["removed"] = remove_items(model, _read_lines(remove))
     if items is not None:
-        model, steps["items"] = add_items(model, items, ratings, users)
+        model, steps["items"] = add_items(model, new_items, rated, people)
     if users is not None or (ratings is not None and items is None):
-        model, steps["users"] = update_users(model, users, ratings if items is None else None)
+        model, steps["users"] = update_users(model, people, rated if items is None else None)
     model.save(out)
     changes = {name: change.as_dict() for name, change in steps.items()}
     print_result({"file": str(out), "changes": changes}, (*steps.values(), out), as_json)
@@ -278,13 +284,6 @@ def update(
 def _load(file: Path) -> ch.Recommender:
     with note_compilation():  # a model answers once when it is loaded
         return ch.load(file)
-
-
-def _check_out(out: Path, may_be_folder: bool = False) -> None:
-    """Raise an error before the work begins if a file cannot be written at its end."""
-    with draft_folder(out):
-        if out.is_dir() and not may_be_folder:
-            raise SettingError(f"--out {out}: a folder", hint="name a file")
 
 
 def _parse_json(text: str) -> Any:
@@ -302,10 +301,21 @@ def _parse_person(text: str) -> dict[str, object]:
     return person
 
 
-def _read_people(path: Path, model: ch.Recommender) -> pa.Table:
+def _read_table(path: Path | None, columns: list[str] | None) -> Any:
+    """Read a table, its columns called by their roles; without --column, it is read later."""
+    from coldhash.data.tables import as_table
+
+    if path is None or not columns:
+        return path
+    roles = {name: role for role, name in parse_columns(columns)}
+    table = as_table(path, "user").table
+    return table.rename_columns([roles.get(name, name) for name in table.column_names])
+
+
+def _read_people(path: Path, columns: list[str] | None, model: ch.Recommender) -> pa.Table:
     from coldhash.data.tables import as_table, infer_types
 
-    table = as_table(path, "user").table
+    table = as_table(_read_table(path, columns), "user").table
     return infer_types(table, keep=model.id_column(table.column_names) or "")
 
 

@@ -33,6 +33,7 @@ from coldhash.data.dataset import (
     TITLE,
     UserRecords,
     Wanted,
+    check_columns,
     duplicates_of,
     pad_table,
     partition_ends,
@@ -43,7 +44,7 @@ from coldhash.data.feedback import Favourite, Feedback, FeedbackKind, Scale
 from coldhash.data.ids import Ids
 from coldhash.data.plan import FeaturePlan, PlanLike, as_plan, check_plan, guess_plan
 from coldhash.data.ratings import Duplicates
-from coldhash.data.tables import TableLike
+from coldhash.data.tables import TableFile, TableLike
 from coldhash.errors import DataError, SettingError, SourceError, check_choice
 from coldhash.files import replace_file, replace_text, writing
 from coldhash.partitions import Allocate
@@ -256,6 +257,7 @@ def prepare(
     duplicates: Duplicates | None = None,
     feedback: FeedbackKind | None = None,
     favourite: Favourite | None = None,
+    event_weights: Mapping[str, float] | None = None,
     part_users: int = PART_USERS,
     memory: int | str = "2GB",
     progress: Callable[[str, int, int], None] | None = None,
@@ -268,10 +270,10 @@ def prepare(
     Parameters
     ----------
     ratings
-        A CSV, TSV or Parquet file.
+        A CSV, TSV or Parquet file, or a folder or wildcards of such files.
     out
         The folder to make.
-    users, items, columns, plan, scale, duplicates, feedback, favourite
+    users, items, columns, plan, scale, duplicates, feedback, favourite, event_weights
         As for `Dataset.from_tables`; the tables of users and items are read into memory.
     part_users
         Users of one partition. It changes how sums over users are rounded.
@@ -310,14 +312,15 @@ def prepare(
     Feedback(feedback or "ratings", favourite)  # raises an error before anything is written
     if part_users < 1:
         raise SettingError(f"part_users={part_users}", hint="at least 1")
-    folder, source, mapping = Path(out), Path(ratings), dict(columns or {})
+    folder, source, mapping = Path(out), Path(ratings), check_columns(columns)
+    wanted = Wanted(feedback, favourite, event_weights)
     files = {"ratings": source, "users": users, "items": items}
     job = {
         "files": {kind: _identify(file) for kind, file in files.items()},
         "columns": mapping,
         "scale": scale,
         "duplicates": duplicates,
-        "feedback": [feedback, favourite],
+        "feedback": repr(wanted),
         "part_users": part_users,
         "plan": None if plan is None else plan.model_dump(),
     }
@@ -330,9 +333,7 @@ def prepare(
         report = progress or (lambda *_: None)
         with RatingSorter.open(folder, source, n_bytes_of(memory)) as sorter:
             report("sorting", 0, 1)
-            n_users, n_items, made = sorter.sort(
-                mapping, user_ids, item_ids, scale, Wanted(feedback, favourite)
-            )
+            n_users, n_items, made = sorter.sort(mapping, user_ids, item_ids, scale, wanted)
             report("sorting", 1, 1)
             user_table, item_table = pad_table(user_table, n_users), pad_table(item_table, n_items)
             all_items = _with_ids(item_table, sorter.ids("item"), ITEM_ID)
@@ -381,12 +382,16 @@ def _count_favourites(path: Path, feedback: Feedback) -> int:
     return int(feedback.is_favourite(ratings).sum())
 
 
-def _identify(source: object) -> list[str | int] | None:
+def _identify(source: object) -> list[str] | None:
     """Describe a table, so that another job in the same folder is not taken for this one."""
-    if isinstance(source, str | Path) and Path(source).exists():
-        facts = Path(source).stat()
-        return [str(Path(source).resolve()), facts.st_size, facts.st_mtime_ns]
-    return None if source is None else [repr(type(source))]
+    if not isinstance(source, str | Path):
+        return None if source is None else [repr(type(source))]
+    paths = [file.path for file in TableFile(path=Path(source)).files()]
+    return [
+        f"{path.resolve()} {path.stat().st_size} {path.stat().st_mtime_ns}"
+        for path in paths
+        if path.exists()
+    ]
 
 
 def _begin(folder: Path, job: str) -> None:
