@@ -52,6 +52,7 @@ OTHER_NAMES = {  # the first of these that is there, where none of the usual nam
     ),
     "event": ("event_type", "type", "action", "behavior"),
 }
+_HEADER_HINT = "a file needs a header line (or TableFile(..., names=[...]))"
 TITLE = "title"  # the role of the item column that answers show
 Columns = Mapping[str, str | None]  # role -> name of its column; None: there is none
 
@@ -244,10 +245,9 @@ class Dataset:
         tables = (pa.table([column], names=["x"]) for column in columns)
         digest = hashlib.sha256(repr((self.feedback, self.plan)).encode())
         for table in (*tables, self.users, self.items):
-            sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, table.schema) as stream:
-                stream.write_table(table.combine_chunks())
-            digest.update(sink.getvalue())
+            digest.update(str(table.schema).encode())
+            for batch in table.combine_chunks().to_batches():
+                digest.update(batch.serialize())
         return digest.hexdigest()[:16]
 
     @property
@@ -513,17 +513,9 @@ def check_columns(columns: Columns | None) -> dict[str, str | None]:
     """Return which column has which role, the roles checked."""
     roles = (*ROLES, TITLE)
     if not isinstance(columns, Mapping | None) or not {*(columns or {})} <= {*roles}:
-        hint = f"a dict of roles, which are {', '.join(roles)}"
+        hint = f"the roles are {', '.join(roles)}"
         raise SettingError(f"columns={columns!r}", hint=hint)
     return dict(columns or {})
-
-
-def read_side_table(
-    source: TableLike | None, kind: str, columns: Columns
-) -> tuple[Ids | None, pa.Table]:
-    """Read a table of users or items; returns its ids, and its other columns."""
-    _, ids, table = read_id_table(source, kind, columns)
-    return ids, table
 
 
 def read_id_table(
@@ -660,7 +652,7 @@ def find_columns(
             none = ", or {'rating': None} if each row is an event" if role == "rating" else ""
             raise ColumnError(
                 f"{title} has no column {wanted}: it has {', '.join(map(repr, names)) or 'none'}",
-                hint=f"columns={{{role!r}: NAME}}{none}; TableFile(..., names=[...]) if no header",
+                hint=f"columns={{{role!r}: NAME}}{none}; {_HEADER_HINT}",
             )
     if len(set(found.values())) < len(found):
         raise ColumnError(f"{title}: one column for two roles: {found}", hint="one column each")

@@ -219,7 +219,7 @@ class ComparisonTable:
         return figure
 
     def save(self, path: str | Path) -> None:
-        """Write the table, the columns of `to_pandas`.
+        """Write the columns of `to_pandas`; in Markdown, of the metrics only those at `k`.
 
         Parameters
         ----------
@@ -233,7 +233,14 @@ class ComparisonTable:
         SourceError
             The file cannot be written.
         """
-        write_rows(self._records(), path)
+        rows = self._records()
+        if Path(path).suffix == ".md":
+            others = tuple(f"@{k}" for k in KS if k != self.k)
+            rows = [
+                {name: row[name] for name in row if not name.split(" ")[0].endswith(others)}
+                for row in rows
+            ]
+        write_rows(rows, path)
 
     def _records(self) -> list[dict[str, object]]:
         return [

@@ -22,7 +22,6 @@ from typing import get_args
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 from scipy.sparse import csr_array
@@ -40,7 +39,7 @@ from coldhash.data.dataset import (
     read_id_table,
     used_columns,
 )
-from coldhash.data.feedback import Favourite, Feedback, FeedbackKind, Scale
+from coldhash.data.feedback import Favourite, Feedback, FeedbackKind
 from coldhash.data.ids import Ids
 from coldhash.data.plan import FeaturePlan, PlanLike, as_plan, check_plan, guess_plan
 from coldhash.data.ratings import Duplicates
@@ -349,37 +348,21 @@ def prepare(
                     _write_table(path, sorter.ratings(first, last, rule))
                 counts.append(pq.read_metadata(path).num_rows)
                 report("writing partitions", at + 1, len(ends) - 1)
-        parts = [partition_file(folder, "ratings", at) for at in range(len(counts))]
-        plan, scale = plan or guess_plan(user_table, item_table), scale or _found_scale(parts)
-        made = replace(made, scale=scale)
-        n_liked = sum(_count_favourites(path, made) for path in parts)
-        made.warn_if_unlikely(n_liked, sum(counts))
-        totals = (n_users, sum(counts), scale, tuple(ends), max(counts))
+        plan = plan or guess_plan(user_table, item_table)
+        totals = (n_users, sum(counts), scale or (0.0, 1.0), tuple(ends), max(counts))
         done = Prepared(folder, *totals, plan, made, used)
+        if scale is None:
+            found = [values for part in done.records() if len(values := part.load_ratings().data)]
+            scale = float(min(map(np.min, found))), float(max(map(np.max, found)))
+        done = replace(done, scale=scale, feedback=replace(made, scale=scale))
+        liked = (done.feedback.is_favourite(part.load_ratings()).sum() for part in done.records())
+        done.feedback.warn_if_unlikely(int(sum(liked)), done.n_ratings)
         facts = TypeAdapter(Prepared).dump_python(
             done, mode="json", exclude={"folder"}, exclude_none=True
         )
         replace_text(folder / MANIFEST, json.dumps({"format": MANIFEST_FORMAT, **facts}))
     RatingSorter.remove(folder)  # the partitions hold the ratings
     return Prepared.open(folder)
-
-
-def _found_scale(parts: list[Path]) -> Scale:
-    """Return the lowest and the highest rating of all partitions."""
-    found = [pc.min_max(pq.read_table(path, columns=["rating"]).column(0)) for path in parts]
-    lows, highs = (
-        [each[name].as_py() for each in found if each[name].is_valid] for name in ("min", "max")
-    )
-    return min(lows), max(highs)
-
-
-def _count_favourites(path: Path, feedback: Feedback) -> int:
-    """Count the favourites of a partition."""
-    table = pq.read_table(path, columns=["user", "rating"])
-    users, values = (column.to_numpy() for column in table.columns)
-    ends = np.searchsorted(users, np.arange(users[-1] + 2 if len(users) else 1))
-    ratings = csr_array((values, np.zeros(len(values), np.int32), ends), shape=(len(ends) - 1, 1))
-    return int(feedback.is_favourite(ratings).sum())
 
 
 def _identify(source: object) -> list[str] | None:

@@ -21,7 +21,7 @@ from coldhash.data.dataset import (
     weigh_kinds,
 )
 from coldhash.data.feedback import Feedback, Scale, ValueFacts
-from coldhash.data.ids import Ids
+from coldhash.data.ids import Ids, as_texts
 from coldhash.data.lines import guess_separator
 from coldhash.data.ratings import (
     MAX_RATING,
@@ -204,8 +204,9 @@ class RatingSorter:
         time = "CAST(NULL AS BIGINT)"
         if "timestamp" in found:
             time = _as_time(found["timestamp"], types[found["timestamp"]])
+        ids = [_as_id(found[role], types[found[role]]) for role in ("user_id", "item_id")]
         query = (
-            f"SELECT {_as_id(found['user_id'])} AS user_id, {_as_id(found['item_id'])} AS item_id, "
+            f"SELECT {ids[0]} AS user_id, {ids[1]} AS item_id, "
             f"TRY_CAST({rating} AS DOUBLE) AS rating, {time} AS time, "
             f"row_number() OVER () - 1 AS line FROM {table}"
         )
@@ -226,13 +227,13 @@ class RatingSorter:
                 raise DataError(f"{self.source} has columns, but no ratings")
             return
         line, user, item, rating = bad
-        where = f"{self.source}, row {line}"
+
+        def where(_: int) -> str:
+            return f"{self.source}, row {line}"
+
         for kind, value in (("user", user), ("item", item)):
-            if not value:
-                raise DataError(f"{where}: no {kind} id", hint="remove the row, or give it an id")
-        if rating is None:
-            raise DataError(f"{where}: no rating, or not a number", hint="remove such rows")
-        as_ratings(np.array([rating]), scale, lambda _: where)
+            as_texts(pa.array([value], pa.string()), kind, where)
+        as_ratings(np.array([rating], np.float64), scale, where)
 
     def _number(self, kind: str, known: Ids | None) -> None:
         """Assign rows to ids: the known ones first, new ones in order of appearance."""
@@ -258,13 +259,12 @@ class RatingSorter:
         return rows[0] if rows else None
 
 
-def _as_id(name: str) -> str:
+def _as_id(name: str, kind: str) -> str:
     """Spell ids as texts; whole numbers in decimal, whatever their type."""
-    quoted = _quote_name(name)
-    return (
-        f"CASE WHEN typeof({quoted}) IN ('DOUBLE', 'FLOAT') "
-        f"THEN CAST(TRY_CAST({quoted} AS BIGINT) AS VARCHAR) ELSE CAST({quoted} AS VARCHAR) END"
-    )
+    value = _quote_name(name)
+    if kind in ("DOUBLE", "FLOAT"):
+        value = f"TRY_CAST({value} AS BIGINT)"
+    return f"CAST({value} AS VARCHAR)"
 
 
 def _as_time(name: str, kind: str) -> str:
