@@ -32,7 +32,7 @@ columns = st.one_of(
         separator=st.text(st.characters(codec="utf-8"), min_size=1, max_size=3),
         min_count=counts,
     ),
-    st.builds(Number, method=st.sampled_from(["buckets", "standard"]), n_knots=st.integers(2, 256)),
+    st.builds(Number, n_knots=st.integers(2, 256)),
     st.builds(Text, min_count=counts, max_words=counts),
     st.just(Category()),
     st.just(Vector()),

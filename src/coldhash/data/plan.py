@@ -120,12 +120,10 @@ class MultiLabel(_Part):
 
 
 class Number(_Part):
-    """A column of quantities.
+    """A column of quantities, in soft buckets between quantiles.
 
     Parameters
     ----------
-    method : {"buckets", "standard"}
-        Soft buckets between quantiles, or one standard score.
     n_knots : int
         The number of quantiles.
 
@@ -139,7 +137,6 @@ class Number(_Part):
     """
 
     kind: Literal["number"] = "number"
-    method: Literal["buckets", "standard"] = "buckets"
     n_knots: Annotated[int, Field(ge=2, le=256)] = 8
 
 
