@@ -471,4 +471,4 @@ def test_one_described_user_is_no_reason_to_warn():
 def test_a_data_set_shows_its_columns_in_a_notebook():
     users = {"user_id": [1, 2], "<b>": ["x", "y"]}
     shown = Dataset.from_tables({"user_id": [1], "item_id": [2]}, users)._repr_html_()
-    assert "<td>&lt;b&gt;</td><td>string</td><td>0</td><td>category</td>" in shown
+    assert "<td>&lt;b&gt;</td><td>string</td><td>0</td><td>2</td><td>category</td>" in shown

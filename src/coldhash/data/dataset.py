@@ -27,7 +27,15 @@ from coldhash.data.feedback import (
     guess_kind,
 )
 from coldhash.data.ids import Ids, NameRow
-from coldhash.data.plan import FEW_ROWS, FeaturePlan, PlanLike, as_plan, check_plan, guess_plan
+from coldhash.data.plan import (
+    FEW_ROWS,
+    FeaturePlan,
+    PlanLike,
+    as_plan,
+    check_plan,
+    describe_columns,
+    guess_plan,
+)
 from coldhash.data.ratings import MAX_RATING, Duplicates, Ratings
 from coldhash.data.tables import TableLike, as_table, infer_type, infer_types
 from coldhash.errors import ColumnError, DataError, SettingError, UnlikelyData
@@ -220,15 +228,12 @@ class Dataset:
         return f"<Dataset {self.name!r}: {counts} {self.feedback.kind}>"
 
     def _repr_html_(self) -> str:
-        rows = [("table", "column", "type", "missing", "becomes")]
-        for side, table, groups in (
-            ("users", self.users, self.plan.users),
-            ("items", self.items, self.plan.items),
-        ):
-            kinds = {name: spec.kind for group in groups.values() for name, spec in group.items()}
-            for name, column in zip(table.column_names, table.columns, strict=True):
-                missing, becomes = f"{column.null_count:,}", kinds.get(name, "left out")
-                rows.append((side, name, str(column.type), missing, becomes))
+        rows: list[tuple[str, ...]] = [
+            ("table", "column", "type", "missing", "distinct", "becomes")
+        ]
+        for side, table in (("users", self.users), ("items", self.items)):
+            columns = describe_columns(table, getattr(self.plan, side))
+            rows += [(side, name, *map(str, facts.values())) for name, facts in columns.items()]
         return escape(repr(self)) + html_table(rows)
 
     @cached_property
@@ -638,8 +643,9 @@ def find_columns(
     """Find the column of each role: as mapped, or under one of its usual names."""
     found: dict[str, str] = {}
     for role in roles:
-        usual = [columns[role] or ""] if role in columns else ROLES[role]
-        others = () if role in columns else OTHER_NAMES.get(role, ())
+        usual, others = ROLES[role], OTHER_NAMES[role]
+        if role in columns:
+            usual, others = (columns[role] or "",), ()
         here = [name for name in usual if name in names]
         here = here or [name for name in others if name in names][:1]
         if len(here) > 1:
@@ -663,7 +669,7 @@ def _names_of(role: str, columns: Columns) -> Sequence[str]:
     """Return the names that the column of a role may have."""
     if role in columns:
         return [columns[role] or ""]
-    return [*ROLES[role], *OTHER_NAMES.get(role, ())]
+    return [*ROLES[role], *OTHER_NAMES[role]]
 
 
 def _weigh_events(

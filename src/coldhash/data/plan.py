@@ -399,6 +399,23 @@ def guess_column(name: str, column: pa.ChunkedArray) -> Column | str:
     return f"values of type {kind}"
 
 
+def describe_columns(table: pa.Table, groups: Groups) -> dict[str, dict[str, object]]:
+    """Return the type of each column, its values, and what it becomes or why it is left out."""
+    kinds = {name: spec.kind for columns in groups.values() for name, spec in columns.items()}
+    described: dict[str, dict[str, object]] = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        guess = guess_column(name, column) if name not in kinds else ""
+        why_not = guess if isinstance(guess, str) else "not in the plan"
+        is_list = pa.types.is_nested(column.type)
+        described[name] = {
+            "type": str(column.type),
+            "missing": column.null_count,
+            "distinct": None if is_list else len(column.drop_null().unique()),
+            "becomes": kinds.get(name) or f"left out: {why_not}",
+        }
+    return described
+
+
 def _guess_lists(known: pa.ChunkedArray) -> Column | str:
     kind, lengths = known.type.value_type, pc.unique(pc.list_value_length(known))
     if not pc.any(pc.greater(lengths, 0)).as_py():
