@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coldhash import Dataset, FeaturePlan, Ids, Ratings, TableFile
+from coldhash.data.tables import as_table
 from coldhash.errors import ColumnError, DataError, SettingError, UnknownId, UnlikelyData
 
 fast = settings(
@@ -472,3 +473,11 @@ def test_a_data_set_shows_its_columns_in_a_notebook():
     users = {"user_id": [1, 2], "<b>": ["x", "y"]}
     shown = Dataset.from_tables({"user_id": [1], "item_id": [2]}, users)._repr_html_()
     assert "<td>&lt;b&gt;</td><td>string</td><td>0</td><td>2</td><td>category</td>" in shown
+
+
+def test_the_index_of_a_filtered_frame_is_no_column():
+    frame = pd.DataFrame({"user_id": [1, 2, 3], "item_id": [7, 8, 9], "rating": [5, 0, 3]})
+    filtered = frame[frame.rating > 0]
+    assert as_table(filtered, "ratings").table.column_names == ["user_id", "item_id", "rating"]
+    events = Dataset.from_tables(ratings=filtered[["user_id", "item_id"]])
+    assert (events.n_ratings, events.feedback.kind) == (2, "events")
