@@ -94,18 +94,15 @@ class TableOptions:
 
     def settings(self) -> dict[str, Any]:
         """Return the arguments of `Dataset.from_tables` and `prepare` about columns and values."""
-        columns = {role: name or None for role, name in parse_columns(self.column)}
         weights = parse_pairs(self.event_weight, "--event-weight", hint="TYPE=WEIGHT, purchase=5")
-        rules = {"duplicates": self.duplicates, "event_weights": dict(weights) or None}
-        return {"columns": columns, "plan": self.read_plan(), **rules, **self.rules()}
-
-    def rules(self) -> dict[str, Any]:
-        """Return what makes an item a favourite, checked where it is used."""
-        return {"feedback": self.feedback, "favourite": self.favourite}
-
-    def read_plan(self) -> ch.FeaturePlan | None:
-        """Read the feature plan, if there is one."""
-        return None if self.plan is None else ch.FeaturePlan.from_toml(self.plan)
+        return {
+            "columns": {role: name or None for role, name in parse_columns(self.column)},
+            "plan": self.plan,
+            "duplicates": self.duplicates,
+            "feedback": self.feedback,
+            "favourite": self.favourite,
+            "event_weights": dict(weights) or None,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,9 +124,9 @@ class DataOptions(TableOptions):
         if (self.dataset is None) == (self.ratings is None):
             raise SettingError("no data, or two", hint="either --dataset NAME or --ratings FILE")
         if self.dataset is not None:
-            plan = self.read_plan()
-            known = ch.read(self.dataset, self.data, **self.rules())
-            return known if plan is None else known.with_plan(plan)
+            rules: dict[str, Any] = {"feedback": self.feedback, "favourite": self.favourite}
+            known = ch.read(self.dataset, self.data, **rules)
+            return known if self.plan is None else known.with_plan(self.plan)
         ratings, users, items = (
             None if file is None else ch.TableFile(path=file, encoding=self.encoding)
             for file in (self.ratings, self.users, self.items)

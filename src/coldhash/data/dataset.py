@@ -240,12 +240,7 @@ class Dataset:
     def fingerprint(self) -> str:
         """A hash of the content: equal for equal ratings, tables, plan and rule of favourites."""
         matrix, times = self.ratings.matrix, self.ratings.times
-        arrays = [
-            matrix.data,
-            matrix.indices,
-            matrix.indptr,
-            np.zeros(0) if times is None else times,
-        ]
+        arrays = [matrix.data, matrix.indices, matrix.indptr, *([] if times is None else [times])]
         columns = (*map(pa.array, arrays), self.user_ids.values, self.item_ids.values)
         tables = (pa.table([column], names=["x"]) for column in columns)
         digest = hashlib.sha256(repr((self.feedback, self.plan)).encode())
@@ -701,7 +696,7 @@ def weigh_kinds(
         raise SettingError(f"event_weights={weights!r}", hint=hint)
     for kind in kinds:
         if kind not in known:
-            hint = f"event_weights has {', '.join(known) or 'none'}; 0 leaves a type out"
+            hint = f"there are weights for {', '.join(known) or 'none'}; 0 leaves a type out"
             raise DataError(f"{title}, column {name!r}: no weight for {kind!r}", hint=hint)
     unused = [kind for kind in known if kind not in kinds]
     if unused:
@@ -761,7 +756,7 @@ def _read_dates(texts: pa.ChunkedArray) -> pa.ChunkedArray:
     try:
         days = pa.array([as_days(text) for text in encoded.dictionary.to_pylist()])
     except DataError:
-        warn_of_times(texts[0].as_py())
+        warn_of_times(encoded.dictionary[0].as_py())
         return pa.chunked_array([pa.nulls(len(texts))])
     return pa.chunked_array([days.take(encoded.indices)])
 
