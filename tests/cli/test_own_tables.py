@@ -114,6 +114,11 @@ def test_columns_of_people_and_of_updates_are_named(shop):
         shop, "update", "m.coldhash", "--users", "new.csv", "--ratings", "bought.csv", *named,
         "--column", "item_id=thing", "--out", "new.coldhash",
     )  # fmt: skip
+    wrong = coldhash_in_process(
+        "recommend", "m.coldhash", "--users", "new.csv", "--column", "user_id=nobody", cwd=shop
+    )
+    assert wrong.returncode == 2
+    assert "'nobody'" in wrong.stderr
     model = load(shop / "new.coldhash")
     assert "ann" in model.user_ids
     assert model.columns["user_id"] == "who"

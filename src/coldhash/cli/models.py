@@ -37,7 +37,7 @@ from coldhash.cli.output import (
     printable,
     progress_bar,
 )
-from coldhash.errors import SettingError
+from coldhash.errors import ColumnError, SettingError
 from coldhash.files import replace_file
 
 if TYPE_CHECKING:
@@ -269,7 +269,7 @@ def update(
             "nothing to update", hint="--add-items, --remove-items, --users, --ratings"
         )
     model, steps = _load(file), dict[str, Any]()
-    new_items, rated, people = (_read_table(each, column) for each in (items, ratings, users))
+    new_items, rated, people = _read_tables([items, ratings, users], column)
     if remove is not None:
         model, steps["removed"] = remove_items(model, _read_lines(remove))
     if items is not None:
@@ -301,21 +301,30 @@ def _parse_person(text: str) -> dict[str, object]:
     return person
 
 
-def _read_table(path: Path | None, columns: list[str] | None) -> Any:
-    """Read a table, its columns called by their roles; without --column, it is read later."""
+def _read_tables(paths: list[Path | None], columns: list[str] | None) -> list[Any]:
+    """Read tables, their columns called by their roles; without --column, they are read later."""
+    from coldhash.data.dataset import check_columns
     from coldhash.data.tables import as_table
 
-    if path is None or not columns:
-        return path
-    roles = {name: role for role, name in parse_columns(columns)}
-    table = as_table(path, "user").table
-    return table.rename_columns([roles.get(name, name) for name in table.column_names])
+    roles = {name: role for role, name in check_columns(dict(parse_columns(columns))).items()}
+    if not roles:
+        return paths
+    tables = [None if path is None else as_table(path, "user").table for path in paths]
+    every = [name for table in tables if table is not None for name in table.column_names]
+    for name in roles:
+        if name not in every:
+            raise ColumnError(f"no table has a column {name!r}", hint=f"there are: {every}")
+    for at, table in enumerate(tables):
+        if table is not None:
+            names = [roles.get(name, name) for name in table.column_names]
+            tables[at] = table.rename_columns(names)
+    return tables
 
 
 def _read_people(path: Path, columns: list[str] | None, model: ch.Recommender) -> pa.Table:
     from coldhash.data.tables import as_table, infer_types
 
-    table = as_table(_read_table(path, columns), "user").table
+    table = as_table(_read_tables([path], columns)[0], "user").table
     return infer_types(table, keep=model.id_column(table.column_names) or "")
 
 

@@ -95,7 +95,7 @@ def run_experiment(
         source: Source = data.fingerprint
         _own[data.fingerprint] = data
         key_of = {
-            run: f"{run.key}-{source}" for run in experiment.on(data.name).runs(own=data.name)
+            run: f"{run.key}-{source}" for run in experiment.on(data.name).runs(own=[data.name])
         }
     else:
         source, key_of = data, {run: run.key for run in experiment.runs()}
