@@ -18,10 +18,10 @@ def html_table(rows: Iterable[Iterable[object]]) -> str:
     return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
 
 
-def format_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def format_table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
     """Format a table in Markdown: text to the left, numbers to the right."""
-    lines = [list(head), ["---"] + ["---:"] * (len(head) - 1), *map(list, rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    lines: list[Sequence[object]] = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
 def check_suffix(path: str | Path) -> None:

@@ -15,13 +15,7 @@ from coldhash import Dataset, FeaturePlan, read, split_cold_users
 from coldhash.arrays.codes import signs
 from coldhash.data.plan import Category, Vector
 from coldhash.errors import CodeCollapse, DataError, SettingError
-from coldhash.lab.printed import (
-    PrintedMFDCF,
-    Rotation,
-    guarded,
-    truncate,
-    turn,
-)
+from coldhash.lab.printed import PrintedMFDCF, Rotation, truncate, turn
 from coldhash.mfdcf import equations
 from coldhash.mfdcf import problem as problem_module
 from coldhash.mfdcf.items import descend
@@ -164,11 +158,6 @@ def set_items(users, problem, state, rng):
     equations.set_items(users, problem, state, descend(state.D, L, G, 2, rng))
 
 
-def set_guarded_items(users, problem, state, rng):
-    L, G = equations.item_problem(users, problem, state)
-    equations.set_items(users, problem, state, guarded(state.D, L, G, 1, rng))
-
-
 def set_rotation(users, problem, state, rng):
     Rotation("mm", 1.0, state.D.shape[1], rng).update(users, problem, state)
 
@@ -179,7 +168,6 @@ STEPS = [
     set_beyond_rank,
     set_group_weights,
     set_items,
-    set_guarded_items,
     set_rotation,
 ]
 
@@ -293,18 +281,19 @@ def test_group_weights_follow_the_misfit(rng):
 def test_a_low_rank_target_is_the_truncated_svd(rng):
     problem, users, block = make_problem(rng, 8, 1)
     S = block.S.toarray().astype(float)
-    blocks, norms = truncate(users, problem.blocks, 5, rng)
+    low = truncate(users, problem, 5, rng)
     P, sigma, Qt = np.linalg.svd(S)
     best = (P[:, :5] * sigma[:5]) @ Qt[:5]
-    np.testing.assert_allclose(blocks.parts[0].S, best, rtol=1e-3, atol=1e-3)
-    np.testing.assert_allclose(blocks.parts[0].St, best.T, rtol=1e-3, atol=1e-3)
-    np.testing.assert_allclose(norms, np.sum(best**2, axis=0), rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(low.blocks.parts[0].S, best, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(low.blocks.parts[0].St, best.T, rtol=1e-3, atol=1e-3)
+    known = problem.item_weights[:, 0] @ np.sum(best**2, axis=0)
+    np.testing.assert_allclose(low.known, known, rtol=1e-3)
 
 
 def test_a_low_rank_target_needs_one_partition(rng):
     problem, _, block = make_problem(rng, 8, 1)
     with pytest.raises(SettingError, match=r"svd_rank=5.*hint: svd_rank=None"):
-        truncate(MemoryPartitions([block, block]), problem.blocks, 5, rng)
+        truncate(MemoryPartitions([block, block]), problem, 5, rng)
 
 
 def test_the_item_step_for_strangers_lowers_its_own_energy(rng):
@@ -344,12 +333,11 @@ PRINTED = PrintedMFDCF(**FIXED, rotation="identity", item_step="descent", cold_r
         PLAIN,
         LEVEL,
         replace(PRINTED, rotation="mm"),
-        replace(PRINTED, item_step="guarded"),
         replace(PRINTED, svd_rank=12),
         replace(PLAIN, popularity_power=0.0, target="share"),
         replace(PLAIN, rank_weight=100.0, retained_rank=2, ridge=0.1),
     ],
-    ids=["plain", "level", "mm", "guarded", "svd", "paper's loss", "low rank"],
+    ids=["plain", "level", "mm", "svd", "paper's loss", "low rank"],
 )
 @pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
 def test_the_objective_never_rises(settings, small, monkeypatch):
@@ -379,7 +367,7 @@ def test_with_no_printed_step_it_is_the_method(small):
 
 @pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
 @pytest.mark.parametrize("rotation", ["identity", "mm", "alm"])
-@pytest.mark.parametrize("item_step", ["descent", "pinv-sign", "guarded"])
+@pytest.mark.parametrize("item_step", ["descent", "pinv-sign"])
 def test_every_printed_step_runs(small, rotation, item_step):
     settings = replace(PRINTED, rotation=rotation, item_step=item_step, n_rounds=3)
     assert np.isfinite(settings.fit(small).report["objective"]).all()
