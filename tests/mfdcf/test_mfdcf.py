@@ -28,6 +28,7 @@ from coldhash.mfdcf.problem import (
     groups_of_strangers,
     make_groups,
 )
+from coldhash.mfdcf.ridges import relevance
 from coldhash.partitions import MemoryPartitions, PerPartition
 
 TINY = 1e-5  # of the objective: what float32 may blur
@@ -61,7 +62,7 @@ def make_problem(rng, n_bits, n_groups, stranger_weight=0.0, level=True):
     blocks = PerPartition([block])
     grams = {name: X[name].T.astype(float) @ X[name] for name in names}
     counts = {name: int(has[name].sum()) for name in names}
-    groups = make_groups(grams, [counts], ridge=0.5)
+    groups = make_groups(grams, [counts], ridge=0.5, columns={})
     means = S.toarray().mean(axis=0)[:, None] if level else np.zeros((n_items, 1), np.float32)
     gains = rng.uniform(0.2, 0.8, size=(n_items, 1)) if level else np.ones((n_items, 1))
     kind = Level(gains.astype(np.float32), means, np.zeros(n_items, np.uint8) if level else None)
@@ -549,7 +550,7 @@ def test_planted_codes_are_found():
         scale=(0.0, 5.0),
     )
     # the level is what all likings share; the best of a few starts
-    settings = MFDCF(n_bits=8 + 8, popularity_power=0.0)
+    settings = MFDCF(n_bits=8 + 8, popularity_power=0.0, ridge=3.0)  # one, to compare (9) by
     models = [settings.fit(data, seed=seed) for seed in range(5)]
     model = min(models, key=lambda model: model.report["objective"][-1])
     found = model.items.rows(model.item_ids.rows(np.arange(150))).astype(int)
@@ -574,3 +575,11 @@ def test_no_user_table_at_all():
     model = MFDCF(n_bits=32).fit(bare)
     assert len(model.recommend({"history": {"1": 5, "2": 4}}, k=5).item_ids[0]) == 5
     assert model.encode({}).fallback[0]
+
+
+def test_columns_of_noise_cost_little(rng):
+    """Relevance: what one column says is not lost among many that say nothing."""
+    X = np.hstack([rng.normal(size=(600, 41)), np.ones((600, 1))]).astype(np.float32)
+    Y = X[:, :1] @ rng.normal(size=(1, 16)) + 2 * rng.normal(size=(600, 16))
+    found = relevance(X, Y.astype(np.float32), np.arange(42))[:, 0]
+    assert found[0] > 3 * found[1:-1].max()

@@ -23,8 +23,9 @@ from coldhash.mfdcf.checkpoint import Checkpoint
 from coldhash.mfdcf.equations import FitState
 from coldhash.mfdcf.items import descend
 from coldhash.mfdcf.model import MFDCF
-from coldhash.mfdcf.problem import Problem, UserBlock, choose_ridges
+from coldhash.mfdcf.problem import Problem, UserBlock
 from coldhash.mfdcf.report import Clock
+from coldhash.mfdcf.ridges import choose_ridges
 from coldhash.partitions import Partitions
 from coldhash.recommender.settings import Callback, check_settings
 from coldhash.registry import MODELS, Model
