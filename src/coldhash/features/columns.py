@@ -254,41 +254,6 @@ class Ages(Knots):
 
 
 @dataclass(frozen=True, eq=False)
-class Standard(FittedColumn):
-    """Number, as one standard score, limited to 4 deviations because of typing errors."""
-
-    ARRAYS: ClassVar[Forms] = {"mean": ("f", 1)}
-    centre: float
-    spread: float
-
-    @classmethod
-    def fit(cls, spec: plan.Number, counted: ValueCounts) -> Standard:
-        """Learn mean and deviation."""
-        known = _expand(counted)
-        centre, spread = (float(known.mean()), float(known.std())) if len(known) else (0.0, 1.0)
-        return cls(np.zeros(1, np.float32), centre, spread or 1.0)
-
-    def cells(self, value: Value) -> Cells:
-        """Return the score."""
-        number = _as_float(value)
-        if math.isnan(number):
-            return []
-        return [(0, min(max((number - self.centre) / self.spread, -4.0), 4.0))]
-
-    def encode(self, values: Sequence[Value], name: str) -> Entries:
-        """Encode values; `name` is the column's in an error."""
-        numbers = np.array(_map_values(_as_float, values, name), np.float64)
-        known = ~np.isnan(numbers)
-        scores = np.clip((numbers[known] - self.centre) / self.spread, -4.0, 4.0)
-        columns = np.zeros(len(scores), np.int32)
-        return Entries(known.astype(np.int64), columns, scores.astype(np.float32))
-
-    def example(self) -> float:
-        """Return a value that the column knows."""
-        return self.centre
-
-
-@dataclass(frozen=True, eq=False)
 class Given(FittedColumn):
     """Vector: numbers as they came."""
 
@@ -331,15 +296,14 @@ class Given(FittedColumn):
         return [1.0] * self.width
 
 
-FORMS = {form.__name__: form for form in (Labels, Knots, Ages, Standard, Words, Given)}
-FORM_OF = {  # by the kind of a column in the plan, or the method of a number
+FORMS = {form.__name__: form for form in (Labels, Knots, Ages, Words, Given)}
+FORM_OF = {  # by the kind of a column in the plan
     "category": Labels,
     "multi-label": Labels,
+    "number": Knots,
     "date": Ages,
     "text": Words,
     "vector": Given,
-    "buckets": Knots,
-    "standard": Standard,
 }
 
 

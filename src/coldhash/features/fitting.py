@@ -154,9 +154,8 @@ def _merge(spec: Column, parts: Sequence[ValueCounts]) -> ValueCounts:
 
 def fit_column(spec: Column, counted: ValueCounts, name: str) -> FittedColumn:
     """Fit a column to its values."""
-    kind = spec.method if spec.kind == "number" else spec.kind
     try:
-        form: FittedColumn = FORM_OF[kind].fit(spec, counted)  # type: ignore[attr-defined]
+        form: FittedColumn = FORM_OF[spec.kind].fit(spec, counted)  # type: ignore[attr-defined]
     except DataError as error:
         raise DataError(f"column {name!r}: {error.message}", hint=error.hint) from None
     lengths, columns, numbers = form.encode(counted.values, name)
