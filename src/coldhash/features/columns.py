@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -177,6 +178,19 @@ class Words(_Vocabulary):
         weighed = [(at, count * float(self.rarity[at])) for at, count in counts.items()]
         length = math.sqrt(sum(weight * weight for _, weight in weighed))
         return [(at, weight / length) for at, weight in weighed]
+
+    def encode(self, values: Sequence[Value], name: str) -> Entries:
+        """Encode values; `name` is the column's in an error."""
+        known, width = self.columns, max(self.width, 1)
+        found = [[known[word] for word in _split_words(v) if word in known] for v in values]
+        rows = np.repeat(np.arange(len(found)), [len(words) for words in found])
+        columns = np.fromiter(chain.from_iterable(found), np.int64, len(rows))
+        pairs, counts = np.unique(rows * width + columns, return_counts=True)
+        rows, columns = np.divmod(pairs, width)
+        weights = counts * self.rarity[columns].astype(np.float64)
+        lengths = np.sqrt(np.bincount(rows, weights**2, len(found)))
+        numbers = (weights / lengths[rows]).astype(np.float32)
+        return Entries(np.bincount(rows, minlength=len(found)), columns.astype(np.int32), numbers)
 
 
 @dataclass(frozen=True, eq=False)

@@ -126,7 +126,7 @@ class PrintedMFDCF(MFDCF):
             rotation.update(users, problem, state)  # (17), (24), (25)
             L, G = item_problem(users, problem, state)
             set_items(users, problem, state, improve(state.D, L, G, self.n_sweeps, rng))  # (21)
-            losses.append(objective(users, problem, state))
+            losses.append(objective(problem, state))
             if callback is not None:
                 callback(len(losses) - 1, losses[-1])
         update_maps(problem, state)

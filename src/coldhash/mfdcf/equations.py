@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coldhash.arrays.codes import signs
-from coldhash.arrays.products import times
+from coldhash.arrays.codes import pack, signs
+from coldhash.arrays.products import times, times_codes
 from coldhash.mfdcf.problem import Drawn, Problem, UserBlock
 from coldhash.partitions import Partitions, PerPartition
 
@@ -46,6 +46,7 @@ class FitState:
     XtT: Maps = field(default_factory=dict)  # X'T V D of each group
     average: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))  # row of H
     misfits: dict[str, float] = field(default_factory=dict)  # ‖H - X W‖² + ε‖W‖²
+    sums: ObjectiveSums | None = None  # of T V D, H and B; None before the first round
 
 
 class UserSums(NamedTuple):
@@ -58,6 +59,14 @@ class UserSums(NamedTuple):
     prior: float  # Σ_u Σ_g 1/μ_g over the groups that a user has
 
 
+class ObjectiveSums(NamedTuple):
+    """What (9) adds up over users."""
+
+    HtH: np.ndarray
+    TDH: float  # <T V D, H>
+    BH: float  # ‖s B - H‖²
+
+
 class StrangerSums(NamedTuple):
     """What the item step adds up over users, as they are and as strangers."""
 
@@ -66,14 +75,6 @@ class StrangerSums(NamedTuple):
     CtC: np.ndarray  # of stranger codes
     CtP: np.ndarray
     total: np.ndarray  # Σ_u of H, P and C
-
-
-class ObjectiveSums(NamedTuple):
-    """What (9) adds up over users."""
-
-    HtH: np.ndarray
-    TDH: float  # <T V D, H>
-    BH: float  # ‖s B - H‖²
 
 
 def start(
@@ -236,36 +237,44 @@ def item_problem(
 
 
 def set_items(users: Partitions, problem: Problem, state: FitState, D: np.ndarray) -> None:
-    """Take new item codes, and what follows from them: D'V D, T V D of every user, and X'T V D."""
+    """Take new item codes, and what follows: D'V D, T V D of every user, and the sums over users."""
     state.D, state.DtD = D, (D.T @ (D * problem.item_weights)).astype(np.float64)
-    weighted, mean = weighted_codes(problem, D)
-    names = tuple(problem.groups)
+    weights, mean = entry_weights(problem), mean_projection(problem, D)
+    words, names, length = pack(D), tuple(problem.groups), np.float32(state.length)
+    n_bits = D.shape[1]
 
-    def project(block: UserBlock) -> tuple[np.ndarray, Maps]:
-        TD = times(block.S, weighted) - mean
-        return TD, {name: features_times(block, name, TD) for name in names}
+    def project(
+        block: UserBlock, H: np.ndarray | None = None, B: np.ndarray | None = None
+    ) -> tuple[np.ndarray, tuple[Maps, ObjectiveSums | None]]:
+        TD = times_codes(block.S, words, weights, n_bits) - mean
+        XtT = {name: features_times(block, name, TD) for name in names}
+        if H is None:
+            return TD, (XtT, None)
+        to_codes = 0.0 if B is None else square(length * unpack_codes(B, n_bits) - H)
+        return TD, (XtT, ObjectiveSums((H.T @ H).astype(np.float64), vdot(TD, H), to_codes))
 
-    state.TD, state.XtT = users.update(project, problem.blocks)
+    vectors = (state.H, state.B) if state.H.parts else ()  # none before the first round
+    state.TD, (state.XtT, state.sums) = users.update(project, problem.blocks, *vectors)
 
 
-def weighted_codes(problem: Problem, D: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return what one entry of S adds to T V D, and the mean over users that is subtracted."""
-    weighted = D * (problem.item_weights / problem.level.gains)
-    return weighted, (problem.level.means[:, 0] @ weighted).astype(np.float32)
+def entry_weights(problem: Problem) -> np.ndarray:
+    """Return V G⁻¹: an entry of S adds so much of its item's code to T V D."""
+    return (problem.item_weights / problem.level.gains)[:, 0]  # type: ignore[no-any-return]
 
 
-def objective(users: Partitions, problem: Problem, state: FitState) -> float:
+def mean_projection(problem: Problem, D: np.ndarray) -> np.ndarray:
+    """Return m' G⁻¹ V D, which every row of T V D is less by."""
+    weights = problem.level.means[:, 0] * entry_weights(problem)
+    return (weights @ D).astype(np.float32)  # type: ignore[no-any-return]
+
+
+def objective(problem: Problem, state: FitState) -> float:
     """Compute (9) / α, which rounds with different α have in common.
 
-    The misfits are those of the last `update_vectors`.
+    The misfits are those of the last `update_vectors`, the sums those of the last `set_items`.
     """
-    length = np.float32(state.length)
-
-    def terms(H: np.ndarray, TD: np.ndarray, B: np.ndarray | None) -> ObjectiveSums:
-        to_codes = 0.0 if B is None else square(length * unpack_codes(B, H.shape[1]) - H)
-        return ObjectiveSums((H.T @ H).astype(np.float64), vdot(TD, H), to_codes)
-
-    sums = users.sum(terms, state.H, state.TD, state.B)
+    sums = state.sums
+    assert sums is not None
     fit = problem.known - 2 * sums.TDH + vdot(state.DtD, sums.HtH)
     others = problem.code_weight * sums.BH
     for name, W in state.W.items():
@@ -326,10 +335,10 @@ def row_sum(H: np.ndarray) -> np.ndarray:
 
 
 def square(matrix: np.ndarray) -> float:
-    """Add up squares in double precision."""
+    """Add up squares."""
     return vdot(matrix, matrix)
 
 
 def vdot(one: np.ndarray, two: np.ndarray) -> float:
-    """Add up products in double precision."""
-    return float(np.einsum("ij,ij->", one, two, dtype=np.float64))
+    """Add up products: rows as they are, their sums in double precision."""
+    return float(np.einsum("ij,ij->i", one, two).sum(dtype=np.float64))

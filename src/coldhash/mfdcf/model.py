@@ -308,7 +308,7 @@ class MFDCF:
             L, G = item_problem(users, problem, state)
             set_items(users, problem, state, descend(state.D, L, G, self.n_sweeps, rng))  # (21)
             clock.mark("items")
-            losses.append(objective(users, problem, state))  # (9)
+            losses.append(objective(problem, state))  # (9)
             clock.mark("objective")
             checkpoint.save(users, problem, state, losses, rng)
             if callback is not None:

@@ -164,6 +164,7 @@ def make_blocks(
         has = {name: has.astype(np.float32)[:, None] for name, has in features.has.items()}
         rows = records.first + np.arange(S.shape[0])
         trained = (uniform(rows, 0) >= share).astype(np.float32)[:, None]
+        S = csr_array((values, indices.astype(np.int32), S.indptr.astype(np.int32)), shape=S.shape)
         block = UserBlock(records.first, S, csr_array(S.T.tocsr()), features.matrices, has, trained)
         liked = target.feedback.is_favourite(ratings)
         ratings64 = ratings.data.astype(np.float64)
@@ -298,8 +299,6 @@ def best_ridge(Z: np.ndarray, Y: np.ndarray) -> float:
         leverage = np.minimum(squares @ shrink, 1 - 1e-6)
         square = np.einsum("nr,nr->n", residual, residual, dtype=np.float64)
         errors.append(float(np.sum(square / (1 - leverage) ** 2)))
-    if not np.isfinite(errors).all():
-        raise DataError("features or settings are too large to fit", hint="scale them to about 1")
     if not np.isfinite(errors).all():
         raise DataError("features or settings are too large to fit", hint="scale them to about 1")
     return RIDGES[int(np.argmin(errors))]
