@@ -130,8 +130,7 @@ def misfits_of(problem, state):
 
 def loss(users, problem, state) -> float:
     state.misfits = misfits_of(problem, state)
-    equations.set_items(users, problem, state, state.D)
-    return equations.objective(problem, state)
+    return equations.objective(users, problem, state)
 
 
 def set_users(users, problem, state, rng):

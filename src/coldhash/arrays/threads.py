@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import numpy as np
-from numba import get_num_threads  # type: ignore[attr-defined]
+from numba import get_num_threads
 
 T = TypeVar("T")
 R = TypeVar("R")

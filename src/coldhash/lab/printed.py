@@ -119,14 +119,14 @@ class PrintedMFDCF(MFDCF):
         rotation = Rotation(self.rotation, self.rotation_weight, self.n_bits, rng)
         improve = ITEM_STEPS[self.item_step]
         if self.ridge is None:
-            problem = choose_ridges(users, problem, state.TD, inverse_gram(state.DtD), rng)
+            problem = choose_ridges(users, problem, state.TD, inverse_gram(state), rng)
         while not self._settled(losses):
             update_maps(problem, state)
             update_vectors(users, problem, state)
             rotation.update(users, problem, state)  # (17), (24), (25)
             L, G = item_problem(users, problem, state)
             set_items(users, problem, state, improve(state.D, L, G, self.n_sweeps, rng))  # (21)
-            losses.append(objective(problem, state))
+            losses.append(objective(users, problem, state))
             if callback is not None:
                 callback(len(losses) - 1, losses[-1])
         update_maps(problem, state)

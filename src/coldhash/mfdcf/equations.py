@@ -35,6 +35,8 @@ class FitState:
 
     D: np.ndarray  # item codes, items x bits
     DtD: np.ndarray  # D' V D
+    eigenvalues: np.ndarray  # of D' V D; directions in which codes do not differ count a little
+    U: np.ndarray  # its eigenvectors
     TD: PerPartition[np.ndarray]  # T V D, users x bits
     H: PerPartition[np.ndarray]  # user vectors, users x bits
     B: PerPartition[np.ndarray | None]  # user codes, packed; None before the first round
@@ -46,7 +48,6 @@ class FitState:
     XtT: Maps = field(default_factory=dict)  # X'T V D of each group
     average: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))  # row of H
     misfits: dict[str, float] = field(default_factory=dict)  # ‖H - X W‖² + ε‖W‖²
-    sums: ObjectiveSums | None = None  # of T V D, H and B; None before the first round
 
 
 class UserSums(NamedTuple):
@@ -85,7 +86,8 @@ def start(
     nothing = PerPartition[np.ndarray]([])
     B = users.scatter([None] * len(users) if codes is None else codes)
     alpha = np.inf if problem.fit_weight is None else problem.fit_weight
-    state = FitState(D, np.zeros(0), TD=nothing, H=nothing, B=B, mu=mu, alpha=alpha)
+    none = np.zeros(0)
+    state = FitState(D, none, none, none, TD=nothing, H=nothing, B=B, mu=mu, alpha=alpha)
     state.average = np.zeros(D.shape[1], np.float32)
     set_items(users, problem, state, D)
     return state
@@ -97,7 +99,7 @@ def start(
 #       H of (19) that follows from it minimise (9) over both, up to the ridge.
 def update_maps(problem: Problem, state: FitState) -> None:
     """Fit the map of every group: least squares, stiffer along the directions V."""
-    inverse = inverse_gram(state.DtD)
+    inverse = inverse_gram(state)
     state.W = {
         name: group.map(
             state.XtT[name] @ inverse, problem.rank_weight * state.mu[name], state.V.get(name)
@@ -107,10 +109,9 @@ def update_maps(problem: Problem, state: FitState) -> None:
     state.V = {name: beyond_rank(W, problem.retained_rank) for name, W in state.W.items()}
 
 
-def inverse_gram(DtD: np.ndarray) -> np.ndarray:
-    """Return (D'V D)⁻¹; directions in which codes do not differ count as if they did a little."""
-    values, U = np.linalg.eigh(DtD)
-    return np.asarray((U / np.maximum(values, FLAT * values.mean())) @ U.T)
+def inverse_gram(state: FitState) -> np.ndarray:
+    """Return (D'V D)⁻¹."""
+    return np.asarray((state.U / state.eigenvalues) @ state.U.T)
 
 
 # (19)  H = argmin α‖(T - H D') V½‖² + β‖s B - H‖² + Σ_g 1/μ_g ‖H - X_g W_g‖²
@@ -120,9 +121,7 @@ def inverse_gram(DtD: np.ndarray) -> np.ndarray:
 def update_vectors(users: Partitions, problem: Problem, state: FitState) -> None:
     """Solve for all user vectors and codes; one eigendecomposition serves any set of groups."""
     beta, length = np.float32(problem.code_weight), np.float32(state.length)
-    values, vectors = np.linalg.eigh(state.DtD)
-    values = np.maximum(values, FLAT * values.mean())
-    eigenvalues, U = values.astype(np.float32), vectors.astype(np.float32)
+    eigenvalues, U = state.eigenvalues.astype(np.float32), state.U.astype(np.float32)
     W, mu, average = state.W, state.mu, state.average
     # before the noise is known, α = ∞: what the ratings alone say
     pull = np.float32(0 if np.isinf(state.alpha) else 1 / state.alpha)
@@ -152,7 +151,7 @@ def update_vectors(users: Partitions, problem: Problem, state: FitState) -> None
         return H, np.packbits(H >= 0, axis=1), sums
 
     state.H, state.B, sums = users.update(solve, problem.blocks, state.TD, state.B, n_kept=2)
-    n_values = problem.n_users * len(values)
+    n_values = problem.n_users * len(U)
     state.length = sums.lengths / n_values
     if problem.level.bytes is None:  # beside a level, the average user is 0
         state.average = (sums.total / problem.n_users).astype(np.float32)
@@ -163,10 +162,10 @@ def update_vectors(users: Partitions, problem: Problem, state: FitState) -> None
     state.mu = group_weights(state.misfits)
     if problem.fit_weight is None:
         prior = sums.prior / problem.n_users + problem.code_weight
-        state.alpha = prior / shrinkage(problem, state, values, sums.apart / n_values)
+        state.alpha = prior / shrinkage(problem, state, sums.apart / n_values)
 
 
-def shrinkage(problem: Problem, state: FitState, eigenvalues: np.ndarray, variance: float) -> float:
+def shrinkage(problem: Problem, state: FitState, variance: float) -> float:
     """Return the weight of what is expected beside D'V D, from the noise of Ĥ.
 
     The targets of different items are independent given a user, so Ĥ has the noise
@@ -174,10 +173,10 @@ def shrinkage(problem: Problem, state: FitState, eigenvalues: np.ndarray, varian
     how users differ. Weights in proportion give the vectors of least expected error.
     """
     noisy = state.D * (problem.item_weights**2 * problem.noise)
-    inverse = inverse_gram(state.DtD)
+    inverse = inverse_gram(state)
     noise = np.trace(inverse @ (state.D.T @ noisy).astype(np.float64) @ inverse) / len(inverse)
     ratio = noise / max(variance - noise, noise / MOST_SHRUNK, 1e-12)
-    return float(eigenvalues.mean() * max(ratio, 1e-6))
+    return float(state.eigenvalues.mean() * max(ratio, 1e-6))
 
 
 def beyond_rank(W: np.ndarray, retained_rank: int) -> np.ndarray | None:
@@ -237,24 +236,18 @@ def item_problem(
 
 
 def set_items(users: Partitions, problem: Problem, state: FitState, D: np.ndarray) -> None:
-    """Take new item codes, and what follows: D'V D, T V D of every user, and the sums over users."""
+    """Take new item codes, and what follows from them: D'V D, T V D of every user, and X'T V D."""
     state.D, state.DtD = D, (D.T @ (D * problem.item_weights)).astype(np.float64)
+    values, state.U = np.linalg.eigh(state.DtD)
+    state.eigenvalues = np.maximum(values, FLAT * values.mean())
     weights, mean = entry_weights(problem), mean_projection(problem, D)
-    words, names, length = pack(D), tuple(problem.groups), np.float32(state.length)
-    n_bits = D.shape[1]
+    words, n_bits, names = pack(D), D.shape[1], tuple(problem.groups)
 
-    def project(
-        block: UserBlock, H: np.ndarray | None = None, B: np.ndarray | None = None
-    ) -> tuple[np.ndarray, tuple[Maps, ObjectiveSums | None]]:
+    def project(block: UserBlock) -> tuple[np.ndarray, Maps]:
         TD = times_codes(block.S, words, weights, n_bits) - mean
-        XtT = {name: features_times(block, name, TD) for name in names}
-        if H is None:
-            return TD, (XtT, None)
-        to_codes = 0.0 if B is None else square(length * unpack_codes(B, n_bits) - H)
-        return TD, (XtT, ObjectiveSums((H.T @ H).astype(np.float64), vdot(TD, H), to_codes))
+        return TD, {name: features_times(block, name, TD) for name in names}
 
-    vectors = (state.H, state.B) if state.H.parts else ()  # none before the first round
-    state.TD, (state.XtT, state.sums) = users.update(project, problem.blocks, *vectors)
+    state.TD, state.XtT = users.update(project, problem.blocks)
 
 
 def entry_weights(problem: Problem) -> np.ndarray:
@@ -268,13 +261,18 @@ def mean_projection(problem: Problem, D: np.ndarray) -> np.ndarray:
     return (weights @ D).astype(np.float32)  # type: ignore[no-any-return]
 
 
-def objective(problem: Problem, state: FitState) -> float:
+def objective(users: Partitions, problem: Problem, state: FitState) -> float:
     """Compute (9) / α, which rounds with different α have in common.
 
-    The misfits are those of the last `update_vectors`, the sums those of the last `set_items`.
+    The misfits are those of the last `update_vectors`.
     """
-    sums = state.sums
-    assert sums is not None
+    length = np.float32(state.length)
+
+    def terms(H: np.ndarray, TD: np.ndarray, B: np.ndarray | None) -> ObjectiveSums:
+        to_codes = 0.0 if B is None else square(length * unpack_codes(B, H.shape[1]) - H)
+        return ObjectiveSums((H.T @ H).astype(np.float64), vdot(TD, H), to_codes)
+
+    sums = users.sum(terms, state.H, state.TD, state.B)
     fit = problem.known - 2 * sums.TDH + vdot(state.DtD, sums.HtH)
     others = problem.code_weight * sums.BH
     for name, W in state.W.items():

@@ -32,8 +32,8 @@ def descend(
     diagonal = np.einsum("naa->na", within)
     bounds = np.abs(within).sum(axis=2) - np.abs(diagonal) - diagonal
     D, G = D.astype(dtype), np.ascontiguousarray(G, dtype=dtype)
-    DG = D @ G
-    fixed = (blocks, patterns.astype(dtype), energies.astype(dtype), bounds.astype(dtype), n_sweeps)
+    DG, patterns = D @ G, np.ascontiguousarray(patterns.T, dtype=dtype)
+    fixed = (blocks, patterns, energies.astype(dtype), bounds.astype(dtype), n_sweeps)
     run_rows(
         lambda first, last: _descend(D[first:last], DG[first:last], L[first:last], G, *fixed),
         np.arange(len(D) + 1),
@@ -46,7 +46,7 @@ def _descend(D, DG, L, G, blocks, patterns, energies, bounds, n_sweeps):  # type
     """Set the blocks of each row one after the other; DG = D G is kept up to date."""
     n_blocks, width = blocks.shape
     n_bits = D.shape[1]
-    pull = np.empty(width, D.dtype)
+    pull, energy = np.empty(width, D.dtype), np.empty(patterns.shape[1], D.dtype)
     for i in range(len(D)):
         for _ in range(n_sweeps):
             changed = False
@@ -64,30 +64,24 @@ def _descend(D, DG, L, G, blocks, patterns, energies, bounds, n_sweeps):  # type
                     pull[a] = L[i, bit] - DG[i, bit]
                     for c in range(width):  # give the block's own share back
                         pull[a] += G[bit, blocks[n, c]] * D[i, blocks[n, c]]
-                best = _best_pattern(now, pull, patterns, energies[n])
+                energy[:] = energies[n]
+                for a in range(width):
+                    twice = 2 * pull[a]
+                    for p in range(len(energy)):
+                        energy[p] -= twice * patterns[a, p]
+                best = now
+                lowest = energy[now] - abs(energy[now]) * 1e-6  # a tie, or nearly, changes nothing
+                for p in range(len(energy)):
+                    if energy[p] < lowest:
+                        best, lowest = p, energy[p]
                 if best != now:
                     changed = True
                     for a in range(width):
                         bit = blocks[n, a]
-                        step = patterns[best, a] - D[i, bit]
+                        step = patterns[a, best] - D[i, bit]
                         if step != 0:
-                            D[i, bit] = patterns[best, a]
+                            D[i, bit] = patterns[a, best]
                             for c in range(n_bits):
                                 DG[i, c] += step * G[bit, c]
             if not changed:
                 break
-
-
-@compiled(nogil=True)
-def _best_pattern(now, pull, patterns, energies):  # type: ignore[no-untyped-def]
-    """Find the best pattern of a block; a tie, or nearly, keeps the present one."""
-    best, lowest = now, np.inf
-    for p in range(len(patterns)):
-        energy = energies[p]
-        for a in range(len(pull)):
-            energy -= 2 * patterns[p, a] * pull[a]
-        if p == now:
-            energy -= abs(energy) * 1e-6
-        if energy < lowest:
-            best, lowest = p, energy
-    return best

@@ -300,7 +300,7 @@ class MFDCF:
             D = self._first_codes(problem, rng, checkpoint.item_codes)
             state, losses = start(users, problem, D), []
         if self.ridge is None and resumed is None:
-            problem = choose_ridges(users, problem, state.TD, inverse_gram(state.DtD), rng)
+            problem = choose_ridges(users, problem, state.TD, inverse_gram(state), rng)
         while not self._settled(losses):
             update_maps(problem, state)  # (14), (23)
             update_vectors(users, problem, state)  # (19), (21), (12)
@@ -308,7 +308,7 @@ class MFDCF:
             L, G = item_problem(users, problem, state)
             set_items(users, problem, state, descend(state.D, L, G, self.n_sweeps, rng))  # (21)
             clock.mark("items")
-            losses.append(objective(problem, state))  # (9)
+            losses.append(objective(users, problem, state))  # (9)
             clock.mark("objective")
             checkpoint.save(users, problem, state, losses, rng)
             if callback is not None:

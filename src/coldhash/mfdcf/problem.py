@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
+from coldhash.arrays.threads import run_pieces
 from coldhash.data.dataset import UserRecords
 from coldhash.data.ratings import RatingTarget
 from coldhash.errors import DataError
@@ -292,13 +293,15 @@ def best_ridge(Z: np.ndarray, Y: np.ndarray) -> float:
     """
     eigenvalues = np.maximum(np.einsum("nd,nd->d", Z, Z, dtype=np.float64), 0.0)
     ZtY, squares = (Z.T @ Y).astype(np.float64), Z.astype(np.float64) ** 2
-    errors = []
-    for ridge in RIDGES:
+
+    def error(ridge: float) -> float:
         shrink = 1.0 / (eigenvalues + ridge)
         residual = Y - Z @ (ZtY * shrink[:, None]).astype(np.float32)
         leverage = np.minimum(squares @ shrink, 1 - 1e-6)
         square = np.einsum("nr,nr->n", residual, residual, dtype=np.float64)
-        errors.append(float(np.sum(square / (1 - leverage) ** 2)))
+        return float(np.sum(square / (1 - leverage) ** 2))
+
+    errors = list(run_pieces(error, RIDGES))
     if not np.isfinite(errors).all():
         raise DataError("features or settings are too large to fit", hint="scale them to about 1")
     return RIDGES[int(np.argmin(errors))]

@@ -152,7 +152,8 @@ class HistoryPart:
     def evidence(self, history: csr_array) -> np.ndarray:
         """Compute the mean of z over the events of each row."""
         n_events = np.diff(history.indptr)[:, None].astype(np.float32)
-        items, columns = slice(None), history.indices
+        items: Any = slice(None)
+        columns = history.indices
         if len(columns) < len(self.codes):  # of a large catalogue, few events need few codes
             items, columns = np.unique(columns, return_inverse=True)
         words, weights, n_bits = (
