@@ -158,13 +158,12 @@ class Words(_Vocabulary):
     @classmethod
     def fit(cls, spec: plan.Text, counted: ValueCounts) -> Words:
         """Learn the words that occur often enough, and how rare each is."""
-        counts: Counter[str] = Counter()
-        n_texts = 0
-        for value, count in counted.pairs():
-            words = set(_split_words(value))
-            n_texts += count if words else 0
-            for word in words:
-                counts[word] += count
+        texts = [(set(_split_words(value)), count) for value, count in counted.pairs()]
+        n_texts = sum(count for words, count in texts if words)
+        counts = Counter(chain.from_iterable(words for words, _ in texts))
+        for words, count in texts:
+            if count != 1:
+                counts.update(dict.fromkeys(words, count - 1))
         frequent = [word for word in counts if counts[word] >= spec.min_count]
         frequent = sorted(frequent, key=lambda word: (-counts[word], word))[: spec.max_words]
         columns = {word: at for at, word in enumerate(frequent)}

@@ -60,14 +60,6 @@ class UserSums(NamedTuple):
     prior: float  # Σ_u Σ_g 1/μ_g over the groups that a user has
 
 
-class ObjectiveSums(NamedTuple):
-    """What (9) adds up over users."""
-
-    HtH: np.ndarray
-    TDH: float  # <T V D, H>
-    BH: float  # ‖s B - H‖²
-
-
 class StrangerSums(NamedTuple):
     """What the item step adds up over users, as they are and as strangers."""
 
@@ -76,6 +68,14 @@ class StrangerSums(NamedTuple):
     CtC: np.ndarray  # of stranger codes
     CtP: np.ndarray
     total: np.ndarray  # Σ_u of H, P and C
+
+
+class ObjectiveSums(NamedTuple):
+    """What (9) adds up over users."""
+
+    HtH: np.ndarray
+    TDH: float  # <T V D, H>
+    BH: float  # ‖s B - H‖²
 
 
 def start(
