@@ -78,7 +78,7 @@ def exponent(sizes: list[float], seconds: list[float]) -> float:
 
 def round_seconds(settings: MFDCF, data: Dataset, repeats: int) -> float:
     """Time the steps of one round, without preparation."""
-    steps = ("users", "maps", "items", "objective")
+    steps = ("users", "items", "objective")
     reports = [settings.fit(data).report for _ in range(repeats)]
     return min(
         sum(report["seconds"][step] for step in steps) / len(report["objective"])

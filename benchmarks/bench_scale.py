@@ -22,7 +22,7 @@ from table import Row, finish, options, run_python
 
 N_ITEMS, PER_USER, BLOCK = 100_000, 100, 50_000
 ROUNDS = 10
-STEPS = ("users", "maps", "items", "objective")
+STEPS = ("users", "items", "objective")
 FIT = Path(__file__).with_name("fit_once.py")
 
 
