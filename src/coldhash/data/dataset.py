@@ -64,11 +64,19 @@ _HEADER_HINT = "a file needs a header line (or TableFile(..., names=[...]))"
 TITLE = "title"  # the role of the item column that answers show
 Columns = Mapping[str, str | None]  # role -> name of its column; None: there is none
 
-PART_USERS = 65_536  # users of one partition: where one ends changes how sums are rounded
+PART_USERS = 65_536  # users of one partition at most, unless another number is asked for
+FEW_PART_USERS = 1024  # and at least, where there are fewer than ...
+PARTS = 4  # ... this many partitions for threads to work on
 
 
-def partition_ends(n_users: int, part_users: int = PART_USERS) -> list[int]:
-    """Return where partitions of users begin, and where the last one ends."""
+def partition_ends(n_users: int, part_users: int | None = None) -> list[int]:
+    """Return where partitions of users begin, and where the last one ends.
+
+    Where one ends changes how sums are rounded, so it depends on nothing but the number of users.
+    """
+    if part_users is None:
+        n_parts = max(-(-n_users // PART_USERS), min(PARTS, n_users // FEW_PART_USERS), 1)
+        part_users = max(-(-n_users // n_parts), 1)
     return [*range(0, max(n_users, 1), part_users), n_users]
 
 
@@ -280,13 +288,14 @@ class Dataset:
         """The number of ratings."""
         return len(self.ratings)
 
-    def records(self, part_users: int = PART_USERS) -> list[UserRecords]:
+    def records(self, part_users: int | None = None) -> list[UserRecords]:
         """Return the users in partitions, as the fit reads them.
 
         Parameters
         ----------
-        part_users : int
-            The number of users in each partition but the last, at least 1.
+        part_users : int, optional
+            The number of users in each partition but the last, at least 1; by default up to
+            65,536, and fewer where that makes up to 4 partitions of at least 1,024.
 
         Returns
         -------

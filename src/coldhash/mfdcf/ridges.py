@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from coldhash.arrays.threads import run_pieces
 from coldhash.errors import DataError
 from coldhash.features.preference import choose_rows, split_rows
 from coldhash.mfdcf.problem import Group, Problem, UserBlock, dense
@@ -102,13 +103,15 @@ def best_ridge(Z: np.ndarray, Y: np.ndarray, judged: np.ndarray | None = None) -
     if judged is not None:
         Z, Y = Z[judged], Y[judged]
     squares = Z.astype(np.float64) ** 2
-    errors = []
-    for ridge in RIDGES:
+
+    def error(ridge: float) -> float:
         shrink = 1.0 / (eigenvalues + ridge)
         residual = Y - Z @ (ZtY * shrink[:, None]).astype(np.float32)
         leverage = np.minimum(squares @ shrink, 1 - 1e-6)
         square = np.einsum("nr,nr->n", residual, residual, dtype=np.float64)
-        errors.append(float(np.sum(square / (1 - leverage) ** 2)))
+        return float(np.sum(square / (1 - leverage) ** 2))
+
+    errors = list(run_pieces(error, RIDGES))
     if not np.isfinite(errors).all():
         raise DataError("features or settings are too large to fit", hint="scale them to about 1")
     return RIDGES[int(np.argmin(errors))]

@@ -28,7 +28,6 @@ from scipy.sparse import csr_array
 
 from coldhash.arrays.checks import n_bytes_of
 from coldhash.data.dataset import (
-    PART_USERS,
     TITLE,
     UserRecords,
     Wanted,
@@ -257,7 +256,7 @@ def prepare(
     feedback: FeedbackKind | None = None,
     favourite: Favourite | None = None,
     event_weights: Mapping[str, float] | None = None,
-    part_users: int = PART_USERS,
+    part_users: int | None = None,
     memory: int | str = "2GB",
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Prepared:
@@ -275,7 +274,8 @@ def prepare(
     users, items, columns, plan, scale, duplicates, feedback, favourite, event_weights
         As for `Dataset.from_tables`; the tables of users and items are read into memory.
     part_users
-        Users of one partition. It changes how sums over users are rounded.
+        Users of one partition; None: as many as `Dataset.records` has. It changes how sums over
+        users are rounded.
     memory
         How much memory may be used, such as "2GB".
     progress
@@ -309,7 +309,7 @@ def prepare(
     if duplicates is not None:
         check_choice("duplicates", duplicates, get_args(Duplicates))
     Feedback(feedback or "ratings", favourite)  # raises an error before anything is written
-    if part_users < 1:
+    if part_users is not None and part_users < 1:
         raise SettingError(f"part_users={part_users}", hint="at least 1")
     folder, source, mapping = Path(out), Path(ratings), check_columns(columns)
     wanted = Wanted(feedback, favourite, event_weights)
