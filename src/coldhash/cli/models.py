@@ -355,14 +355,23 @@ def _write_tables(tables: Iterator[pa.Table], out: Path) -> None:
 
 
 def _model_facts(model: ch.Recommender, file: Path) -> dict[str, object]:
+    from coldhash.recommender.model_file import file_date, read_version
+
+    with file.open("rb") as opened:
+        version = read_version(opened)
     return {
         "file": str(file),
         "bytes": file.stat().st_size,
+        "model": version,
+        "date": file_date(file.stat().st_mtime_ns),
+        "coldhash": ch.__version__,
         "method": model.name,
         "settings": model.settings,
         "columns": model.columns,
         "items": len(model.items),
         "users": len(model.user_ids),
+        "ratings": None if model.seen is None else model.seen.nnz,
+        "feedback": model.feedback.kind,
         "bytes_per_item": model.bytes_per_item,
         "groups": model.features.widths,
         "scale": list(model.scale),
