@@ -831,10 +831,12 @@ class Recommender:
 
         Raise an error for what is no share, and where there is no level to weigh.
         """
+        if popularity == 1:
+            return 1.0
         with blame("popularity"):
             if not 0 <= popularity <= 1:
                 raise SettingError(f"popularity={popularity}", hint="from 0 to 1")
-            if popularity != 1 and self.items.levels is None:
+            if self.items.levels is None:
                 raise SettingError(
                     f"{self.name} gives items no level, so popularity cannot be weighed",
                     hint="popularity=1, or a model of MFDCF with level=True",

@@ -267,7 +267,10 @@ class CodeIndex:
         queries = np.ascontiguousarray(queries)
         if not np.isfinite(queries).all():
             raise DataError("a query holds NaN or infinity")
-        terms = self.terms(popularity, by_code=False, additive=additive)
+        if popularity == 1 and not additive:
+            terms = self._usual_terms
+        else:
+            terms = self.terms(popularity, by_code=False, additive=additive)
         lists = (excluded, listed, within)
         return self._run(weighted_kernel, queries, k, *lists, threads, SUM16, terms)
 
@@ -360,6 +363,10 @@ class CodeIndex:
         bits = np.zeros(len(self.stripes) * GROUP, dtype=bool)
         bits[self.rank[np.flatnonzero(mask)]] = True
         return np.packbits(bits, bitorder="little").view("<u8").astype(np.uint64, copy=False)
+
+    @cached_property
+    def _usual_terms(self) -> np.ndarray:
+        return self.terms(1.0, by_code=False)
 
     @cached_property
     def _everything(self) -> Subset:
