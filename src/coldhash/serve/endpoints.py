@@ -84,8 +84,7 @@ class Operation:
             else:
                 body = await self._read_json(scope[HEADERS], receive)
                 if scope["query_string"] and isinstance(body, dict):
-                    asked = QueryParams(scope["query_string"]).items()
-                    body |= {name: int(text) if text.isdecimal() else text for name, text in asked}
+                    body |= schemas.parse_query(scope["query_string"])
                 found = kind.model_validate(body)
         except ValidationError as error:
             raise schemas.first_error(error) from None

@@ -7,6 +7,7 @@ describe them in the document.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from itertools import islice
 from typing import Annotated, Any, ClassVar, Literal
@@ -17,6 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic.functional_validators import AfterValidator
 from pydantic.json_schema import WithJsonSchema
 from pydantic.types import Discriminator, Tag
+from starlette.datastructures import QueryParams
 
 from coldhash.data.dates import as_days
 from coldhash.features.columns import Ages, FittedColumn, Given, Knots, Labels, Standard
@@ -31,6 +33,7 @@ MAX_CHOICES = 200
 N_DEVIATIONS = 3.0  # from the mean: the range of a standardized number in a form
 LARGEST = float(np.finfo(np.float32).max)
 DECIMAL = "^[ \\t\\r\\n]*([+-]?[0-9]{1,30}([.][0-9]{0,30})?)?[ \\t\\r\\n]*$"  # or an empty text
+SHORT_NUMBER = re.compile("[0-9]{1,9}")
 REF = "#/components/schemas/{model}"
 NULL = {"type": "null"}
 RATED, LISTED = "[rated]", "[listed]"  # the two forms of a history
@@ -450,6 +453,12 @@ def person_error(
     expected = _describe_values(fields[str(name)])[1]
     hint = f"{expected}, or null where it is unknown"
     return field_error(f"{place}.{name}", f"not {expected}", hint)
+
+
+def parse_query(query: bytes) -> dict[str, str | int]:
+    """Return the parameters in the address of a request that has a body, too."""
+    given = QueryParams(query).items()
+    return {name: int(text) if SHORT_NUMBER.fullmatch(text) else text for name, text in given}
 
 
 def check_limits(request: BaseModel, limits: Limits) -> None:
