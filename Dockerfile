@@ -1,4 +1,5 @@
-# The service in a container; needs nothing but the checkout. The file system may be read-only, as
+# The service in a container (not built where it was written: the base image was out of reach). It
+# needs nothing but the checkout. The file system may be read-only, as
 # the server only writes copies of the model to /tmp:
 #   docker build -t coldhash .
 #   docker run --read-only --tmpfs /tmp -p 127.0.0.1:8000:8000 -e COLDHASH_TOKEN=... \
