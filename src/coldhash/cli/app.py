@@ -159,10 +159,10 @@ def read_file(path: Path, name: str) -> str:
         raise SettingError(f"{name}: {error}") from None
 
 
-def check_out(out: Path, may_be_folder: bool = False) -> None:
+def check_out(out: Path) -> None:
     """Raise an error before the work begins if a file cannot be written at its end."""
     with draft_folder(out):
-        if out.is_dir() and not may_be_folder:
+        if out.is_dir():
             raise SettingError(f"--out {out}: a folder", hint="name a file")
 
 

@@ -38,8 +38,19 @@ if TYPE_CHECKING:
 
 
 HowMany = Annotated[int, Option("-k", help="How many to return.")]
+Where = Annotated[
+    Texts,
+    Option(
+        help="Only items of which a column is this, or one of several: category=shoes, or in JSON: "
+        'price={"max": 20}.',
+        metavar="COLUMN=VALUE",
+    ),
+]
+Fields = Annotated[str | None, Option(help="Item columns to show, with commas: price,category.")]
 Popularity = Annotated[float, Option(help="How much it counts what everybody likes: from 1 to 0.")]
-UnknownFields = Annotated[str, Option(help="Fields that the model does not know: error or ignore.")]
+UnknownFields = Annotated[
+    str | None, Option(help="Fields that the model does not know: error or ignore.")
+]
 _ENDINGS = (".csv", ".parquet")
 
 
@@ -109,14 +120,16 @@ class RecommendOptions:
     candidates: Annotated[
         File, Option(help="A file of the only items to recommend, one a line.")
     ] = None
+    where: Where = None
     exclude_seen: Annotated[bool, Option(help="Leave out what a user has rated or bought.")] = True
     score: Annotated[str, Option(help="real, or hamming: codes on both sides.")] = "real"
     popularity: Popularity = 1.0
+    fields: Fields = None
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of `Recommender.recommend`."""
         candidates = None if self.candidates is None else _read_lines(self.candidates)
-        return {**vars(self), "candidates": candidates}
+        return {**vars(self), "candidates": candidates, **_shown(self.where, self.fields)}
 
 
 @command
@@ -130,7 +143,6 @@ def recommend(
     column: ColumnNames = None,
     user_id: Annotated[Texts, Option(help="A user of the training data.")] = None,
     everybody: Annotated[bool, Option("--all", help="All training users.")] = False,
-    fields: Annotated[str, Option(help="Item columns to show, with commas: price,category.")] = "",
     unknown: UnknownFields = "error",
     out: Annotated[File, Option(help="Write .csv or .parquet.")] = None,
     dask: Annotated[
@@ -144,7 +156,7 @@ def recommend(
         raise SettingError(
             "no people, or in several ways", hint="one of --user, --users, --user-id, --all"
         )
-    arguments = {**options.arguments(), "fields": fields.split(",") if fields else None}
+    arguments = options.arguments()
     if dask is not None:
         from coldhash.scale.batch import recommend_all_on
         from coldhash.scale.dask import connect
@@ -202,6 +214,8 @@ def similar(
     item: Annotated[str | None, Option(help="An item id.")] = None,
     user_id: Annotated[str | None, Option(help="A user of the training data.")] = None,
     k: HowMany = 10,
+    where: Where = None,
+    fields: Fields = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the items, or the users, most like one."""
@@ -209,7 +223,7 @@ def similar(
         raise SettingError("no item or user, or both", hint="--item ID or --user-id ID")
     model = _load(file)
     if item is not None:
-        kind, rows = "items", iter(model.similar_items(item, k))
+        kind, rows = "items", iter(model.similar_items(item, k, **_shown(where, fields)))
     else:
         kind, rows = "users", iter(model.similar_users(user_id=user_id, k=k))
     output.print_result({kind: rows}, map(output.format_row, rows), as_json)
@@ -225,17 +239,31 @@ def inspect(file: ModelFile, as_json: AsJson = False) -> None:
 @command
 def export(
     file: ModelFile,
-    to: Annotated[str, Option(help="parquet, numpy, faiss, duckdb or postgres.")],
-    out: Annotated[Path, Option(help="The file or folder to write.")],
-    what: Annotated[str, Option(help="items or users")] = "items",
+    to: Annotated[str, Option(help="duckdb, sqlite, postgres or parquet.")],
+    out: Annotated[Path, Option(help="The file to write.")],
     overwrite: Annotated[bool, Option("--overwrite", help="Replace what is there.")] = False,
 ) -> None:
-    """Write codes for another engine to search."""
-    from coldhash.recommender.export import export as export_codes
+    """Write the items, with their codes, for a database that ranks them by SQL."""
+    from coldhash.recommender.export import export as export_items
 
-    checked: Any = what  # by the exporter
-    check_out(out, may_be_folder=True)
-    print(export_codes(_load(file), to, out, what=checked, overwrite=overwrite))
+    check_out(out)
+    print(export_items(_load(file), to, out, overwrite=overwrite))
+
+
+@command
+def query_sql(
+    file: ModelFile,
+    to: Annotated[str, Option(help="duckdb, sqlite or postgres.")],
+    user: Annotated[str, Option(help='A person in JSON: {"age": 25, "history": {"1193": 5}}.')],
+    k: HowMany = 10,
+    planes: Annotated[int, Option(help="Bit planes of the query: more are more accurate.")] = 4,
+    condition: Annotated[str | None, Option(help="SQL after WHERE: year >= 1990.")] = None,
+) -> None:
+    """Print the SQL that ranks the items of an exported database for a person."""
+    from coldhash.recommender import planes as bit_planes
+
+    options: dict[str, Any] = {"planes": planes, "condition": condition}
+    print(bit_planes.query_sql(_load(file), to, _parse_person(user), k, **options))
 
 
 @command
@@ -285,6 +313,15 @@ def _parse_json(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
+
+
+def _shown(where: Texts, fields: str | None) -> dict[str, Any]:
+    """Return the arguments of the library about columns of the item table."""
+    chosen: dict[str, list[Any]] = {}
+    for name, text in parse_pairs(where, "--where", hint="COLUMN=VALUE"):
+        chosen.setdefault(name, []).append(_parse_json(text))
+    conditions = {name: each[0] if len(each) == 1 else each for name, each in chosen.items()}
+    return {"where": conditions or None, "fields": fields.split(",") if fields else None}
 
 
 def _parse_person(text: str) -> dict[str, object]:
@@ -344,14 +381,23 @@ def _write_tables(tables: Iterator[pa.Table], out: Path) -> None:
 
 
 def _model_facts(model: ch.Recommender, file: Path) -> dict[str, object]:
+    from coldhash.recommender.model_file import file_date, read_version
+
+    with file.open("rb") as opened:
+        version = read_version(opened)
     return {
         "file": str(file),
         "bytes": file.stat().st_size,
+        "model": version,
+        "date": file_date(file.stat().st_mtime_ns),
+        "coldhash": ch.__version__,
         "method": model.name,
         "settings": model.settings,
         "columns": model.columns,
         "items": len(model.items),
         "users": len(model.user_ids),
+        "ratings": None if model.seen is None else model.seen.nnz,
+        "feedback": model.feedback.kind,
         "bytes_per_item": model.bytes_per_item,
         "groups": model.features.widths,
         "scale": list(model.scale),
