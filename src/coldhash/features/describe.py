@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pyarrow as pa
 
 from coldhash.data.dataset import Dataset, is_described
-from coldhash.data.plan import Groups, guess_column
+from coldhash.data.plan import Groups, Labels, guess_column
 from coldhash.features.fitting import fit_features
 
 
@@ -23,7 +25,8 @@ def describe(data: Dataset) -> dict[str, object]:
     dict
         Counts of users, items and ratings, sparsity and scale; what the ratings are, which of them
         make an item a favourite, and how many do; for every column its type, missing and distinct
-        values, and what it becomes or why it is left out; for every feature group its width and
+        values, what it becomes or why it is left out, and how often each value occurs that the plan
+        has a label for; for every feature group its width and
         users; and the plan as TOML.
 
     Examples
@@ -56,8 +59,8 @@ def describe(data: Dataset) -> dict[str, object]:
         "rating_counts": dict(
             zip(map("{:g}".format, values[:20]), counts[:20].tolist(), strict=True)
         ),
-        "user_columns": _columns(data.users, data.plan.users),
-        "item_columns": _columns(data.items, data.plan.items),
+        "user_columns": _columns(data.users, data.plan.users, data.plan.labels),
+        "item_columns": _columns(data.items, data.plan.items, data.plan.labels),
         "groups": {
             name: {"width": width, "users": int(features.has[name].sum())}
             for name, width in encoder.widths.items()
@@ -66,7 +69,7 @@ def describe(data: Dataset) -> dict[str, object]:
     }
 
 
-def _columns(table: pa.Table, groups: Groups) -> dict[str, dict[str, object]]:
+def _columns(table: pa.Table, groups: Groups, labels: Labels) -> dict[str, dict[str, object]]:
     kinds = {name: spec.kind for columns in groups.values() for name, spec in columns.items()}
     return {
         name: {
@@ -76,9 +79,16 @@ def _columns(table: pa.Table, groups: Groups) -> dict[str, dict[str, object]]:
             if pa.types.is_nested(column.type)
             else len(column.drop_null().unique()),
             "becomes": kinds.get(name) or f"left out: {_why_not(name, column)}",
+            **({"values": _count_labels(column, labels[name])} if name in labels else {}),
         }
         for name, column in zip(table.column_names, table.columns, strict=True)
     }
+
+
+def _count_labels(column: pa.ChunkedArray, labels: dict[str, str]) -> dict[str, int]:
+    """Count the values that have labels."""
+    counts = Counter(map(str, column.drop_null().to_pylist()))
+    return {label: counts[value] for value, label in labels.items()}
 
 
 def _why_not(name: str, column: pa.ChunkedArray) -> str:
