@@ -129,7 +129,7 @@ function show(found) {
   const server = took === null ? "" : `The server took ${took.toFixed(took < 10 ? 1 : 0)} ms, `;
   byId("timing").textContent = `${server}there and back ${Math.round(roundTrip)} ms.`;
   byId("loading").hidden = true;
-  for (const id of ["main", "footer"]) byId(id).hidden = false;
+  for (const id of ["page", "footer"]) byId(id).hidden = false;
 }
 
 function remember(items) {
