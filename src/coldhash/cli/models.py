@@ -42,8 +42,19 @@ if TYPE_CHECKING:
 
 
 HowMany = Annotated[int, Option("-k", help="How many to return.")]
+Where = Annotated[
+    Texts,
+    Option(
+        help="Only items of which a column is this, or one of several: category=shoes, or in JSON: "
+        'price={"max": 20}.',
+        metavar="COLUMN=VALUE",
+    ),
+]
+Fields = Annotated[str | None, Option(help="Item columns to show, with commas: price,category.")]
 Popularity = Annotated[float, Option(help="How much it counts what everybody likes: from 1 to 0.")]
-UnknownFields = Annotated[str, Option(help="Fields that the model does not know: error or ignore.")]
+UnknownFields = Annotated[
+    str | None, Option(help="Fields that the model does not know: error or ignore.")
+]
 _ENDINGS = (".csv", ".parquet")
 
 
@@ -124,14 +135,16 @@ class RecommendOptions:
     candidates: Annotated[
         File, Option(help="A file of the only items to recommend, one a line.")
     ] = None
+    where: Where = None
     exclude_seen: Annotated[bool, Option(help="Leave out what a user has rated or bought.")] = True
     score: Annotated[str, Option(help="real, or hamming: codes on both sides.")] = "real"
     popularity: Popularity = 1.0
+    fields: Fields = None
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of `Recommender.recommend`."""
         candidates = None if self.candidates is None else _read_lines(self.candidates)
-        return {**vars(self), "candidates": candidates}
+        return {**vars(self), "candidates": candidates, **_shown(self.where, self.fields)}
 
 
 @command
@@ -144,7 +157,6 @@ def recommend(
     users: Annotated[File, Option(help="A table of people.")] = None,
     user_id: Annotated[Texts, Option(help="A user of the training data.")] = None,
     everybody: Annotated[bool, Option("--all", help="All training users.")] = False,
-    fields: Annotated[str, Option(help="Item columns to show, with commas: price,category.")] = "",
     unknown: UnknownFields = "error",
     out: Annotated[File, Option(help="Write .csv or .parquet.")] = None,
     dask: Annotated[
@@ -158,7 +170,7 @@ def recommend(
         raise SettingError(
             "no people, or in several ways", hint="one of --user, --users, --user-id, --all"
         )
-    arguments = {**options.arguments(), "fields": fields.split(",") if fields else None}
+    arguments = options.arguments()
     if dask is not None:
         from coldhash.scale.batch import recommend_all_on
         from coldhash.scale.dask import connect
@@ -217,6 +229,8 @@ def similar(
     item: Annotated[str | None, Option(help="An item id.")] = None,
     user_id: Annotated[str | None, Option(help="A user of the training data.")] = None,
     k: HowMany = 10,
+    where: Where = None,
+    fields: Fields = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the items, or the users, most like one."""
@@ -224,7 +238,7 @@ def similar(
         raise SettingError("no item or user, or both", hint="--item ID or --user-id ID")
     model = _load(file)
     if item is not None:
-        kind, rows = "items", iter(model.similar_items(item, k))
+        kind, rows = "items", iter(model.similar_items(item, k, **_shown(where, fields)))
     else:
         kind, rows = "users", iter(model.similar_users(user_id=user_id, k=k))
     print_result({kind: rows}, map(format_row, rows), as_json)
@@ -305,6 +319,15 @@ def _parse_json(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
+
+
+def _shown(where: Texts, fields: str | None) -> dict[str, Any]:
+    """Return the arguments of the library about columns of the item table."""
+    chosen: dict[str, list[Any]] = {}
+    for name, text in parse_pairs(where, "--where", hint="COLUMN=VALUE"):
+        chosen.setdefault(name, []).append(_parse_json(text))
+    conditions = {name: each[0] if len(each) == 1 else each for name, each in chosen.items()}
+    return {"where": conditions or None, "fields": fields.split(",") if fields else None}
 
 
 def _parse_person(text: str) -> dict[str, object]:

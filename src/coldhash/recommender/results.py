@@ -235,7 +235,7 @@ class Similar(Answer):
     distances
         Hamming distances, for a model with codes.
     details
-        What to show of them: titles of items.
+        What to show of items: titles, and the fields that were asked for.
 
     Examples
     --------
@@ -257,7 +257,7 @@ class Similar(Answer):
         Returns
         -------
         pyarrow.Table
-            Columns item_id or user_id, score and rank, distance for codes, and title of items.
+            Columns item_id or user_id, score and rank, distance for codes, and details of items.
         """
         columns = {
             f"{self.kind}_id": pa.array(self.ids, pa.string()),

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 from typing import BinaryIO
@@ -18,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import ValidationError
 
+from coldhash import __version__
 from coldhash.errors import SourceError
 from coldhash.features.columns import Given, Words
 from coldhash.features.people import HISTORY
@@ -27,7 +29,9 @@ from coldhash.recommender.model_file import N_CHECKSUM
 from coldhash.recommender.persistence import check_answers, load
 from coldhash.recommender.recommender import USER_ID, Recommender
 from coldhash.recommender.results import Row
+from coldhash.recommender.where import element_type, kind_of
 from coldhash.serve.schemas import (
+    ItemField,
     Judged,
     ModelCard,
     Person,
@@ -75,8 +79,8 @@ class Catalogue:
         row = self._ids.row_of(item_id)
         return self.describe(row)["title"] if row >= 0 else None
 
-    def search(self, text: str, limit: int) -> list[Row]:
-        """Find items by a part of title or id: those that start with it first, popular ones first.
+    def search(self, text: str, limit: int) -> np.ndarray:
+        """Find rows by a part of title or id: those that start with it first, popular ones first.
 
         The empty text finds the most popular items.
         """
@@ -84,7 +88,7 @@ class Catalogue:
         starts = _match_any(pc.starts_with, self._lowered, wanted)
         contains = _match_any(pc.match_substring, self._lowered, wanted) & ~starts
         places = np.concatenate([np.flatnonzero(starts), np.flatnonzero(contains)])[:limit]
-        return [self.describe(int(row)) for row in self._order[places]]
+        return np.asarray(self._order[places])
 
     @cached_property
     def _lowered(self) -> list[pa.Array]:
@@ -120,12 +124,18 @@ Stamp = tuple[int, ...]  # identifies the content of a file: device, inode, size
 class ServedModel:
     """A checked model with what requests need of it."""
 
-    def __init__(self, model: Recommender, version: str) -> None:
+    def __init__(self, model: Recommender, version: str, date: str | None = None) -> None:
         self.model = model
         self.version = version
+        self.date = date
         self.catalogue = Catalogue(model)
         self.fields = person_fields(model.features)
         self.image_field, self.image_origins = find_images(model.item_table)
+        schema = () if model.item_table is None else model.item_table.schema
+        self.item_fields = [
+            ItemField(name=column.name, kind=kind_of(element_type(column.type)))
+            for column in schema
+        ]
         self.card = self._make_card().model_dump_json().encode()
         self.person_type = cache(partial(person_type, self.fields, model.history_scale))
         # no cycle of references, so that a model is gone when another one has taken its place
@@ -149,6 +159,18 @@ class ServedModel:
                 return self._encode_text(text)
         return self.describe(self.model.encode(people))
 
+    def describe_items(
+        self, fields: Sequence[str] | None, rows: np.ndarray
+    ) -> Callable[[int], Row]:
+        """Return what describes an item by its row: id, title, and columns of the item table."""
+        describe = self.catalogue.describe
+        if not fields:
+            return describe
+        table, different = self.model.details(fields), np.unique(rows[rows >= 0])
+        assert table is not None  # it has the fields
+        shown = dict(zip(different.tolist(), table.take(different).to_pylist(), strict=True))
+        return lambda row: shown[row] | describe(row)
+
     def check_person(self, person: Person, max_history: int, place: str) -> None:
         """Raise a request error about the first field of a person that the model cannot use.
 
@@ -167,6 +189,10 @@ class ServedModel:
         without, with_rating = (model.encode({HISTORY: history}) for history in ({}, rated))
         return ModelCard(
             model=self.version,
+            coldhash=__version__,
+            date=self.date,
+            n_ratings=None if model.seen is None else model.seen.nnz,
+            feedback=model.feedback.kind,
             method=model.name,
             n_bits=model.items.n_bits,
             n_items=len(model.item_ids),
@@ -181,6 +207,7 @@ class ServedModel:
             shown_fields=shown_fields(model),
             image_field=self.image_field,
             judged=None if judged is None else Judged.model_validate(judged),
+            item_fields=self.item_fields,
         )
 
 
@@ -244,6 +271,11 @@ class ModelCopy:
         start = max(os.fstat(handle).st_size - N_CHECKSUM, 0)
         return os.pread(handle, N_CHECKSUM, start).hex()[:N_VERSION]
 
+    @property
+    def date(self) -> str:
+        """When the file that was copied was written."""
+        return datetime.fromtimestamp(self.stamp[3] / 1e9, UTC).isoformat(timespec="seconds")
+
 
 class ModelRegistry:
     """Holds the current model; `refresh` replaces it if its file has changed.
@@ -300,7 +332,7 @@ class ModelRegistry:
         assert self._path is not None
         self._stamp = copy.stamp
         with copy.file:
-            return ServedModel(load(self._path, file=copy.file), copy.version)
+            return ServedModel(load(self._path, file=copy.file), copy.version, copy.date)
 
 
 def copy_model(path: Path, folder: Path | None = None) -> ModelCopy:
