@@ -73,6 +73,7 @@ function become({ people, popularity }, which = 0) {
     page.popularity = share;
     changed();
   });
+  writeAddress(); // without what does not fit the model
 }
 
 /** Let the form be about one of the people. */
@@ -86,9 +87,13 @@ function choose(which) {
 
 const answerSoon = debounced(80, answer);
 
-function changed() {
+function writeAddress() {
   const fragment = asFragment(page.people, page.popularity);
   history.replaceState(null, "", `${location.pathname}${location.search}#${fragment}`);
+}
+
+function changed() {
+  writeAddress();
   answerSoon();
 }
 
@@ -196,18 +201,18 @@ byId("token-form").addEventListener("submit", (event) => {
 byId("person").addEventListener("submit", (event) => event.preventDefault());
 byId("clear").addEventListener("click", () => {
   become({ people: [nobody(), null], popularity: 1 });
-  changed();
+  answerSoon();
 });
 byId("example").addEventListener("click", () => {
   const people = [...page.people];
   people[page.active] = somebody(page.card, page.unknown.items.slice(0, 30));
   become({ people, popularity: page.popularity }, page.active);
-  changed();
+  answerSoon();
 });
 byId("compare").addEventListener("click", () => {
   const both = page.people[1] === null;
   become({ people: [page.people[0], both ? nobody() : null], popularity: page.popularity }, both ? 1 : 0);
-  changed();
+  answerSoon();
 });
 byId("share").addEventListener("click", async () => {
   try {
