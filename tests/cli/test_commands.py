@@ -43,9 +43,12 @@ def test_labels_are_shown_and_codes_are_kept(tmp_path):
     (tmp_path / "i.csv").write_text(
         "item_id,title,kind\n" + "".join(f"{i},T{i},{i % 2}\n" for i in range(10)), encoding="utf-8"
     )
-    plan = '[items.content]\nkind = "category"\n\n[labels.kind]\n0 = "new"\n1 = "old"\n'
+    plan = '[users.who]\nage = "number"\n\n[items.content]\nkind = "category"\n\n'
+    plan += '[labels.kind]\n0 = "new"\n1 = "old"\n'
     (tmp_path / "plan.toml").write_text(plan, encoding="utf-8")
-    data = ("--ratings", "r.csv", "--items", "i.csv", "--plan", "plan.toml")
+    users = "user_id,age\n" + "".join(f"{u},{20 + u}\n" for u in range(20))
+    (tmp_path / "u.csv").write_text(users, encoding="utf-8")
+    data = ("--ratings", "r.csv", "--users", "u.csv", "--items", "i.csv", "--plan", "plan.toml")
     described = coldhash_in_process("describe", *data, cwd=tmp_path)
     assert "new: 5" in described.stdout
     assert plan.split("\n")[-2] in described.stdout
