@@ -29,7 +29,8 @@ async function start() {
     page.before = null;
     remember(page.unknown.items);
     introduce(card);
-    become(fromFragment(location.hash, card));
+    const found = fromFragment(location.hash, card);
+    become(found, found.people[1] ? page.active : 0);
     await answer();
   } catch (error) {
     report(error);
