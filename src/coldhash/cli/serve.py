@@ -7,14 +7,16 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 from typer import Option
 
 import coldhash as ch
 from coldhash.cli.app import File, ModelFile, Texts, command, read_file
 from coldhash.errors import SettingError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _TOKEN = "COLDHASH_TOKEN"
 _N_SHOWN, _N_GIVEN = 5, 5  # items of a list, and ratings
@@ -89,6 +91,8 @@ def demo(
 
 def _show_strangers(model: ch.Recommender, cold: ch.Dataset) -> Iterator[str]:
     """Show three held-out people, their lists, and what five ratings of the first one change."""
+    import numpy as np
+
     people = [
         (person, cold.ratings.matrix[[row]].toarray()[0])
         for row, person in enumerate(cold.users.to_pylist())
