@@ -380,6 +380,39 @@ def test_explain(model_file):
     assert run.stderr.endswith("did you mean age? (or --unknown ignore)\n")
 
 
+def test_sql_ranks_an_export_and_items_are_filtered(model_file, tmp_path):
+    import duckdb
+
+    person, database = '{"age": 30}', tmp_path / "items.duckdb"
+    coldhash_in_process("export", model_file, "--to", "duckdb", "--out", database)
+    sql = coldhash_in_process(
+        "query-sql", model_file, "--to", "duckdb", "--user", person, "--planes", "8",
+        "--condition", "year >= 2000", "-k", "4",
+    )  # fmt: skip
+    with duckdb.connect(str(database), read_only=True) as connection:
+        found = [item_id for item_id, _ in connection.execute(sql.stdout).fetchall()]
+    ask = [
+        "recommend",
+        model_file,
+        "--user",
+        person,
+        "-k",
+        "4",
+        "--fields",
+        "year,genres",
+        "--json",
+    ]
+    run = coldhash_in_process(*ask, "--where", 'year={"min": 2000}')
+    rows = json.loads(run.stdout)["items"]
+    assert [row["item_id"] for row in rows] == found
+    assert all(row["year"] >= 2000 for row in rows)
+    run = coldhash_in_process(*ask, "--where", "genres=drama", "--where", "genres=music")
+    rows = json.loads(run.stdout)["items"]
+    assert all({"drama", "music"} & set(row["genres"].split("|")) for row in rows)
+    run = coldhash_in_process(*ask, "--where", "genre=drama")
+    assert (run.returncode, "did you mean genres?" in run.stderr) == (2, True)
+
+
 FIT, ASK = ["fit", "--dataset", "sample"], ["recommend", "no model", "--user", "{}"]
 EXPORT = ["export", "no model", "--to", "parquet"]
 
@@ -388,7 +421,7 @@ EXPORT = ["export", "no model", "--to", "parquet"]
     ("command", "out"),
     [
         *((command, "nowhere/m") for command in (FIT, ASK, EXPORT)),
-        *((command, "folder") for command in (FIT, ASK)),
+        *((command, "folder") for command in (FIT, ASK, EXPORT)),
     ],
 )
 def test_where_to_write_is_checked_first(tmp_path, monkeypatch, command, out):

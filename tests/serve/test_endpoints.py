@@ -187,6 +187,22 @@ def test_encode(client, model):
     answer = client.post("/v1/encode", json={"user": PERSON}).json()
     vector = model.encode(PERSON).vectors[0]
     np.testing.assert_array_equal(np.float32(answer["vector"]), vector)
+    assert answer["planes"] is None
+
+
+def test_planes_add_up_to_the_vector(client, model):
+    by_body = client.post("/v1/encode", json={"user": PERSON, "planes": 4}).json()
+    by_query = client.post("/v1/encode?planes=4", json={"user": PERSON}).json()
+    assert by_body == by_query
+    planes = by_body["planes"]
+    bits = [np.frombuffer(bytes.fromhex(text), np.uint8) for text in planes["bits"]]
+    signs_of = 2.0 * np.unpackbits(bits, axis=1, count=24, bitorder="little") - 1
+    rounded = planes["scale"] * (2.0 ** np.arange(4) @ signs_of)
+    assert np.abs(rounded - by_body["vector"]).max() <= 2 * planes["scale"]
+    assert planes["offset"] == 24 * 15
+    for wrong in ("planes=0", "planes=9", "planes=x", "plane=4"):
+        refused = client.post(f"/v1/encode?{wrong}", json={"user": PERSON})
+        assert (refused.status_code, refused.json()["error"]["field"]) == (422, wrong.split("=")[0])
 
 
 def test_explain_adds_up_and_says_why(client, model):

@@ -254,17 +254,31 @@ def inspect(file: ModelFile, as_json: AsJson = False) -> None:
 @command
 def export(
     file: ModelFile,
-    to: Annotated[str, Option(help="parquet, numpy, faiss, duckdb or postgres.")],
-    out: Annotated[Path, Option(help="The file or folder to write.")],
-    what: Annotated[str, Option(help="items or users")] = "items",
+    to: Annotated[str, Option(help="duckdb, sqlite, postgres or parquet.")],
+    out: Annotated[Path, Option(help="The file to write.")],
     overwrite: Annotated[bool, Option("--overwrite", help="Replace what is there.")] = False,
 ) -> None:
-    """Write codes for another engine to search."""
-    from coldhash.recommender.export import export as export_codes
+    """Write the items, with their codes, for a database that ranks them by SQL."""
+    from coldhash.recommender.export import export as export_items
 
-    checked: Any = what  # by the exporter
-    _check_out(out, may_be_folder=True)
-    print(export_codes(_load(file), to, out, what=checked, overwrite=overwrite))
+    _check_out(out)
+    print(export_items(_load(file), to, out, overwrite=overwrite))
+
+
+@command
+def query_sql(
+    file: ModelFile,
+    to: Annotated[str, Option(help="duckdb, sqlite or postgres.")],
+    user: Annotated[str, Option(help='A person in JSON: {"age": 25, "history": {"1193": 5}}.')],
+    k: HowMany = 10,
+    planes: Annotated[int, Option(help="Bit planes of the query: more are more accurate.")] = 4,
+    condition: Annotated[str | None, Option(help="SQL after WHERE: year >= 1990.")] = None,
+) -> None:
+    """Print the SQL that ranks the items of an exported database for a person."""
+    from coldhash.recommender import planes as bit_planes
+
+    options: dict[str, Any] = {"planes": planes, "condition": condition}
+    print(bit_planes.query_sql(_load(file), to, _parse_person(user), k, **options))
 
 
 @command
@@ -306,10 +320,10 @@ def _load(file: Path) -> ch.Recommender:
         return ch.load(file)
 
 
-def _check_out(out: Path, may_be_folder: bool = False) -> None:
+def _check_out(out: Path) -> None:
     """Raise an error before the work begins if a file cannot be written at its end."""
     with draft_folder(out):
-        if out.is_dir() and not may_be_folder:
+        if out.is_dir():
             raise SettingError(f"--out {out}: a folder", hint="name a file")
 
 
@@ -367,14 +381,23 @@ def _write_tables(tables: Iterator[pa.Table], out: Path) -> None:
 
 
 def _model_facts(model: ch.Recommender, file: Path) -> dict[str, object]:
+    from coldhash.recommender.model_file import file_date, read_version
+
+    with file.open("rb") as opened:
+        version = read_version(opened)
     return {
         "file": str(file),
         "bytes": file.stat().st_size,
+        "model": version,
+        "date": file_date(file.stat().st_mtime_ns),
+        "coldhash": ch.__version__,
         "method": model.name,
         "settings": model.settings,
         "columns": model.columns,
         "items": len(model.items),
         "users": len(model.user_ids),
+        "ratings": None if model.seen is None else model.seen.nnz,
+        "feedback": model.feedback.kind,
         "bytes_per_item": model.bytes_per_item,
         "groups": model.features.widths,
         "scale": list(model.scale),

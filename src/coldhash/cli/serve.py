@@ -57,10 +57,14 @@ def serve(
     limits: LimitOptions,
     token_file: Annotated[File, Option(help=f"The token that requests need; or {_TOKEN}.")] = None,
     allowed_host: Annotated[Texts, Option(help="A host name to answer under; * for any.")] = None,
+    allowed_origin: Annotated[
+        Texts, Option(help="An origin of web pages that may send requests; * for any.")
+    ] = None,
 ) -> None:
     """Serve a model over HTTP, with a page to try it; a new model file is picked up."""
-    hosts = tuple(allowed_host or ())
-    _run_server(file, limits, token=_read_token(token_file), allowed_hosts=hosts, **vars(server))
+    names = {"allowed_hosts": allowed_host, "allowed_origins": allowed_origin}
+    settings = {name: tuple(given or ()) for name, given in names.items()}
+    _run_server(file, limits, token=_read_token(token_file), **settings, **vars(server))
 
 
 @command

@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from coldhash.errors import ColdhashError
 from coldhash.features.people import HISTORY
+from coldhash.recommender.planes import Planes
 from coldhash.recommender.recommender import USER_ID, Recommender
 from coldhash.recommender.results import Row
 from coldhash.serve import schemas
@@ -81,7 +82,11 @@ class Operation:
                 query = QueryParams(scope["query_string"])
                 found = kind.model_validate({**query, **scope.get("path_params", {})})
             else:
-                found = kind.model_validate(await self._read_json(scope[HEADERS], receive))
+                body = await self._read_json(scope[HEADERS], receive)
+                if scope["query_string"] and isinstance(body, dict):
+                    asked = QueryParams(scope["query_string"]).items()
+                    body |= {name: int(text) if text.isdecimal() else text for name, text in asked}
+                found = kind.model_validate(body)
         except ValidationError as error:
             raise schemas.first_error(error) from None
         schemas.check_limits(found, self.limits)
@@ -309,7 +314,11 @@ def answer_people(
 def encode(served: ServedModel, request: schemas.EncodeRequest) -> Row:
     """Encode a person: return the vector and the code."""
     encoded, (described,) = served.encode([request.user])
-    return {"vector": encoded.vectors[0].tolist(), **described}
+    planes = None
+    if request.planes is not None:
+        found = Planes.of(encoded.vectors[0], request.planes)
+        planes = {"bits": found.texts, "scale": found.scale, "offset": found.offset}
+    return {"vector": encoded.vectors[0].tolist(), "planes": planes, **described}
 
 
 def search_items(served: ServedModel, query: schemas.ItemsQuery) -> Row:

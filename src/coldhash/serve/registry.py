@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 from typing import BinaryIO
@@ -25,7 +24,7 @@ from coldhash.features.columns import Given, Words
 from coldhash.features.people import HISTORY
 from coldhash.files import lock_file, open_regular, reason_of, replace_file
 from coldhash.recommender.encoders import Encoded
-from coldhash.recommender.model_file import N_CHECKSUM
+from coldhash.recommender.model_file import N_VERSION, file_date, read_version
 from coldhash.recommender.persistence import check_answers, load
 from coldhash.recommender.recommender import USER_ID, Recommender
 from coldhash.recommender.results import Row
@@ -111,7 +110,6 @@ def _match_any(test: pc.Function, texts: list[pa.Array], wanted: str) -> np.ndar
     return np.asarray(np.logical_or.reduce(found))
 
 
-N_VERSION = 16  # hexadecimal digits of the checksum that are the version of a model
 COPY_BLOCK = 1 << 20  # bytes
 COPY = ".copy"  # end of the name of a copy that workers share
 NAMED_SECONDS = 600  # for which a copy has a name: by then, every worker has opened it
@@ -267,14 +265,12 @@ class ModelCopy:
     @property
     def version(self) -> str:
         """The version of the model: the start of the checksum at the end of the file."""
-        handle = self.file.fileno()
-        start = max(os.fstat(handle).st_size - N_CHECKSUM, 0)
-        return os.pread(handle, N_CHECKSUM, start).hex()[:N_VERSION]
+        return read_version(self.file)
 
     @property
     def date(self) -> str:
         """When the file that was copied was written."""
-        return datetime.fromtimestamp(self.stamp[3] / 1e9, UTC).isoformat(timespec="seconds")
+        return file_date(self.stamp[3])
 
 
 class ModelRegistry:

@@ -22,6 +22,7 @@ from coldhash.data.dates import as_days
 from coldhash.features.columns import Ages, FittedColumn, Given, Knots, Labels, Standard
 from coldhash.features.groups import FeatureEncoder
 from coldhash.features.people import HISTORY
+from coldhash.recommender.planes import MAX_PLANES
 from coldhash.recommender.recommender import USER_ID, Score
 from coldhash.recommender.where import Kind
 from coldhash.serve.limits import HINT, Limits, RequestError
@@ -161,6 +162,9 @@ class EncodeRequest(_Request):
     """A person to encode."""
 
     user: Person
+    planes: Annotated[Count, Field(le=MAX_PLANES)] | None = Field(
+        None, description="How many bit planes to round the vector to, for SQL."
+    )
 
 
 class ExplainRequest(_Request):
@@ -299,10 +303,19 @@ class BatchAnswer(_Answer):
     errors: list[RowError]
 
 
+class PlanesAnswer(BaseModel):
+    """A vector as bit planes: h·d ≈ scale (offset - 2 Σ_j 2^j bit_count(d xor bits_j))."""
+
+    bits: list[str] = Field(description="The planes, the lowest first, in the form of `code`.")
+    scale: float
+    offset: int
+
+
 class EncodeAnswer(PersonCode):
     """A person as a vector and as a code."""
 
     vector: list[float]
+    planes: PlanesAnswer | None = Field(None, description="If they were asked for.")
 
 
 class PersonField(BaseModel):
