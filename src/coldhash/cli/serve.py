@@ -134,7 +134,7 @@ def _format_judged(judged: dict[str, Any]) -> Iterator[str]:
     names = {0: "what is known of them", _N_GIVEN: f"... and {_N_GIVEN} ratings"}
     figures = {"what is popular": rows[0]["popularity"]}
     figures |= {names[row["given"]]: row["model"] for row in rows}
-    yield f"{judged['users']:,} strangers: how often a favourite is among the first {k} of 1,001"
+    yield f"{judged['users']:,} strangers: how often a favourite is in the first {k} of some 1,000"
     for name, figure in figures.items():
         yield f"  {name:24}{figure['mean']:.3f}  (95%: {figure['low']:.3f} to {figure['high']:.3f})"
     gains = [f"{100 * (row['model']['mean'] / row['popularity']['mean'] - 1):.0f}%" for row in rows]

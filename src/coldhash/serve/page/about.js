@@ -65,6 +65,6 @@ function figuresOf({ users, k, rows }) {
     make("ul", { class: "bars" }, ...figures.map(([name, { mean, low, high }]) =>
       bar(name, mean / most, `${percent(mean)} % (${percent(low)} to ${percent(high)})`))),
     make("p", { class: "note" }, `How often a favourite is among the first ${k} when it is hidden among `
-      + "1,000 items that the person has not rated; in brackets the 95 % interval."),
+      + "up to 1,000 items that the person has not rated; in brackets the 95 % interval."),
   ];
 }
