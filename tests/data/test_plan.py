@@ -48,7 +48,8 @@ groups = st.dictionaries(names, st.dictionaries(names, columns, min_size=1, max_
 def plans(draw):
     users, items = draw(groups), draw(groups)
     preference = draw(st.none() | st.builds(Preference, max_width=counts)) if items else None
-    return FeaturePlan(users=users, items=items, preference=preference)
+    labels = draw(st.dictionaries(names, st.dictionaries(names, names, max_size=3), max_size=2))
+    return FeaturePlan(users=users, items=items, preference=preference, labels=labels)
 
 
 @pytest.mark.slow
@@ -67,6 +68,7 @@ def test_toml_is_what_a_person_would_write():
         users={"demographics": {"gender": Category(), "age": Number(n_knots=6)}},
         items={"content": {"main genre": MultiLabel(separator=", ")}},
         preference=Preference(max_width=64),
+        labels={"gender": {"F": "female"}, "age": {18: "18-24"}},
     )
     assert plan.to_toml() == (
         "[users.demographics]\n"
@@ -78,6 +80,12 @@ def test_toml_is_what_a_person_would_write():
         "\n"
         "[preference]\n"
         "max_width = 64\n"
+        "\n"
+        "[labels.gender]\n"
+        'F = "female"\n'
+        "\n"
+        "[labels.age]\n"
+        '18 = "18-24"\n'
     )
 
 
@@ -276,6 +284,8 @@ def test_a_plan_is_taken_in_every_form_everywhere(forms, tmp_path):
     ("plan", "error", "why"),
     [
         ({"users": {"who": {"size": "number"}}}, ColumnError, "needs column 'size'"),
+        ({"labels": {"size": {"1": "small"}}}, ColumnError, "labels need column 'size'"),
+        ({"labels": {"age": {"1": 1}}}, SettingError, "labels.age.1"),
         ({"users": {"who": {"age": "numbr"}}}, SettingError, "numbr"),
         ({"people": {"who": {"age": "number"}}}, SettingError, "people"),
         ({1: {}}, SettingError, "feature plan, 1"),

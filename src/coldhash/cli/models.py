@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -67,6 +67,9 @@ def fit(
     parts: Annotated[File, Option(help="A folder that `coldhash prepare` made.")] = None,
     memory: Annotated[str | None, Option(help="With --parts: the memory to use, e.g. 2GB.")] = None,
     dask: Annotated[str | None, Option(help="Use a Dask cluster: its address, or `local`.")] = None,
+    judge: Annotated[
+        bool, Option("--judge", help="Also judge it on held-out users; the file keeps the figure.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Fit a model and write it to one file."""
@@ -82,6 +85,8 @@ def fit(
         raise SettingError(
             "--parts already is the data", hint="give tables and plans to `coldhash prepare`"
         )
+    if judge and (parts or dask):
+        raise SettingError("--judge works in memory only", hint="without --parts and --dask")
     values = {} if bits is None else {"n_bits": bits}
     for name, text in parse_pairs(setting, "--set", hint="NAME=VALUE"):
         values[name] = _parse_json(text)
@@ -105,6 +110,12 @@ def fit(
             callback=lambda n, objective: update(n + 1, text=f"objective {objective:.6g}"),
             **place,
         )
+        if judge:
+            from coldhash.evaluate.held_out import JUDGED, judge_held_out
+
+            update(0, text="held-out users")
+            judged = judge_held_out(data, settings, seed)
+            fitted = replace(fitted, report={**fitted.report, JUDGED: judged})
         fitted.save(out)
     if fitted.report.get("warning"):
         print(f"warning: {output.printable(str(fitted.report['warning']))}", file=sys.stderr)
@@ -190,7 +201,8 @@ def recommend(
         print(out)
         return
     rows = (row for table in tables for row in table.to_pylist())
-    output.print_result({"items": rows, **document}, map(output.format_row, rows), as_json)
+    lines = (output.format_row(row, model.features.labels) for row in rows)
+    output.print_result({"items": rows, **document}, lines, as_json)
 
 
 @command

@@ -70,10 +70,17 @@ def note_compilation() -> Iterator[None]:
             timer.cancel()
 
 
-def format_row(row: Mapping[str, object]) -> str:
-    """Format a recommendation: the columns that it has, separated by tabs; item fields last."""
-    names = dict.fromkeys((*_COLUMNS, *row))
-    return "\t".join(cell(row[name]) for name in names if name in row and name not in _HIDDEN)
+def format_row(
+    row: Mapping[str, object], labels: Mapping[str, Mapping[str, str]] | None = None
+) -> str:
+    """Format a recommendation: the columns that it has, separated by tabs; item fields last.
+
+    A value that has a label is shown as such.
+    """
+    names = [name for name in dict.fromkeys((*_COLUMNS, *row)) if name not in _HIDDEN]
+    named = labels or {}
+    values = (named.get(n, {}).get(str(row[n]), row[n]) for n in names if n in row)
+    return "\t".join(map(cell, values))
 
 
 def format_facts(facts: Mapping[str, object], indent: str = "") -> Iterator[str]:

@@ -240,7 +240,7 @@ class Dataset:
             ("table", "column", "type", "missing", "distinct", "becomes")
         ]
         for side, table in (("users", self.users), ("items", self.items)):
-            columns = describe_columns(table, getattr(self.plan, side))
+            columns = describe_columns(table, getattr(self.plan, side), self.plan.labels)
             rows += [(side, name, *map(str, facts.values())) for name, facts in columns.items()]
         return escape(repr(self)) + html_table(rows)
 

@@ -13,9 +13,14 @@ A plan holds no values; `coldhash.features` learns those. In TOML:
     [preference]
     max_width = 128
 
+    [labels.gender]
+    F = "female"
+    M = "male"
+
 `users` holds named groups of columns of the user table: a user has a group or lacks it. `items`
 does the same for the item table, and `preference` turns the content of the items that a user rated
-into one more group of that user, named "preference".
+into one more group of that user, named "preference". `labels` names coded values of a column of
+either table where they are shown; the data and requests keep the codes.
 """
 
 from __future__ import annotations
@@ -24,6 +29,7 @@ import json
 import re
 import tomllib
 import warnings
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias, TypeVar
@@ -239,6 +245,8 @@ Column = Annotated[
     BeforeValidator(lambda column: {"kind": column} if isinstance(column, str) else column),
 ]
 Groups = dict[str, dict[str, Column]]
+Code = Annotated[str, BeforeValidator(str)]  # keys of TOML are texts, those of a dict may be not
+Labels = dict[str, dict[Code, str]]
 
 
 class FeaturePlan(_Part):
@@ -250,6 +258,8 @@ class FeaturePlan(_Part):
         Named groups of columns: column name -> kind, such as `"category"` or `Category()`.
     preference : Preference, optional
         Adds the group "preference", computed from the items that a user rated.
+    labels : dict of str to dict
+        What values of a column are called where they are shown: column name -> value -> label.
 
     Raises
     ------
@@ -268,6 +278,7 @@ class FeaturePlan(_Part):
     users: Groups = {}
     items: Groups = {}
     preference: Preference | None = None
+    labels: Labels = {}
 
     def __init__(self, **parts: object) -> None:
         try:
@@ -324,6 +335,9 @@ class FeaturePlan(_Part):
                 lines.append("")
         if self.preference is not None:
             lines += ["[preference]", f"max_width = {self.preference.max_width}", ""]
+        for name, labels in self.labels.items():
+            pairs = [f"{_toml_key(code)} = {_toml_value(label)}" for code, label in labels.items()]
+            lines += [f"[labels.{_toml_key(name)}]", *pairs, ""]
         return "\n".join(lines)
 
 
@@ -352,6 +366,11 @@ def check_plan(plan: FeaturePlan, users: pa.Table, items: pa.Table) -> None:
                         f"the plan's group {group!r} needs column {column!r}",
                         hint=f"the {title} table has: {', '.join(table.column_names) or '-'}",
                     )
+    known = [*users.column_names, *items.column_names]
+    for column in plan.labels:
+        if column not in known:
+            hint = f"the tables have: {', '.join(known) or '-'}"
+            raise ColumnError(f"the plan's labels need column {column!r}", hint=hint)
 
 
 def guess_plan(users: pa.Table, items: pa.Table) -> FeaturePlan:
@@ -399,7 +418,9 @@ def guess_column(name: str, column: pa.ChunkedArray) -> Column | str:
     return f"values of type {kind}"
 
 
-def describe_columns(table: pa.Table, groups: Groups) -> dict[str, dict[str, object]]:
+def describe_columns(
+    table: pa.Table, groups: Groups, labels: Labels
+) -> dict[str, dict[str, object]]:
     """Return the type of each column, its values, and what it becomes or why it is left out."""
     kinds = {name: spec.kind for columns in groups.values() for name, spec in columns.items()}
     described: dict[str, dict[str, object]] = {}
@@ -413,6 +434,11 @@ def describe_columns(table: pa.Table, groups: Groups) -> dict[str, dict[str, obj
             "distinct": None if is_list else len(column.drop_null().unique()),
             "becomes": kinds.get(name) or f"left out: {why_not}",
         }
+        if name in labels:
+            counts = Counter(map(str, column.drop_null().to_pylist()))
+            described[name]["values"] = {
+                label: counts[value] for value, label in labels[name].items()
+            }
     return described
 
 

@@ -22,7 +22,8 @@ def describe(data: Dataset) -> dict[str, object]:
     dict
         Counts of users, items and ratings, sparsity and scale; what the ratings are, which of them
         make an item a favourite, and how many do; for every column its type, missing and distinct
-        values, and what it becomes or why it is left out; for every feature group its width and
+        values, what it becomes or why it is left out, and how often each value occurs that the plan
+        has a label for; for every feature group its width and
         users; and the plan as TOML.
 
     Examples
@@ -55,8 +56,8 @@ def describe(data: Dataset) -> dict[str, object]:
         "rating_counts": dict(
             zip(map("{:g}".format, values[:20]), counts[:20].tolist(), strict=True)
         ),
-        "user_columns": describe_columns(data.users, data.plan.users),
-        "item_columns": describe_columns(data.items, data.plan.items),
+        "user_columns": describe_columns(data.users, data.plan.users, data.plan.labels),
+        "item_columns": describe_columns(data.items, data.plan.items, data.plan.labels),
         "groups": {
             name: {"width": width, "users": int(features.has[name].sum())}
             for name, width in encoder.widths.items()

@@ -72,7 +72,7 @@ def learn_features(
     if plan.preference is not None:
         rng, content = np.random.default_rng(seed), encoder.apply(items, items.num_rows)
         preference = fit_preference(users, content, scale, plan.preference.max_width, rng)
-    return FeatureEncoder(groups, preference, encoder)
+    return FeatureEncoder(groups, preference, encoder, plan.labels)
 
 
 def _fit_groups(users: Partitions, plan: FeaturePlan) -> dict[str, GroupEncoder]:

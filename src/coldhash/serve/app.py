@@ -39,9 +39,12 @@ from coldhash.serve.registry import ModelRegistry, ServedModel
 
 WATCH_SECONDS = 1.0  # between two checks of the model file
 PAGE = Path(__file__).parent / "page"
+POLICY = (
+    "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
+    "object-src 'none'; img-src 'self'"  # and the origins of the images of items
+)
 PAGE_HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'self'; "
-    "frame-ancestors 'none'; object-src 'none'",
+    "Content-Security-Policy": POLICY,
     "Cache-Control": "no-cache",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -125,7 +128,9 @@ def create_app(
         return JSONResponse(make_document(operations, scope[SERVED], limits, token is not None))
 
     async def page(scope: Scope, _: None) -> Response:
-        return FileResponse(PAGE / "index.html", headers=PAGE_HEADERS)
+        policy = " ".join([POLICY, *scope[SERVED].image_origins])
+        headers = PAGE_HEADERS | {"Content-Security-Policy": policy}
+        return FileResponse(PAGE / "index.html", headers=headers)
 
     get = partial(Operation, limits, "GET")
     every = (*operations, get("/openapi.json", openapi), get("/", page))

@@ -372,7 +372,10 @@ def _name_reason(served: ServedModel, name: str, user: schemas.Person) -> str:
         return f"your rating of {title} ({history[item_id]:g})"
     fields = [field.name for field in served.fields.values() if field.group == name]
     known = [field for field in fields if user.get(field) not in (None, "")]
-    return _join(known) if known else name
+    labels = served.model.features.labels
+    named = [(field, labels.get(field, {}).get(str(user[field]))) for field in known]
+    words = [f"{field} ({label})" if label else field for field, label in named]
+    return _join(words) if words else name
 
 
 def _join(words: Sequence[str]) -> str:

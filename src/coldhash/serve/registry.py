@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from coldhash import __version__
 from coldhash.errors import SourceError
+from coldhash.features.columns import Given, Words
 from coldhash.features.people import HISTORY
 from coldhash.files import lock_file, open_regular, reason_of, replace_file
 from coldhash.recommender.encoders import Encoded
@@ -30,6 +31,7 @@ from coldhash.recommender.results import Row
 from coldhash.recommender.where import element_type, kind_of
 from coldhash.serve.schemas import (
     ItemField,
+    Judged,
     ModelCard,
     Person,
     person_error,
@@ -38,6 +40,11 @@ from coldhash.serve.schemas import (
 )
 
 MAX_TITLE = 300  # characters of a title that are sent; the search is in all of it
+# what a column of addresses of images may be called, in lower case
+IMAGES = "image image_url poster poster_url cover cover_url thumbnail picture photo".split()
+MAX_ORIGINS = 8  # of images: the policy of the page names each
+ORIGIN = r"^(?P<origin>https?://[A-Za-z0-9.:-]+)/"
+MAX_SHOWN = 3  # columns of an item on the page
 MAX_IN_MEMORY = 200_000  # items of a catalogue whose ids and titles are kept as Python strings
 
 
@@ -121,6 +128,7 @@ class ServedModel:
         self.date = date
         self.catalogue = Catalogue(model)
         self.fields = person_fields(model.features)
+        self.image_field, self.image_origins = find_images(model.item_table)
         schema = () if model.item_table is None else model.item_table.schema
         self.item_fields = [
             ItemField(name=column.name, kind=kind_of(element_type(column.type)))
@@ -174,7 +182,7 @@ class ServedModel:
             person[HISTORY] = vars(valid)[HISTORY]
 
     def _make_card(self) -> ModelCard:
-        model = self.model
+        model, judged = self.model, self.model.report.get("judged")
         rated = {model.item_ids[0]: model.scale[1]} if len(model.item_ids) else {}
         without, with_rating = (model.encode({HISTORY: history}) for history in ({}, rated))
         return ModelCard(
@@ -193,8 +201,33 @@ class ServedModel:
             fields=list(self.fields.values()),
             takes_history=not np.array_equal(without.vectors, with_rating.vectors),
             has_level=model.items.levels is not None,
+            labels=model.features.labels,
+            shown_fields=shown_fields(model),
+            image_field=self.image_field,
+            judged=None if judged is None else Judged.model_validate(judged),
             item_fields=self.item_fields,
         )
+
+
+def find_images(table: pa.Table | None) -> tuple[str | None, list[str]]:
+    """Find a column of addresses of images, and the few origins that they are from."""
+    if table is None:
+        return None, []
+    for field in table.schema:
+        if field.name.lower() in IMAGES and pa.types.is_string(field.type):
+            parts = pc.extract_regex(table.column(field.name), ORIGIN)
+            origins = pc.unique(pc.struct_field(parts, "origin")).drop_null().to_pylist()
+            if 0 < len(origins) <= MAX_ORIGINS:
+                return field.name, sorted(origins)
+    return None, []
+
+
+def shown_fields(model: Recommender) -> list[str]:
+    """Return the columns that tell most of an item in few words: labels, numbers and dates."""
+    content = {} if model.features.content is None else model.features.content.columns
+    known = () if model.item_table is None else model.item_table.column_names
+    short = [name for name, column in content.items() if not isinstance(column, Words | Given)]
+    return [name for name in short if name in known][:MAX_SHOWN]
 
 
 def describe_people(

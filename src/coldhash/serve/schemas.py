@@ -332,6 +332,31 @@ class PersonField(BaseModel):
     length: int | None = Field(None, description="Of a vector.")
 
 
+class Figure(BaseModel):
+    """An Accuracy@k and its 95% interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+class JudgedRow(BaseModel):
+    """How the settings of the model did after a number of ratings, and how popularity did."""
+
+    given: int
+    model: Figure
+    popularity: Figure
+    verdict: Literal["ahead", "tied", "behind"]
+
+
+class Judged(BaseModel):
+    """What `coldhash fit --judge` found for users that were held out."""
+
+    users: int
+    k: int
+    rows: list[JudgedRow]
+
+
 class ItemField(BaseModel):
     """A column of the item table, and how `where` compares it; null: not at all."""
 
@@ -357,6 +382,10 @@ class ModelCard(BaseModel):
     fields: list[PersonField]
     takes_history: bool
     has_level: bool = Field(description="Whether `popularity` may be less than 1.")
+    labels: dict[str, dict[str, str]] = Field(description="What values of columns are called.")
+    shown_fields: list[str] = Field(description="Columns of items that the page shows.")
+    image_field: str | None = Field(description="A column of addresses of images.")
+    judged: Judged | None = Field(description="How held-out users did, if the file says so.")
     item_fields: list[ItemField]
 
 
