@@ -61,7 +61,7 @@ def test_no_distance_from_the_limit_on_has_a_cost_below_it(gain, limit):
     kernels._weighted_terms(unit, total, 0, base, gain, terms[0])
     terms[0, kernels.LIMIT] = limit
     worth = np.array([[base], [gain]])
-    items = kernels.Items(*[nothing] * 3, worth, 0, 1, *[nothing] * 4)
+    items = kernels.Items(*[nothing] * 3, worth, nothing, 0, 1, *[nothing] * 4)
     first = kernels._level_limit(items, 0, terms, 0, widest)
     rounded = np.arange(widest + 1)
     scores = gain * (base + unit * (total - 2 * (rounded << kernels.ROUNDING)))
@@ -81,9 +81,3 @@ def test_single_distances(rng, index):
     for row in (0, 63, 64, 199):
         distance = both(kernels._distance, index.stripes, int(index.rank[row]), tables, 0)[0]
         assert distance == np.bitwise_count(index.packed([row]) ^ query).sum()
-
-
-@pytest.mark.parametrize(("group", "lanes"), [(0, 64), (2, 64), (3, 8)])
-def test_padding_is_masked(group, lanes):
-    mask = int(kernels._valid(group, 200))
-    assert mask == 2**lanes - 1

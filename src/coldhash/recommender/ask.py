@@ -11,7 +11,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from coldhash.errors import SettingError
-from coldhash.features.columns import Given, Standard
+from coldhash.features.columns import Given
 from coldhash.features.groups import Features
 from coldhash.features.people import Person
 from coldhash.recommender.encoders import ConsensusEncoder
@@ -19,8 +19,8 @@ from coldhash.recommender.encoders import ConsensusEncoder
 if TYPE_CHECKING:
     from coldhash.recommender.recommender import Recommender
 
-Kind = Literal["items", "fields"]
-ITEMS_AND_FIELDS: tuple[Kind, ...] = get_args(Kind)
+QuestionKind = Literal["items", "fields"]
+ITEMS_AND_FIELDS: tuple[QuestionKind, ...] = get_args(QuestionKind)
 
 
 class Question(TypedDict):
@@ -40,7 +40,7 @@ def find_questions(
     features: Features,
     answers: csr_array | None,
     n: int,
-    kinds: Collection[Kind],
+    kinds: Collection[QuestionKind],
     rows: np.ndarray,
 ) -> list[Question]:
     """Return the best n questions about items of `rows` and missing fields."""
@@ -103,10 +103,7 @@ def _field_gains(
             places, signs = encoded.places[name]
             says = encoder.maps[group][places].astype(np.float64) * signs[:, None]
             squares = np.einsum("vr,rs,vs->v", says, metric, says)
-            if isinstance(column, Standard):
-                removed = float(squares[0])
-            else:
-                mean = column.mean @ says
-                removed = float(column.mean @ squares - mean @ metric @ mean)
+            mean = column.mean @ says
+            removed = float(column.mean @ squares - mean @ metric @ mean)
             gains[name] = share**2 * max(removed, 0.0)
     return gains

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -28,6 +28,7 @@ N_LEVELS = 256
 SPLIT_GROUPS = 1 << 10  # a single query is split over threads in parts no smaller than this
 
 RowLists: TypeAlias = tuple[np.ndarray, np.ndarray]  # starts and sorted positions, by query
+Subset: TypeAlias = np.ndarray  # a bit for each position, in words of 64
 Rows: TypeAlias = Sequence[int] | np.ndarray
 NO_LISTS: RowLists = (np.zeros(0, np.int64), np.zeros(0, np.int32))
 NO_LEVELS = np.zeros(0, np.uint8)
@@ -182,6 +183,7 @@ class CodeIndex:
         listed: RowLists | None = None,
         threads: int = 1,
         popularity: float = 1.0,
+        within: Subset | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Find the k nearest codes of packed queries, steps of levels included.
 
@@ -197,6 +199,8 @@ class CodeIndex:
             How many threads may be used; it changes no result.
         popularity
             How much levels count, 0 to 1.
+        within
+            The items to look at for all queries, from `subset`; `listed` goes before it.
 
         Returns
         -------
@@ -217,7 +221,8 @@ class CodeIndex:
             codes = np.ascontiguousarray(codes[:, :n_bytes])
         sums = SUM8 if self.n_bits <= NARROW_BITS else SUM16
         terms = self.terms(popularity, by_code=True)
-        return self._run(hamming_kernel, codes, k, excluded, listed, threads, sums, terms)
+        lists = (excluded, listed, within)
+        return self._run(hamming_kernel, codes, k, *lists, threads, sums, terms)
 
     def weighted(
         self,
@@ -228,6 +233,7 @@ class CodeIndex:
         threads: int = 1,
         popularity: float = 1.0,
         additive: bool = False,
+        within: Subset | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Find the k codes d with the largest q·d of real queries q, or score with levels.
 
@@ -238,7 +244,7 @@ class CodeIndex:
         ----------
         queries
             Real vectors, queries x bits.
-        k, excluded, listed, threads, popularity
+        k, excluded, listed, threads, popularity, within
             As for `hamming`.
         additive
             With levels, find the largest λ g + q·d instead.
@@ -261,8 +267,12 @@ class CodeIndex:
         queries = np.ascontiguousarray(queries)
         if not np.isfinite(queries).all():
             raise DataError("a query holds NaN or infinity")
-        terms = self.terms(popularity, by_code=False, additive=additive)
-        return self._run(weighted_kernel, queries, k, excluded, listed, threads, SUM16, terms)
+        if popularity == 1 and not additive:
+            terms = self._usual_terms
+        else:
+            terms = self.terms(popularity, by_code=False, additive=additive)
+        lists = (excluded, listed, within)
+        return self._run(weighted_kernel, queries, k, *lists, threads, SUM16, terms)
 
     def terms(self, popularity: float, by_code: bool, additive: bool = False) -> np.ndarray:
         """Return what is added for each level, and then multiplied by.
@@ -330,6 +340,42 @@ class CodeIndex:
         flat = np.concatenate(positions) if positions else np.zeros(0, np.int32)
         return starts.astype(np.int64), flat.astype(np.int32)
 
+    def subset(self, mask: np.ndarray) -> Subset:
+        """Convert a mask of rows to the form that `hamming` and `weighted` take.
+
+        Parameters
+        ----------
+        mask
+            Whether each row counts.
+
+        Returns
+        -------
+        array of uint64
+            A bit for each position.
+
+        Raises
+        ------
+        DataError
+            The mask is not as long as the index.
+        """
+        if mask.shape != self.order.shape:
+            raise DataError(f"a mask of {len(mask)} for {len(self)} items")
+        bits = np.zeros(len(self.stripes) * GROUP, dtype=bool)
+        bits[self.rank[np.flatnonzero(mask)]] = True
+        return np.packbits(bits, bitorder="little").view("<u8").astype(np.uint64, copy=False)
+
+    @cached_property
+    def _usual_terms(self) -> np.ndarray:
+        return self.terms(1.0, by_code=False)
+
+    @cached_property
+    def _everything(self) -> Subset:
+        """All positions, without the padding of the last group."""
+        words = np.full(len(self.stripes), ~np.uint64(0))
+        if len(self) % GROUP:
+            words[-1] >>= np.uint64(GROUP - len(self) % GROUP)
+        return words
+
     def _run(
         self,
         kernel: Callable[..., None],
@@ -337,6 +383,7 @@ class CodeIndex:
         k: int,
         excluded: RowLists | None,
         listed: RowLists | None,
+        within: Subset | None,
         threads: int,
         sums: np.ndarray,
         terms: np.ndarray,
@@ -344,10 +391,13 @@ class CodeIndex:
         """Call the kernel, and return what it finds: rows, and distances or scores."""
         n_queries = len(queries)
         _check(k, threads, n_queries, excluded, listed)
+        if within is not None and within.shape != self._everything.shape:
+            raise DataError(f"{within.shape} words are no subset of {len(self)} items")
         if not queries.flags.writeable:  # or numba would compile the kernel anew
             queries = queries.copy()
         levels = NO_LEVELS if self.levels is None else self.levels
-        items = (self.stripes, self.order, levels, terms)
+        allowed = self._everything if within is None else within
+        items = (self.stripes, self.order, levels, terms, allowed)
         skip, skipped = excluded or NO_LISTS
         only, chosen = listed or NO_LISTS
         shape = (n_queries, min(k, len(self.order)))

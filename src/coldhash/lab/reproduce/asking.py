@@ -9,11 +9,12 @@ import numpy as np
 from coldhash.data.sources import read
 from coldhash.data.splits import split_cold_users
 from coldhash.lab.asking import N_QUESTIONS, PROTOCOLS, Panel, strategies
-from coldhash.lab.figures import Line, draw, format_table
+from coldhash.lab.figures import Line, draw
 from coldhash.lab.figures import Panel as Plot
 from coldhash.lab.reproduce.report import DATASETS, Section, format_accuracy
 from coldhash.lab.runner import RunProgress
 from coldhash.mfdcf.model import MFDCF
+from coldhash.render import format_table
 
 
 def asking_section(data: Path, quick: bool, progress: RunProgress | None) -> Section:

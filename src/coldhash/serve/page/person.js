@@ -1,18 +1,21 @@
-// What is known of the person: in memory, in a request, and in the address.
+// What is known of one or two people: in memory, in a request, and in the address.
 //
 // In the address: #age=25&gender=F&history.1193=5&request.popularity=0.5; names of fields and of
-// ratings are those that errors of the server use, too.
+// ratings are those that errors of the server use, too. With request.compare=1 there is a second
+// person, whose names begin with "other.".
 // An address may come from anybody, so what does not fit the model is dropped.
 
 const HISTORY = "history.";
 const ANSWERS = "answers.";
 const UNKNOWN = "unknown"; // an answer: I do not know it
+const OTHER = "other.";
 const POPULARITY = "request.popularity";
+const COMPARE = "request.compare";
 const MAX_RATED = 100;
 const MAX_TEXT = 1000;
 
-/** Nobody in particular: field -> value (or list of them), item id -> rating, and the dial. */
-export const nobody = () => ({ said: new Map(), rated: new Map(), answers: new Map(), popularity: 1 });
+/** Nobody in particular: field -> value (or list of them), item id -> rating, and item id -> answer. */
+export const nobody = () => ({ said: new Map(), rated: new Map(), answers: new Map() });
 
 export function asRequest(person) {
   const user = Object.fromEntries(person.said); // makes own keys, even of "__proto__"
@@ -21,35 +24,43 @@ export function asRequest(person) {
   return user;
 }
 
-export function asFragment(person) {
-  const pairs = new URLSearchParams();
-  for (const [name, value] of person.said) {
-    for (const each of [value].flat()) pairs.append(name, each);
-  }
-  for (const [itemId, rating] of person.rated) pairs.append(HISTORY + itemId, rating);
-  for (const [itemId, rating] of person.answers) pairs.append(ANSWERS + itemId, rating ?? UNKNOWN);
-  if (person.popularity !== 1) pairs.append(POPULARITY, person.popularity);
-  return pairs.toString();
+/** The address of one or two people and the dial. */
+export function asFragment([first, second], popularity) {
+  const pairs = [...pairsOf(first, "")];
+  if (popularity !== 1) pairs.push([POPULARITY, popularity]);
+  if (second) pairs.push([COMPARE, 1], ...pairsOf(second, OTHER));
+  return new URLSearchParams(pairs).toString();
 }
 
+function* pairsOf(person, prefix) {
+  for (const [name, value] of person.said) {
+    for (const each of [value].flat()) yield [prefix + name, each];
+  }
+  for (const [itemId, rating] of person.rated) yield [prefix + HISTORY + itemId, rating];
+  for (const [itemId, rating] of person.answers) yield [prefix + ANSWERS + itemId, rating ?? UNKNOWN];
+}
+
+/** What an address says: the people, the second of whom may be null, and the dial. */
 export function fromFragment(fragment, card) {
-  const person = nobody();
+  const found = { people: [nobody(), null], popularity: 1 };
   const fields = new Map(card.fields.map((field) => [field.name, field]));
-  const pairs = new URLSearchParams(fragment.replace(/^#/, ""));
+  const pairs = [...new URLSearchParams(fragment.replace(/^#/, ""))];
+  if (pairs.some(([name, text]) => name === COMPARE && text === "1")) found.people[1] = nobody();
   for (const [name, text] of pairs) {
-    const field = fields.get(name);
-    if (field) say(person, field, text);
-    else if (card.takes_history && name.startsWith(HISTORY)) {
-      rate(person.rated, name.slice(HISTORY.length), text, card.scale);
-    } else if (card.takes_answers && name.startsWith(ANSWERS)) {
-      const itemId = name.slice(ANSWERS.length);
+    const other = found.people[1] && !fields.has(name) && name.startsWith(OTHER);
+    const [person, own] = other ? [found.people[1], name.slice(OTHER.length)] : [found.people[0], name];
+    if (fields.has(own)) say(person, fields.get(own), text);
+    else if (card.takes_history && own.startsWith(HISTORY)) {
+      rate(person.rated, own.slice(HISTORY.length), text, card.scale);
+    } else if (card.takes_answers && own.startsWith(ANSWERS)) {
+      const itemId = own.slice(ANSWERS.length);
       if (text !== UNKNOWN) rate(person.answers, itemId, text, card.scale);
       else if (itemId && itemId.length <= MAX_TEXT && person.answers.size < MAX_RATED) {
         person.answers.set(itemId, null);
       }
-    } else if (card.has_level && name === POPULARITY) weigh(person, text);
+    } else if (card.has_level && name === POPULARITY) found.popularity = shareOf(text) ?? found.popularity;
   }
-  return person;
+  return found;
 }
 
 function say(person, field, text) {
@@ -75,9 +86,9 @@ function rate(rated, itemId, text, [low, high]) {
   }
 }
 
-function weigh(person, text) {
-  const popularity = Number(text);
-  if (text.trim() !== "" && popularity >= 0 && popularity <= 1) person.popularity = popularity;
+function shareOf(text) {
+  const share = Number(text);
+  return text.trim() !== "" && share >= 0 && share <= 1 ? share : null;
 }
 
 /** Somebody at random, to show what the page does. */
