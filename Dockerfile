@@ -1,6 +1,6 @@
-# The service in a container (not built where it was written: the base image was out of reach). It
-# needs nothing but the checkout. The file system may be read-only, as
-# the server only writes copies of the model to /tmp:
+# The service in a container; needs nothing but the checkout. The file system may be read-only, as the
+# server only writes copies of the model to /tmp. Built by buildah on Debian 12 (BASE with python3 and
+# python3-venv); not on the default base, and not run as a container where it was written.
 #   docker build -t coldhash .
 #   docker run --read-only --tmpfs /tmp -p 127.0.0.1:8000:8000 -e COLDHASH_TOKEN=... \
 #       -v /folder/of/models:/models:ro coldhash movies.coldhash
@@ -10,6 +10,7 @@ FROM ${BASE} AS build
 WORKDIR /src
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY src src
+COPY experiments experiments
 RUN python3 -m venv /opt/coldhash \
     && /opt/coldhash/bin/pip install --no-cache-dir --constraint constraints.txt ".[serve]"
 # compiled once, when the image is built, so that the first start is as quick as the others
