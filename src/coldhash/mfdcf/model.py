@@ -56,7 +56,6 @@ from coldhash.mfdcf.equations import (
 )
 from coldhash.mfdcf.history import fit_history
 from coldhash.mfdcf.items import descend
-from coldhash.mfdcf.new_items import fit_item_map
 from coldhash.mfdcf.problem import (
     FIRST_RIDGE,
     Drawn,
@@ -119,8 +118,6 @@ class MFDCF:
         Weight of strangers in the item step; None: .6, or .9 up to 16 bits.
     stranger_code_share
         Share of it that strangers have by their codes; None: all, or a third up to 16 bits.
-    new_items
-        Learn what the codes of items that come later follow from; costs about a third of the fit.
 
     Examples
     --------
@@ -144,7 +141,6 @@ class MFDCF:
     popularity_power: float | None = None
     stranger_weight: float | None = None
     stranger_code_share: float | None = None
-    new_items: bool = False
 
     takes_new_items = True  # codes of new items can be made from content or ratings: see update/
 
@@ -236,11 +232,6 @@ class MFDCF:
             )
             history = fit_history(users, problem, state, target, sums, items)
             clock.mark("history")
-            item_map = None
-            if self.new_items:
-                made_of = encoder.item_content(data.items, len(items))
-                item_map = fit_item_map(users, problem, state, made_of, target, rng)
-                clock.mark("new items")
             reports = _code_reports(users, problem, state)
             clock.mark("report")
             user_vectors = users.gather(state.H, problem.n_users, self.n_code_bits)
@@ -267,7 +258,6 @@ class MFDCF:
             seen=seen,
             item_table=data.items,
             columns=data.columns,
-            item_map=item_map,
             report={
                 "objective": losses,
                 "seconds": clock.seconds,

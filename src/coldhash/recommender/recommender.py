@@ -35,7 +35,6 @@ from coldhash.features.people import (
 )
 from coldhash.files import Json
 from coldhash.recommender.encoders import Encoded, Encoder
-from coldhash.recommender.item_map import ItemMap
 from coldhash.recommender.items import CodeItems, Items, RealItems
 from coldhash.recommender.results import Recommendations, Similar, html_table
 from coldhash.search import RowLists
@@ -110,8 +109,8 @@ class Recommender:
         What to show of items.
     columns
         Which columns of the training tables were `user_id`, `item_id` and `title`, by these roles.
-    item_map
-        What codes of new items follow from.
+    guessed
+        Which items were added after the fit: their levels and codes are estimates. None: no item.
 
     Examples
     --------
@@ -136,7 +135,7 @@ class Recommender:
     report: dict[str, Json] = field(default_factory=dict)
     seen: csr_array | None = None
     item_table: pa.Table | None = None
-    item_map: ItemMap | None = None
+    guessed: np.ndarray | None = None
     feedback: Feedback = field(default_factory=Feedback)
     columns: dict[str, str] = field(default_factory=dict)
 
@@ -162,6 +161,11 @@ class Recommender:
     def has_codes(self) -> bool:
         """Whether items are codes: then Hamming distances exist."""
         return self.items.n_bits is not None
+
+    @property
+    def guesses(self) -> np.ndarray:
+        """For each item, whether its level and code are estimates."""
+        return np.zeros(len(self.item_ids), bool) if self.guessed is None else self.guessed
 
     @property
     def history_scale(self) -> tuple[float, float]:
@@ -680,7 +684,8 @@ class Recommender:
         with np.errstate(all="ignore"):  # what overflows is an error
             encoded, parts = self.encoder.explain(features, ratings, self.item_ids)
         check_computed(encoded.vectors)
-        contributions = {} if terms is None else {"popularity": terms[0]}
+        level = "popularity (estimated)" if self.guesses[row[0]] else "popularity"
+        contributions = {} if terms is None else {level: terms[0]}
         item = item if terms is None else item * terms[1]
         contributions |= {name: math.fsum(vector * item) for name, vector in parts.items()}
         return {
