@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from coldhash import MFDCF, MODELS, load, read, split_cold_items
 from coldhash.errors import DataError, SettingError, UnknownId
 from coldhash.update import add_items, refresh, remove_items, update_users
+from coldhash.update.new_items import _Fitted, _posterior
 
 PEOPLE = [{"age": 30}, {"age": 55, "history": {"3": 5, "8": 1}}, {}]
 
@@ -95,7 +97,7 @@ def test_content_and_then_ratings_make_better_codes(model, parts):
     assert set(unknown.items_added.values()) == {"average"}
     assert set(change.items_added.values()) <= {"ratings", "content"}
     fits = [fit_of_codes(m, cold, cold.ratings.items) for m in (by_content, by_ratings)]
-    assert 0.05 < fits[0] < fits[1]
+    assert 0.05 < fits[0] <= fits[1]
     assert len(np.unique(codes(nothing, cold.ratings.items), axis=0)) == 1
     favourites = (cold.ratings.matrix.toarray() > 0.6 * cold.ratings.scale[1]).sum(axis=0)
     np.testing.assert_array_equal(by_ratings.popularity[-15:], favourites)
@@ -174,20 +176,19 @@ def test_more_favourites_raise_a_level_and_fewer_lower_it(model, parts):
     assert level(1.0) < by_content < level(5.0)
 
 
-def test_an_item_with_many_ratings_goes_to_its_raters(model, parts):
-    """Two items of the same content and number of ratings, by the two ends of one direction."""
-    table = item_table(parts[1], [0, 0]) | {"item_id": ["left", "right"]}
-    direction = np.linalg.svd(model.user_vectors, full_matrices=False)[2][0]
-    order = np.argsort(model.user_vectors @ direction)
-    raters = np.concatenate([order[:60], order[-60:]])
-    given = {
-        "user_id": [model.user_ids[row] for row in raters],
-        "item_id": ["left"] * 60 + ["right"] * 60,
-        "rating": [5.0] * 120,
-    }
-    more, _ = add_items(model, table, given)
-    left, right = codes(more, ["left", "right"]).astype(float)
-    assert left @ direction < right @ direction
+def test_first_ratings_move_a_code_as_a_posterior(rng):
+    """Compare with Bayes' rule for normal distributions, item by item."""
+    vectors = rng.standard_normal((9, 3)).astype(np.float32)
+    worth = csr_array(np.array([[1, 1, 0, 1, 0, 0, 0, 1, 0], [0] * 9], np.float32))
+    x, gains = rng.standard_normal((2, 3)).astype(np.float32), np.array([0.5, 0.2])
+    left = np.cov(rng.standard_normal((3, 20)))
+    nothing = np.zeros(3, np.float32)
+    fitted = _Fitted(np.arange(4), gains, np.ones((4, 3)), nothing, np.eye(3), 1.0, 0.0)
+    moved, _ = _posterior(x, left, gains, worth, vectors, fitted)
+    shown = 0.5 * vectors[[0, 1, 3, 7]].mean(axis=0)
+    expected = x[0] + left @ np.linalg.solve(left + 0.25 / 4 * np.eye(3), shown - x[0])
+    np.testing.assert_allclose(moved[0], expected, rtol=1e-4)
+    np.testing.assert_allclose(moved[1], x[1], rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["mfdcf", "ridge", "popularity", "cbfknn"])

@@ -58,7 +58,6 @@ class _Fitted:
     root: np.ndarray  # Σ½, lower triangular
     length: float  # by which √p z Σ^-½ is stretched to the length of codes
     noise: float  # mean variance of a coordinate of x, as there are few ratings
-    plenty: float  # ratings with which an item is like any other
 
 
 def estimate_items(
@@ -116,20 +115,11 @@ def _fitted_items(model: Recommender, items: CodeItems) -> _Fitted:
         gains = items.index.gains[items.levels[rows]]
     gains = gains.astype(np.float32)
     if model.seen is None or not len(model.seen.indices):
-        return _Fitted(rows, gains, x, usual, root, 1.0, 0.0, np.inf)
+        return _Fitted(rows, gains, x, usual, root, 1.0, 0.0)
     shown, counts = _mean_vectors(as_ones(model.seen)[:, rows].T.tocsr(), H - usual, root, gains)
     length = float(np.linalg.norm(x)) / max(float(np.linalg.norm(shown)), 1e-12)
     noise = length**2 * np.mean(gains[counts > 0] ** 2 / counts[counts > 0])
-    return _Fitted(
-        rows,
-        gains,
-        (x + length * shown) / 2,
-        usual,
-        root,
-        length,
-        float(noise),
-        float(counts.mean()),
-    )
+    return _Fitted(rows, gains, (x + length * shown) / 2, usual, root, length, float(noise))
 
 
 def as_ones(ratings: csr_array) -> csr_array:
@@ -171,8 +161,6 @@ def _posterior(
     variances = variances * max(1 - whole_noise / max(variances.sum(), 1e-12), 0.0)
     noise = (fitted.length * gains) ** 2 / np.maximum(counts, 1e-12)
     gain = np.where(counts[:, None] > 0, variances / (variances + noise[:, None]), 0.0)
-    # from half as many ratings as usual on, an item turns into one like any other
-    gain = np.maximum(gain, np.clip(2 * counts / fitted.plenty - 1, 0.0, 1.0)[:, None])
     surprise = times((fitted.length * shown - x).astype(np.float32), Q.astype(np.float32))
     moved = x + times((gain * surprise).astype(np.float32), Q.T.astype(np.float32))
     whole = float(np.mean(np.sum(fitted.x**2, axis=1, dtype=np.float64)))
