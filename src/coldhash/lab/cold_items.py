@@ -118,7 +118,12 @@ def model_scores(
 
 
 class ContentPeer(Protocol):
-    """A way to score items by content for users whose favourites are known."""
+    """A way to score items by content for users whose favourites are known.
+
+    Examples
+    --------
+    >>> peer: ContentPeer = ContentRidge(10.0)
+    """
 
     def scores(self, liked: csr_array, known: csr_array, wanted: csr_array) -> np.ndarray:
         """Score the wanted items: users x items.
