@@ -107,7 +107,8 @@ def one_split(data: Dataset, seed: int, n_bits: int) -> dict[str, float]:
         "seconds to fit": fitted - begin,
         "seconds to add": added - fitted,
     }
-    encoder, content = fit_content(train.plan, train.items, len(train.ratings.items))
+    encoder = fit_content(train.plan, train.items)
+    content = encoder.apply(train.items, len(train.ratings.items))
     wanted = encoder.apply(cold.items, len(items))
     liked = favourite_matrix(known)
     peers = choose_peers(known, seed)

@@ -384,7 +384,7 @@ def test_commands_that_read_data_take_the_same_options():
     fields = {f"--{name}" for name in names}
     for command in ("describe", "fit", "evaluate"):
         assert fields <= options_of(command)
-    not_there = {"--dataset", "--data", "--encoding", "--event-weight"}
+    not_there = {"--dataset", "--data", "--encoding"}
     assert fields & options_of("prepare") == fields - not_there
     assert not any("source" in option for option in options_of("fit"))
 

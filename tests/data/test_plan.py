@@ -32,7 +32,7 @@ columns = st.one_of(
         separator=st.text(st.characters(codec="utf-8"), min_size=1, max_size=3),
         min_count=counts,
     ),
-    st.builds(Number, method=st.sampled_from(["buckets", "standard"]), n_knots=st.integers(2, 256)),
+    st.builds(Number, n_knots=st.integers(2, 256)),
     st.builds(Text, min_count=counts, max_words=counts),
     st.just(Category()),
     st.just(Vector()),
@@ -202,6 +202,18 @@ MOMENTS = [datetime.datetime(2020, 1, 1, 12) + datetime.timedelta(days=k) for k 
         ("joined", [moment.date().isoformat() for moment in MOMENTS], Date()),
         ("joined", [f"{moment.isoformat()}Z" for moment in MOMENTS], Date()),
         ("joined", ["2020-01-01", "2020-02-31"] * 50, Category()),  # there is no such day
+        (
+            "joined",
+            [f"{day}-{name}-2020" for name in ("Jan", "Apr") for day in range(1, 31)],
+            Date(),
+        ),
+        ("joined", [f"{moment:%d.%m.%Y %H:%M}" for moment in MOMENTS], Date()),
+        ("joined", [f"{moment:%Y/%m/%d}" for moment in MOMENTS], Date()),
+        (
+            "joined",
+            [f"{moment:%m/%d/%Y}" for moment in MOMENTS],
+            "dates, but '01/01/2020' is not clear: write 2024-01-31",
+        ),
         ("signup_date", [int(f"{moment:%Y%m%d}") for moment in MOMENTS], Date()),
         ("created_at", [int(moment.timestamp()) for moment in MOMENTS], Date()),
         ("created_at", [int(moment.timestamp() * 1000) for moment in MOMENTS], Date()),

@@ -308,7 +308,7 @@ def test_every_kind_of_field_has_its_control(visit, sample, tmp_path):
     plan = FeaturePlan.model_validate(
         {
             "users": {
-                "person": {"age": {"kind": "number", "method": "standard"}, "city": "category"},
+                "person": {"age": "number", "city": "category"},
                 "taste": {"likes": "multi-label", "about_me": "text", "embedding": "vector"},
             }
         }

@@ -18,17 +18,20 @@ import coldhash as ch
 from coldhash.cli import output
 from coldhash.cli.app import (
     AsJson,
+    ColumnNames,
     DataOptions,
     File,
     ModelFile,
     Texts,
+    check_out,
     command,
     find_method,
+    parse_columns,
     parse_pairs,
     read_file,
 )
-from coldhash.errors import SettingError
-from coldhash.files import draft_folder, replace_file
+from coldhash.errors import ColumnError, SettingError
+from coldhash.files import replace_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,7 +75,7 @@ def fit(
     for name, text in parse_pairs(setting, "--set", hint="NAME=VALUE"):
         values[name] = _parse_json(text)
     settings = settings_from(method, values)
-    _check_out(out)
+    check_out(out)
     data: Any = source.read() if parts is None else Prepared.open(parts)
     with ExitStack() as stack:
         place: dict[str, Any] = {}
@@ -124,6 +127,7 @@ def recommend(
         Texts, Option(help='A person in JSON: {"age": 25, "history": {"1193": 5}}.')
     ] = None,
     users: Annotated[File, Option(help="A table of people.")] = None,
+    column: ColumnNames = None,
     user_id: Annotated[Texts, Option(help="A user of the training data.")] = None,
     everybody: Annotated[bool, Option("--all", help="All training users.")] = False,
     fields: Annotated[str, Option(help="Item columns to show, with commas: price,category.")] = "",
@@ -154,13 +158,13 @@ def recommend(
     if out is not None:
         if out.suffix not in _ENDINGS:
             raise SettingError(f"--out {out}", hint=f"a name that ends in {' or '.join(_ENDINGS)}")
-        _check_out(out)
+        check_out(out)
     model = _load(file)
     document: dict[str, object] = {}
     if everybody:
         tables = _recommend_all(model, arguments)
     else:
-        people: Any = _read_people(users, model) if users else None
+        people: Any = _read_people(users, column, model) if users else None
         if user:
             people = [_parse_person(text) for text in user]
         checked: Any = unknown  # by `recommend`
@@ -230,7 +234,7 @@ def export(
     from coldhash.recommender.export import export as export_codes
 
     checked: Any = what  # by the exporter
-    _check_out(out, may_be_folder=True)
+    check_out(out, may_be_folder=True)
     print(export_codes(_load(file), to, out, what=checked, overwrite=overwrite))
 
 
@@ -247,6 +251,7 @@ def update(
         File, Option("--remove-items", help="A file of items to remove, one id a line.")
     ] = None,
     users: Annotated[File, Option(help="A table of new or changed users.")] = None,
+    column: ColumnNames = None,
     as_json: AsJson = False,
 ) -> None:
     """Add or remove items, change or add users, without fitting again."""
@@ -257,12 +262,13 @@ def update(
             "nothing to update", hint="--add-items, --remove-items, --users, --ratings"
         )
     model, steps = _load(file), dict[str, Any]()
+    new_items, rated, people = _read_tables([items, ratings, users], column)
     if remove is not None:
         model, steps["removed"] = remove_items(model, _read_lines(remove))
     if items is not None:
-        model, steps["items"] = add_items(model, items, ratings, users)
+        model, steps["items"] = add_items(model, new_items, rated, people)
     if users is not None or (ratings is not None and items is None):
-        model, steps["users"] = update_users(model, users, ratings if items is None else None)
+        model, steps["users"] = update_users(model, people, rated if items is None else None)
     model.save(out)
     changes = {name: change.as_dict() for name, change in steps.items()}
     output.print_result({"file": str(out), "changes": changes}, (*steps.values(), out), as_json)
@@ -271,13 +277,6 @@ def update(
 def _load(file: Path) -> ch.Recommender:
     with output.note_compilation():  # a model answers once when it is loaded
         return ch.load(file)
-
-
-def _check_out(out: Path, may_be_folder: bool = False) -> None:
-    """Raise an error before the work begins if a file cannot be written at its end."""
-    with draft_folder(out):
-        if out.is_dir() and not may_be_folder:
-            raise SettingError(f"--out {out}: a folder", hint="name a file")
 
 
 def _parse_json(text: str) -> Any:
@@ -295,10 +294,30 @@ def _parse_person(text: str) -> dict[str, object]:
     return person
 
 
-def _read_people(path: Path, model: ch.Recommender) -> pa.Table:
+def _read_tables(paths: list[Path | None], columns: list[str] | None) -> list[Any]:
+    """Read tables, their columns called by their roles; without --column, they are read later."""
+    from coldhash.data.dataset import check_columns
+    from coldhash.data.tables import as_table
+
+    roles = {name: role for role, name in check_columns(dict(parse_columns(columns))).items()}
+    if not roles:
+        return paths
+    tables = [None if path is None else as_table(path, "user").table for path in paths]
+    every = [name for table in tables if table is not None for name in table.column_names]
+    for name in roles:
+        if name not in every:
+            raise ColumnError(f"no table has a column {name!r}", hint=f"there are: {every}")
+    for at, table in enumerate(tables):
+        if table is not None:
+            names = [roles.get(name, name) for name in table.column_names]
+            tables[at] = table.rename_columns(names)
+    return tables
+
+
+def _read_people(path: Path, columns: list[str] | None, model: ch.Recommender) -> pa.Table:
     from coldhash.data.tables import as_table, infer_types
 
-    table = as_table(path, "user").table
+    table = as_table(_read_tables([path], columns)[0], "user").table
     return infer_types(table, keep=model.id_column(table.column_names) or "")
 
 

@@ -13,6 +13,7 @@ from threading import Timer
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _ARGUMENT = re.compile(r"\b(?P<name>[a-z_]+)=(?P<value>'[^']*'|[\w.]+)")
 _ROLE = re.compile(r"(?:columns=)?\{'(\w+)': '?([^'}]+)'?\}")  # {'rating': None}
+_PYTHON = re.compile(r" \(or TableFile\(.*\)\)")
 _USUAL_SECONDS = 2.0
 _COLUMNS = ("user_id", "rank", "item_id", "score", "title")
 _HIDDEN = ("distance", "fallback")
@@ -44,6 +45,7 @@ def translate_hint(text: str, options: Collection[str]) -> str:
         return name if value == "True" else f"{name} {value}"
 
     message, mark, hint = text.partition("hint: ")
+    hint = _PYTHON.sub("", hint)
     if "--column" in options:
         hint = _ROLE.sub(lambda m: f"--column {m[1]}={'' if m[2] == 'None' else m[2]}", hint)
     return message + mark + _ARGUMENT.sub(as_option, hint)

@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.sparse import coo_array, csr_array, issparse, sparray, spmatrix
+from scipy.sparse import coo_array, csr_array, csr_matrix, issparse, sparray, spmatrix
 
 from coldhash.data.feedback import Feedback, Scale, ValueFacts, check_scale, guess_kind
 from coldhash.data.ids import Ids, IdValue, NameRow, assign_rows, find_repeat
@@ -303,6 +303,23 @@ class Ratings:
         indptr = np.concatenate([[0], np.cumsum(keep)])[self.matrix.indptr]
         body = (kept, self.matrix.indices[kept], indptr)
         return self._take(csr_array(body, shape=self.matrix.shape), self.users, self.items)
+
+    def to_csr_matrix(self) -> csr_matrix:
+        """Return a copy for other libraries, such as implicit: not frozen, with int32 indices.
+
+        Returns
+        -------
+        scipy.sparse.csr_matrix of float32
+            Users x items.
+
+        Examples
+        --------
+        >>> matrix = Ratings.from_columns(["ann"], ["x"], [5]).to_csr_matrix()
+        >>> matrix.data[0] = 1  # `Ratings.matrix` is read-only
+        """
+        matrix = self.matrix
+        entries = (matrix.data, matrix.indices.astype(np.int32), matrix.indptr.astype(np.int32))
+        return csr_matrix(entries, shape=matrix.shape, copy=True)
 
     @property
     def _entries(self) -> csr_array:

@@ -36,7 +36,8 @@ _BOOK_PLAN = FeaturePlan(
     items={"content": {"author": "category", "publisher": "category", "title": "text"}},
     preference={},
 )
-
+_COUNTRY = r"(?:^|,)\s*(?P<country>[^,]*?)\s*$"
+_STATE = r"(?:^|,)\s*(?P<state>[^,]*?)\s*,[^,]*$"
 _HOUSEHOLD_COLUMNS = ("age", "income", "home_ownership", "marital_status", "household_size",
                       "household_comp", "kids_count")  # fmt: skip
 _PRODUCT_COLUMNS = ("department", "brand", "product_category", "product_type")
@@ -170,14 +171,13 @@ def _read_book_crossing(path: Path, raw: bool = False) -> Dataset:
     style: Style = {"separator": ";", "encoding": "latin-1", "escape": "\\"}
     names = ("BX-Users.csv", "BX-Books.csv", "BX-Book-Ratings.csv")
     users, books, ratings = (file.read() for file in _find_files(path, dict.fromkeys(names, style)))
-    country, state = _split_places(users.column("Location"))
     data = Dataset.from_tables(
         ratings,
         {
             "user_id": users.column("User-ID"),
             "age": users.column("Age"),
-            "country": country,
-            "state": state,
+            "country": _find_place(users.column("Location"), _COUNTRY),
+            "state": _find_place(users.column("Location"), _STATE),
         },
         {
             "item_id": books.column("ISBN"),
@@ -247,21 +247,16 @@ def _read_jester(path: Path) -> Dataset:
     )
 
 
-def _split_places(location: pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
-    """Split "city, state, country" into country and state; an empty part or "n/a" is unknown."""
-    parts = [text.split(",") if text else [] for text in location.to_pylist()]
-
-    def part(at: int) -> pa.Array:
-        named = ((row[at].strip() if len(row) >= -at else "") for row in parts)
-        return pa.array([name if name not in ("", "n/a") else None for name in named], pa.string())
-
-    return part(-1), part(-2)
+def _find_place(location: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
+    """Find a part of "city, state, country"; an empty one or "n/a" is unknown."""
+    part = pc.struct_field(pc.extract_regex(location, pattern), 0)
+    return pc.if_else(pc.is_in(part, pa.array(["", "n/a"])), None, part)
 
 
-def _read_years(column: pa.ChunkedArray) -> pa.Array:
+def _read_years(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Read years of publication; 0 and what is not a number are unknown."""
-    years = (int(text) if text and text.isdecimal() else 0 for text in column.to_pylist())
-    return pa.array([year or None for year in years], pa.int64())
+    is_year = pc.match_substring_regex(column, r"^0*[1-9][0-9]*$")
+    return pc.if_else(is_year, column, None).cast(pa.int64())
 
 
 def _find_files(path: Path, files: Mapping[str, Style]) -> list[TableFile]:

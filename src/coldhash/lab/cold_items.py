@@ -306,7 +306,8 @@ def choose_peers(train: Dataset, seed: int = 0, k: int = 10) -> dict[str, Conten
     True
     """
     inner, held = split_cold_items(train, 0.1, seed)
-    encoder, known = fit_content(inner.plan, inner.items, len(inner.ratings.items))
+    encoder = fit_content(inner.plan, inner.items)
+    known = encoder.apply(inner.items, len(inner.ratings.items))
     wanted = encoder.apply(held.items, len(held.ratings.items))
     liked = favourite_matrix(inner)
     neighbours = [

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from coldhash.arrays.checks import Forms, take
-from coldhash.arrays.products import times
+from coldhash.arrays.products import times, times_codes
 from coldhash.data.ids import Ids
 from coldhash.errors import ModelFileError
 from coldhash.features.groups import FeatureEncoder, Features, State
@@ -152,16 +152,23 @@ class HistoryPart:
     def evidence(self, history: csr_array) -> np.ndarray:
         """Compute the mean of z over the events of each row."""
         n_events = np.diff(history.indptr)[:, None].astype(np.float32)
-        weights = self.weights[history.indices]
-        items, columns = np.unique(history.indices, return_inverse=True)
-        codes = self.codes.rows(items).astype(np.float32)
+        items: Any = slice(None)
+        columns = history.indices
+        if len(columns) < len(self.codes):  # of a large catalogue, few events need few codes
+            items, columns = np.unique(columns, return_inverse=True)
+        words, weights, n_bits = (
+            self.codes.index.packed(items),
+            self.weights[items],
+            len(self.expected),
+        )
 
         def add_up(values: np.ndarray) -> np.ndarray:
-            shape = (history.shape[0], len(items))
-            return times(csr_array((values, columns, history.indptr), shape=shape), codes)
+            shape = (history.shape[0], len(words))
+            events = csr_array((values, columns, history.indptr), shape=shape)
+            return times_codes(events, words, weights, n_bits)
 
-        exposure = add_up(weights) - n_events * self.expected
-        sums = np.hstack([exposure, add_up(weights * self._above(history)), n_events])
+        exposure = add_up(np.ones(len(history.data), np.float32)) - n_events * self.expected
+        sums = np.hstack([exposure, add_up(self._above(history)), n_events])
         return np.asarray(sums / np.maximum(n_events, 1))
 
     def deviation(self, history: csr_array) -> np.ndarray:

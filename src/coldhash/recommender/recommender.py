@@ -36,7 +36,8 @@ from coldhash.features.people import (
 from coldhash.files import Json
 from coldhash.recommender.encoders import Encoded, Encoder
 from coldhash.recommender.items import CodeItems, Items, RealItems
-from coldhash.recommender.results import Recommendations, Similar, html_table
+from coldhash.recommender.results import Recommendations, Similar
+from coldhash.render import html_table
 from coldhash.search import RowLists
 
 ItemLists: TypeAlias = Iterable[IdValue] | Iterable[Iterable[IdValue]]

@@ -18,14 +18,13 @@ from pydantic.json_schema import WithJsonSchema
 from pydantic.types import Discriminator, Tag
 
 from coldhash.data.dates import as_days
-from coldhash.features.columns import Ages, FittedColumn, Given, Knots, Labels, Standard
+from coldhash.features.columns import Ages, FittedColumn, Given, Knots, Labels
 from coldhash.features.groups import FeatureEncoder
 from coldhash.features.people import HISTORY
 from coldhash.recommender.recommender import USER_ID, Score
 from coldhash.serve.limits import HINT, Limits, RequestError
 
 MAX_CHOICES = 200
-N_DEVIATIONS = 3.0  # from the mean: the range of a standardized number in a form
 LARGEST = float(np.finfo(np.float32).max)
 DECIMAL = "^[ \\t\\r\\n]*([+-]?[0-9]{1,30}([.][0-9]{0,30})?)?[ \\t\\r\\n]*$"  # or an empty text
 REF = "#/components/schemas/{model}"
@@ -303,9 +302,6 @@ def _describe_column(column: FittedColumn) -> dict[str, Any]:
         return {"kind": "date"}
     if isinstance(column, Knots):
         return {"kind": "number", "min": column.knots[0], "max": column.knots[-1]}
-    if isinstance(column, Standard):
-        margin = N_DEVIATIONS * column.spread
-        return {"kind": "number", "min": column.centre - margin, "max": column.centre + margin}
     if isinstance(column, Given):
         return {"kind": "vector", "length": column.width}
     return {"kind": "text"}
