@@ -24,7 +24,7 @@ OPTIONS = {"--score", "--duplicates", "--column", "--exclude-seen", "--no-exclud
         ("columns={'user_id': NAME}", "--column user_id=NAME"),
         ("columns={'a': B}, or {'rating': None}", "--column a=B, or --column rating="),
         ("columns={'user_id': 'buyer'}", "--column user_id=buyer"),
-        ("MFDCF(new_items=True)", "MFDCF(new_items=True)"),
+        ("MFDCF(level=True)", "MFDCF(level=True)"),
         ("one of real, hamming", "one of real, hamming"),
     ],
 )

@@ -75,7 +75,7 @@ def test_how_often_does_not_matter_to_baselines(name, counts):
 @pytest.mark.parametrize("level", [True, False])
 def test_counts_are_all_favourites_and_say_nothing_about_dislikes(counts, level, tmp_path):
     assert counts.feedback.kind == "counts"
-    model = MFDCF(n_bits=24, level=level, new_items=True).fit(counts)
+    model = MFDCF(n_bits=24, level=level).fit(counts)
     np.testing.assert_array_equal(model.popularity, counts.ratings.per_item)
     assert model.encoder.history.spread == 0
     first = model.item_ids[0]
@@ -88,14 +88,13 @@ def test_counts_are_all_favourites_and_say_nothing_about_dislikes(counts, level,
     model.save(tmp_path / "m.coldhash")
     loaded = load(tmp_path / "m.coldhash")
     assert loaded.feedback == model.feedback == counts.feedback
-    assert loaded.item_map.target == model.item_map.target
 
 
 def test_updates_follow_the_kind_and_the_rule_of_the_model(stars, counts):
     bought = {"user_id": ["new", "new"], "item_id": [1, 1]}
     _, change = update_users(MFDCF(n_bits=24).fit(counts), ratings=bought)
     assert change.users_added == ["new"]
-    strict = MFDCF(n_bits=24, new_items=True).fit(stars.with_feedback(favourite=5))
+    strict = MFDCF(n_bits=24).fit(stars.with_feedback(favourite=5))
     rated = {
         "user_id": list(strict.user_ids)[:3],
         "item_id": ["brand new"] * 3,

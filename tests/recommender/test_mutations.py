@@ -132,7 +132,7 @@ def test_a_wrong_tensor_of_any_kind_of_column_is_refused_or_harmless(data, tmp_p
     }
     plan = data.plan.model_dump() | {"users": {"demographics": columns}}
     described = replace(data, users=users, plan=FeaturePlan(**plan))
-    model = MFDCF(n_bits=16, n_rounds=2, new_items=True).fit(described)
+    model = MFDCF(n_bits=16, n_rounds=2).fit(described)
     check_mutations(model, tmp_path)
 
 

@@ -43,7 +43,7 @@ def shop():
 def fitted(shop, **columns):
     columns = {"user_id": "customer", "item_id": "article", **columns}
     data = Dataset.from_tables(**shop, columns=columns, plan=PLAN)
-    return MFDCF(n_bits=32, n_rounds=2, new_items=True).fit(data)
+    return MFDCF(n_bits=32, n_rounds=2).fit(data)
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from coldhash.partitions import MemoryPartitions, add_up
 from coldhash.scale import Disk, Memory, open_partitions, prepare
 from coldhash.scale.dask import DaskPartitions
 
-SETTINGS = MFDCF(n_bits=16, n_rounds=4, tolerance=0.0, new_items=True)
+SETTINGS = MFDCF(n_bits=16, n_rounds=4, tolerance=0.0)
 pytestmark = [
     pytest.mark.slow,  # a cluster, and fits on it
     pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse"),
@@ -106,8 +106,7 @@ def assert_same(one, two):
     assert one.report["objective"] == two.report["objective"]
     assert one.report["ridges"] == two.report["ridges"]
     assert list(one.user_ids) == list(two.user_ids)
-    assert one.item_map.state()[0] == two.item_map.state()[0]
-    arrays, others = (model.encoder.state()[1] | model.item_map.state()[1] for model in (one, two))
+    arrays, others = (model.encoder.state()[1] for model in (one, two))
     assert set(arrays) == set(others)
     for name, array in arrays.items():
         np.testing.assert_array_equal(array, others[name], err_msg=name)
@@ -216,7 +215,7 @@ def kill(n, objective):
     if n == 1:
         os.kill(os.getpid(), signal.SIGKILL)
 
-settings = MFDCF(n_bits=16, n_rounds=4, tolerance=0.0, new_items=True)
+settings = MFDCF(n_bits=16, n_rounds=4, tolerance=0.0)
 settings.fit(Prepared.open(sys.argv[1]), seed=1, on=Disk(sys.argv[2]), callback=kill)
 """
 

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
     path = tmp_path_factory.mktemp("model") / "m.coldhash"
-    MFDCF(n_bits=32, new_items=True).fit(read("sample", n_users=300, n_items=100)).save(path)
+    MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100)).save(path)
     return path
 
 

@@ -1,13 +1,17 @@
-"""Evaluate cold items: how well items that nobody has rated find the users who will like them.
+"""Evaluate new items: how well items that nobody has rated find the users who will like them.
 
-A share of the items is held out with all its ratings. Each favourite of a training user among the
-cold items is ranked against other cold items that the user has not rated, up to `n_candidates`.
-Nobody has rated any of them, so popularity cannot help. The baselines are content kNN and chance.
+A share of the items is held out with all its ratings. Every favourite of a training user among them
+is ranked against all new items that the user has not rated, and against other items as well. The
+peers score items by content alone, for the same users: neighbours of their favourites, a ridge
+regression of each user's favourites on content, and the popularity of categories. Their forms are
+chosen on held-out training items.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -15,87 +19,32 @@ from scipy.sparse import csr_array
 from coldhash.baselines.shared import favourite_matrix
 from coldhash.data.dataset import Dataset
 from coldhash.data.splits import split_cold_items
-from coldhash.errors import DataError, SettingError
+from coldhash.errors import DataError
 from coldhash.evaluate.metrics import accuracy_at
-from coldhash.evaluate.protocol import count_candidates, draw_candidates
 from coldhash.features.fitting import fit_content
 from coldhash.recommender.recommender import Recommender
 
 COUNTS = (10, 30, 100, 300, None)  # numbers of neighbours to try; None: all
 POWERS = (1.0, 2.0, 4.0)  # powers of the similarity to try
+RIDGES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
+MAX_COLUMNS = 2048  # of content in a ridge regression: the commonest
 
 
-@dataclass(frozen=True, eq=False)
-class ItemTrial:
-    """The cold items that compete for each user, and the favourites among them.
-
-    Parameters
-    ----------
-    candidates
-        Rows of cold items, users x candidates, padded with -1.
-    favourites
-        Users x cold items, stored where an item is a favourite.
-
-    Examples
-    --------
-    >>> from coldhash import read, split_cold_items
-    >>> train, cold = split_cold_items(read("sample", n_users=200, n_items=60))
-    >>> make_item_trial(cold).candidates.shape
-    (200, 12)
-    """
-
-    candidates: np.ndarray
-    favourites: csr_array
-
-
-def make_item_trial(cold: Dataset, *, n_candidates: int = 1000, seed: int = 0) -> ItemTrial:
-    """Draw the candidates of each user: cold items that somebody rated, but not the user.
-
-    Parameters
-    ----------
-    cold
-        The cold part of `split_cold_items`.
-    n_candidates
-        Candidates of a user at most.
-    seed
-        Seed of the candidates.
-
-    Returns
-    -------
-    ItemTrial
-
-    Raises
-    ------
-    SettingError
-        If `n_candidates` is below 1.
-
-    Examples
-    --------
-    >>> from coldhash import read, split_cold_items
-    >>> train, cold = split_cold_items(read("sample", n_users=200, n_items=60))
-    >>> trial = make_item_trial(cold, n_candidates=5)
-    >>> trial.candidates.shape
-    (200, 5)
-    """
-    if n_candidates < 1:
-        raise SettingError(f"n_candidates={n_candidates}", hint="at least 1")
-    rated = cold.ratings.per_item > 0
-    n_drawn = min(n_candidates, int(rated.sum()))
-    candidates = draw_candidates(cold.ratings.matrix, rated, n_drawn, seed)
-    return ItemTrial(candidates, favourite_matrix(cold))
-
-
-def item_accuracy_at(k: int, scores: np.ndarray, trial: ItemTrial) -> float:
-    """Compute Accuracy@k of scores, pooled over users.
+def item_accuracy_at(
+    k: int, scores: np.ndarray, cold: Dataset, others: np.ndarray | None = None
+) -> float:
+    """Compute Accuracy@k of the favourites among new items, pooled over users.
 
     Parameters
     ----------
     k
         Length of the list.
     scores
-        Users x cold items.
-    trial
-        Candidates and favourites.
+        Users x new items.
+    cold
+        The cold part of `split_cold_items`.
+    others
+        Scores of other items that compete with them (users x items); -inf for one that must not.
 
     Returns
     -------
@@ -111,37 +60,47 @@ def item_accuracy_at(k: int, scores: np.ndarray, trial: ItemTrial) -> float:
     --------
     >>> from coldhash import read, split_cold_items
     >>> train, cold = split_cold_items(read("sample", n_users=200, n_items=60))
-    >>> trial = make_item_trial(cold)
-    >>> chance = item_accuracy_at(1, np.zeros(trial.favourites.shape), trial)
+    >>> chance = item_accuracy_at(1, np.zeros((200, 12)), cold)
     >>> 0.05 < chance < 0.2
     True
     """
-    favourites = trial.favourites
+    ratings, favourites = cold.ratings.matrix, favourite_matrix(cold)
     if scores.shape != favourites.shape:
         raise DataError(f"scores of shape {scores.shape}, not {favourites.shape}")
     if not np.isfinite(scores).all():
         raise DataError("a score is not a finite number")
-    scores = np.ascontiguousarray(scores)
-    counts = count_candidates(scores, trial.candidates, favourites.indptr, favourites.indices)
-    return accuracy_at(k, *counts)
+    greater, equal = [np.zeros(0)], [np.zeros(0)]
+    for user in np.flatnonzero(np.diff(favourites.indptr)):
+        own = favourites.indices[favourites.indptr[user] : favourites.indptr[user + 1]]
+        rated = ratings.indices[ratings.indptr[user] : ratings.indptr[user + 1]]
+        rivals = np.delete(scores[user], rated)
+        if others is not None:
+            rivals = np.concatenate([rivals, others[user]])
+        rivals.sort()
+        up_to = np.searchsorted(rivals, scores[user, own], side="right")
+        greater.append(len(rivals) - up_to)
+        equal.append(up_to - np.searchsorted(rivals, scores[user, own], side="left"))
+    return accuracy_at(k, np.concatenate(greater), np.concatenate(equal))
 
 
-def model_scores(model: Recommender, cold: Dataset, by_code: bool = False) -> np.ndarray:
-    """Score cold items, which were added to the model, for its own users.
+def model_scores(
+    model: Recommender, users: Sequence[str], items: Sequence[str], by_code: bool = False
+) -> np.ndarray:
+    """Score items of a model for its own users.
 
     Parameters
     ----------
     model
-        A fitted model that has the cold items.
-    cold
-        The cold part of `split_cold_items`.
+        A fitted model that has the items.
+    users, items
+        Ids.
     by_code
         Compare codes with codes.
 
     Returns
     -------
     numpy.ndarray
-        Users x cold items.
+        Users x items.
 
     Examples
     --------
@@ -149,18 +108,42 @@ def model_scores(model: Recommender, cold: Dataset, by_code: bool = False) -> np
     >>> from coldhash.update import add_items
     >>> train, cold = split_cold_items(read("sample", n_users=200, n_items=60))
     >>> new = cold.items.append_column("item_id", cold.ratings.items.values)
-    >>> model, _ = add_items(MFDCF(n_bits=32, new_items=True).fit(train), new)
-    >>> model_scores(model, cold).shape
+    >>> model, _ = add_items(MFDCF(n_bits=32).fit(train), new)
+    >>> model_scores(model, list(cold.ratings.users), list(cold.ratings.items)).shape
     (200, 12)
     """
-    users = model.user_vectors[model.user_ids.rows(cold.ratings.users.values)]
-    scores = model.items.scores(users, by_code=by_code)
-    return np.asarray(scores[:, model.item_ids.rows(cold.ratings.items.values)])
+    vectors = model.user_vectors[model.user_ids.rows(users)]
+    part = model.items.select(model.item_ids.rows(items), np.zeros(len(items)))
+    return np.asarray(part.scores(vectors, by_code=by_code))
+
+
+class ContentPeer(Protocol):
+    """A way to score items by content for users whose favourites are known.
+
+    Examples
+    --------
+    >>> peer: ContentPeer = ContentRidge(10.0)
+    """
+
+    def scores(self, liked: csr_array, known: csr_array, wanted: csr_array) -> np.ndarray:
+        """Score the wanted items: users x items.
+
+        Parameters
+        ----------
+        liked
+            Users x known items, 1 for a favourite.
+        known, wanted
+            Content, items x columns.
+
+        Returns
+        -------
+        numpy.ndarray
+        """
 
 
 @dataclass(frozen=True)
 class ContentNeighbours:
-    """Content kNN: score a cold item by its similarity to a user's favourites.
+    """Content kNN: score an item by its similarity to a user's favourites.
 
     Parameters
     ----------
@@ -171,60 +154,135 @@ class ContentNeighbours:
     of_user
         Take the k most similar favourites of the user. If False, take the k most similar training
         items, of which the user's favourites count.
+    mean
+        Divide by the sum of the similarities of all neighbours.
 
     Examples
     --------
-    >>> from coldhash import read, split_cold_items
-    >>> train, cold = split_cold_items(read("sample", n_users=200, n_items=60))
-    >>> ContentNeighbours(k=10, power=1.0, of_user=True).scores(train, cold).shape
-    (200, 12)
+    >>> liked, known = csr_array([[1.0, 0.0]]), csr_array([[1.0, 0.0], [0.0, 1.0]])
+    >>> ContentNeighbours(k=1, power=1.0).scores(liked, known, known).tolist()
+    [[1.0, 0.0]]
     """
 
     k: int | None
     power: float
-    of_user: bool
+    of_user: bool = False
+    mean: bool = False
 
-    def scores(self, train: Dataset, cold: Dataset) -> np.ndarray:
-        """Score the cold items for all users.
+    def scores(self, liked: csr_array, known: csr_array, wanted: csr_array) -> np.ndarray:
+        """Score the wanted items, as `ContentPeer.scores`.
 
         Parameters
         ----------
-        train, cold
-            The two parts of `split_cold_items`.
+        liked, known, wanted
+            As for `ContentPeer.scores`.
 
         Returns
         -------
         numpy.ndarray
-            Users x cold items, float32; higher is better.
         """
-        similarity = content_similarity(train, cold) ** np.float32(self.power)
-        liked = favourite_matrix(train)
-        if self.k is None or self.k >= similarity.shape[1]:
-            return np.asarray(liked @ similarity.T)
-        if not self.of_user:
+        similarity = content_similarity(known, wanted) ** np.float32(self.power)
+        if self.k is not None and self.k < similarity.shape[1]:
+            if self.of_user:
+                return self._nearest_favourites(liked, similarity)
             cut = np.partition(similarity, -self.k, axis=1)[:, -self.k][:, None]
-            return np.asarray(liked @ np.where(similarity >= cut, similarity, np.float32(0)).T)
+            similarity = np.where(similarity >= cut, similarity, np.float32(0))
+        if self.mean:
+            similarity /= np.maximum(similarity.sum(axis=1, keepdims=True), 1e-9)
+        return np.asarray(liked @ similarity.T)
+
+    def _nearest_favourites(self, liked: csr_array, similarity: np.ndarray) -> np.ndarray:
         scores = np.zeros((liked.shape[0], len(similarity)), dtype=np.float32)
         for user in range(liked.shape[0]):
             own = similarity[:, liked.indices[liked.indptr[user] : liked.indptr[user + 1]]]
-            if own.shape[1] > self.k:
+            if self.k is not None and own.shape[1] > self.k:
                 own = np.partition(own, -self.k, axis=1)[:, -self.k :]
             scores[user] = own.sum(axis=1)
         return scores
 
 
-def content_similarity(train: Dataset, cold: Dataset) -> np.ndarray:
-    """Compute the cosines of the content of cold items (rows) and training items (columns)."""
-    encoder = fit_content(train.plan, train.items)
-    known = encoder.apply(train.items, len(train.ratings.items))
-    new = encoder.apply(cold.items, len(cold.ratings.items))
-    lengths = [np.sqrt(np.asarray((part * part).sum(axis=1))) for part in (new, known)]
-    cosines = (new @ known.T).toarray() / np.maximum(np.outer(*lengths), 1e-9)
+@dataclass(frozen=True)
+class ContentRidge:
+    """Ridge regression of the favourites of each user on content.
+
+    Parameters
+    ----------
+    ridge
+        The ridge.
+
+    Examples
+    --------
+    >>> liked, known = csr_array([[1.0, 0.0]]), csr_array([[1.0, 0.0], [0.0, 1.0]])
+    >>> ContentRidge(1e-3).scores(liked, known, known).round(1).tolist()
+    [[1.0, 0.0]]
+    """
+
+    ridge: float
+
+    def scores(self, liked: csr_array, known: csr_array, wanted: csr_array) -> np.ndarray:
+        """Score the wanted items, as `ContentPeer.scores`.
+
+        Parameters
+        ----------
+        liked, known, wanted
+            As for `ContentPeer.scores`.
+
+        Returns
+        -------
+        numpy.ndarray
+        """
+        counts = np.bincount(known.indices, minlength=known.shape[1])
+        columns = np.sort(np.argsort(-counts, kind="stable")[:MAX_COLUMNS])
+        x = known[:, columns].astype(np.float64)
+        centre = np.asarray(x.mean(axis=0)).ravel()
+        gram = (x.T @ x).toarray() - x.shape[0] * np.outer(centre, centre)
+        gram[np.diag_indices_from(gram)] += self.ridge
+        means = np.asarray(liked.mean(axis=1), np.float64).reshape(-1, 1)
+        right = (liked @ x).toarray() - x.shape[0] * means * centre
+        weights = np.linalg.solve(gram, right.T)
+        return np.asarray((wanted[:, columns] @ weights).T + means - (centre @ weights)[:, None])
+
+
+@dataclass(frozen=True)
+class CategoryPopularity:
+    """The mean popularity of the items that share a column, over the columns of an item.
+
+    Examples
+    --------
+    >>> liked, known = csr_array([[1.0, 0.0]]), csr_array([[1.0, 0.0], [0.0, 1.0]])
+    >>> CategoryPopularity().scores(liked, known, known).round(1).tolist()
+    [[1.0, 0.0]]
+    """
+
+    def scores(self, liked: csr_array, known: csr_array, wanted: csr_array) -> np.ndarray:
+        """Score the wanted items, as `ContentPeer.scores`.
+
+        Parameters
+        ----------
+        liked, known, wanted
+            As for `ContentPeer.scores`.
+
+        Returns
+        -------
+        numpy.ndarray
+        """
+        popularity = np.asarray(liked.sum(axis=0), np.float64).ravel()
+        sums, counts = abs(known).T @ popularity, np.asarray(abs(known).sum(axis=0)).ravel()
+        of_column = (sums + popularity.mean()) / (counts + 1)
+        total = np.maximum(np.asarray(abs(wanted).sum(axis=1)).ravel(), 1e-9)
+        return np.tile((abs(wanted) @ of_column) / total, (liked.shape[0], 1))
+
+
+def content_similarity(known: csr_array, wanted: csr_array) -> np.ndarray:
+    """Compute the cosines of wanted (rows) and known items (columns), at least 0."""
+    lengths = [np.sqrt(np.asarray((part * part).sum(axis=1))) for part in (wanted, known)]
+    cosines = (wanted @ known.T).toarray()
+    cosines /= np.maximum(np.outer(*lengths), 1e-9)
     return np.maximum(cosines, 0).astype(np.float32)  # type: ignore[no-any-return]
 
 
-def choose_neighbours(train: Dataset, seed: int = 0, k: int = 10) -> ContentNeighbours:
-    """Choose the best variant of content kNN on held-out training items.
+def choose_peers(train: Dataset, seed: int = 0, k: int = 10) -> dict[str, ContentPeer]:
+    """Choose the best form of every peer on held-out training items.
 
     Parameters
     ----------
@@ -237,23 +295,37 @@ def choose_neighbours(train: Dataset, seed: int = 0, k: int = 10) -> ContentNeig
 
     Returns
     -------
-    ContentNeighbours
+    dict of str to ContentPeer
+        "content kNN", "ridge on content" and "popularity of category".
 
     Examples
     --------
     >>> from coldhash import read
-    >>> best = choose_neighbours(read("sample", n_users=100, n_items=50))
-    >>> best.k in COUNTS, best.power in POWERS
-    (True, True)
+    >>> best = choose_peers(read("sample", n_users=100, n_items=50))
+    >>> best["ridge on content"].ridge in RIDGES
+    True
     """
-    inner, held = split_cold_items(train, 0.2, seed)
-    trial = make_item_trial(held, seed=seed)
-    variants = [
-        ContentNeighbours(count, power, of_user)
+    inner, held = split_cold_items(train, 0.1, seed)
+    encoder = fit_content(inner.plan, inner.items)
+    known = encoder.apply(inner.items, len(inner.ratings.items))
+    wanted = encoder.apply(held.items, len(held.ratings.items))
+    liked = favourite_matrix(inner)
+    neighbours = [
+        ContentNeighbours(count, power, of_user, mean)
         for count in COUNTS
         for power in POWERS
-        for of_user in (False, True)
+        for of_user, mean in ((False, False), (True, False), (False, True))
         if count is not None or not of_user  # with all of them the two are the same
     ]
-    found = [item_accuracy_at(k, each.scores(inner, held), trial) for each in variants]
-    return variants[int(np.argmax(found))]
+    forms: dict[str, list[ContentPeer]] = {
+        "content kNN": list(neighbours),
+        "ridge on content": [ContentRidge(ridge) for ridge in RIDGES],
+        "popularity of category": [CategoryPopularity()],
+    }
+
+    def accuracy(peer: ContentPeer) -> float:
+        return item_accuracy_at(k, peer.scores(liked, known, wanted), held)
+
+    return {
+        name: max(each, key=accuracy) if len(each) > 1 else each[0] for name, each in forms.items()
+    }

@@ -57,7 +57,6 @@ from coldhash.mfdcf.equations import (
 )
 from coldhash.mfdcf.history import fit_history
 from coldhash.mfdcf.items import descend
-from coldhash.mfdcf.new_items import fit_item_map
 from coldhash.mfdcf.problem import (
     Drawn,
     ItemSums,
@@ -121,8 +120,6 @@ class MFDCF:
         users have few ratings.
     stranger_code_share
         Share of it that strangers have by their codes; None: all, or a third up to 16 bits.
-    new_items
-        Learn what the codes of items that come later follow from; costs about a third of the fit.
 
     Examples
     --------
@@ -146,7 +143,6 @@ class MFDCF:
     popularity_power: float | None = None
     stranger_weight: float | None = None
     stranger_code_share: float | None = None
-    new_items: bool = False
 
     takes_new_items = True  # codes of new items can be made from content or ratings: see update/
 
@@ -239,11 +235,6 @@ class MFDCF:
             history = fit_history(users, problem, state, target, sums, items)
             answers = fit_answers(users, problem, state, sums, history)
             clock.mark("history")
-            item_map = None
-            if self.new_items:
-                made_of = encoder.item_content(data.items, len(items))
-                item_map = fit_item_map(users, problem, state, made_of, target, rng)
-                clock.mark("new items")
             reports = _code_reports(users, problem, state)
             clock.mark("report")
             user_vectors = users.gather(state.H, problem.n_users, self.n_code_bits)
@@ -271,7 +262,6 @@ class MFDCF:
             seen=seen,
             item_table=data.items,
             columns=data.columns,
-            item_map=item_map,
             report={
                 "objective": losses,
                 "seconds": clock.seconds,

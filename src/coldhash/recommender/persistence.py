@@ -17,7 +17,6 @@ from coldhash.errors import ModelFileError
 from coldhash.features.groups import FeatureEncoder
 from coldhash.features.people import ANSWERS, HISTORY
 from coldhash.recommender import model_file
-from coldhash.recommender.item_map import ItemMap
 from coldhash.recommender.items import restore_items
 from coldhash.recommender.recommender import Recommender
 
@@ -52,7 +51,6 @@ def save_model(model: Recommender, path: Path) -> None:
         "encoder": {"form": type(model.encoder).__name__, "state": encoder},
         "n_bits": model.items.n_bits,
         "levels": model.items.levels is not None,
-        "item_map": None,
         # without timings: fits of one seed write the same bytes
         "report": {name: said for name, said in model.report.items() if name != "seconds"},
     }
@@ -65,9 +63,9 @@ def save_model(model: Recommender, path: Path) -> None:
     }
     if model.seen is not None:
         parts["seen/"] = {"indptr": model.seen.indptr, "indices": model.seen.indices}
-    if model.item_map is not None:
-        facts["item_map"], parts["item_map/"] = model.item_map.state()
     tensors = {"popularity": model.popularity, "users/vectors": model.user_vectors}
+    if model.guessed is not None:
+        tensors["guessed"] = model.guessed
     tensors |= {prefix + name: a for prefix, own in parts.items() for name, a in own.items()}
     if model.item_table is not None and model.item_table.num_columns and model.item_table.num_rows:
         tensors["item_table"] = model_file.arrow_bytes(model.item_table)
@@ -159,11 +157,14 @@ def _restored(facts: dict[str, Any], tensors: dict[str, np.ndarray], verify: boo
     name = facts["encoder"]["form"]
     form = getattr(import_module(ENCODERS[name]), name)
     encoder = form.restore((facts["encoder"]["state"], part("encoder/")), items, features)
-    seen, table, item_map = None, None, None
+    seen, table = None, None
     if rated := part("seen/"):
         rated = take(rated, {"indices": ("i", "entries"), "indptr": ("i", n_users + 1)})
         ones = np.broadcast_to(np.float32(1), rated["indices"].shape)
         seen = csr_array((ones, *rated.values()), shape=(n_users, n_items), copy=False)
+    guessed = None
+    if "guessed" in tensors:
+        guessed = take(tensors, {"guessed": ("b", n_items)})["guessed"]
     if verify:
         _check_places(tensors, n_items, n_users, items.width)
     if "item_table" in tensors:
@@ -171,9 +172,6 @@ def _restored(facts: dict[str, Any], tensors: dict[str, np.ndarray], verify: boo
         table = model_file.arrow_table(content, verify)
         if table.num_rows != n_items:
             raise ModelFileError(f"a table of {table.num_rows} lines for {n_items} items")
-    if facts["item_map"] is not None:
-        width = 0 if features.content is None else features.content.width
-        item_map = ItemMap.restore((facts["item_map"], part("item_map/")), items.width, width)
     return Recommender(
         name=facts["name"],
         settings=facts["settings"],
@@ -190,7 +188,7 @@ def _restored(facts: dict[str, Any], tensors: dict[str, np.ndarray], verify: boo
         report=facts["report"],
         seen=seen,
         item_table=table,
-        item_map=item_map,
+        guessed=guessed,
     )
 
 

@@ -39,7 +39,6 @@ from coldhash.files import Json
 from coldhash.recommender.ask import ITEMS_AND_FIELDS, Question, QuestionKind, find_questions
 from coldhash.recommender.encoders import Encoded, Encoder
 from coldhash.recommender.history import select_entries
-from coldhash.recommender.item_map import ItemMap
 from coldhash.recommender.items import CodeItems, Items, RealItems
 from coldhash.recommender.results import Recommendations, Similar
 from coldhash.recommender.where import ItemFilter, Where
@@ -117,8 +116,8 @@ class Recommender:
         What to show of items.
     columns
         Which columns of the training tables were `user_id`, `item_id` and `title`, by these roles.
-    item_map
-        What codes of new items follow from.
+    guessed
+        Which items were added after the fit: their levels and codes are estimates. None: no item.
 
     Examples
     --------
@@ -143,7 +142,7 @@ class Recommender:
     report: dict[str, Json] = field(default_factory=dict)
     seen: csr_array | None = None
     item_table: pa.Table | None = None
-    item_map: ItemMap | None = None
+    guessed: np.ndarray | None = None
     feedback: Feedback = field(default_factory=Feedback)
     columns: dict[str, str] = field(default_factory=dict)
 
@@ -169,6 +168,11 @@ class Recommender:
     def has_codes(self) -> bool:
         """Whether items are codes: then Hamming distances exist."""
         return self.items.n_bits is not None
+
+    @property
+    def guesses(self) -> np.ndarray:
+        """For each item, whether its level and code are estimates."""
+        return np.zeros(len(self.item_ids), bool) if self.guessed is None else self.guessed
 
     @property
     def history_scale(self) -> tuple[float, float]:
@@ -760,7 +764,8 @@ class Recommender:
             asked = (f"asked {self.item_ids[row]}" for row in answers.indices)
             parts |= dict(zip(asked, moved, strict=True))
         check_computed(encoded.vectors)
-        contributions = {} if terms is None else {"popularity": terms[0]}
+        level = "popularity (estimated)" if self.guesses[row[0]] else "popularity"
+        contributions = {} if terms is None else {level: terms[0]}
         item = item if terms is None else item * terms[1]
         contributions |= {name: math.fsum(vector * item) for name, vector in parts.items()}
         return {

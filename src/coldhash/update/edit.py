@@ -10,19 +10,17 @@ import numpy as np
 import pyarrow as pa
 from scipy.sparse import csr_array, hstack
 
-from coldhash.arrays.codes import signs
-from coldhash.arrays.products import times
 from coldhash.data.dataset import Wanted, pad_table, read_id_table, read_ratings
 from coldhash.data.ids import Ids, assign_rows
 from coldhash.data.ratings import Ratings, RatingTarget
 from coldhash.data.tables import TableLike
 from coldhash.errors import DataError, SettingError, UnknownId
-from coldhash.mfdcf.items import descend
 from coldhash.mfdcf.model import MFDCF
 from coldhash.recommender.items import CodeItems, code_items
 from coldhash.recommender.recommender import Recommender
 from coldhash.recommender.settings import settings_from
 from coldhash.registry import MODELS
+from coldhash.update.new_items import as_ones, estimate_items
 
 Source = Literal["ratings", "content", "average"]  # what the code of a new item was made from
 
@@ -90,20 +88,9 @@ def check_takes_new_items(model: Recommender) -> CodeItems:
     if items is None or not getattr(MODELS.get(model.name), "takes_new_items", False):
         raise SettingError(
             f"{model.name} cannot make codes of new items",
-            hint="fit MFDCF(new_items=True), or fit again on all ratings",
+            hint="fit MFDCF, or fit again on all ratings",
         )
     return items
-
-
-def _as_ones(ratings: csr_array) -> csr_array:
-    """Return a matrix of ones where there are ratings; a loaded model stores a single 1."""
-    ones = np.ones(len(ratings.indices), dtype=np.float32)
-    return csr_array((ones, ratings.indices, ratings.indptr), shape=ratings.shape)
-
-
-_N_STARTS = 8  # codes that the descent starts from: the best end counts
-_MAX_SWEEPS = 20  # it stops when no bit changes
-NEEDS_MAP = "fit MFDCF(new_items=True), or with the command line: --set new_items=true"
 
 
 def add_items(
@@ -122,8 +109,7 @@ def add_items(
         A table: `item_id`, and any of the columns that the model knows. What is unknown may be
         missing; an item of which nothing is known gets the code of an average item.
     ratings
-        First ratings of these items, if there are any: a table `user_id, item_id, rating`. A model
-        that was fitted without `new_items=True` needs many: as many as the average item has.
+        First ratings of these items, if there are any: a table `user_id, item_id, rating`.
     users
         A table that describes the raters whom the model does not know.
 
@@ -135,8 +121,7 @@ def add_items(
     Raises
     ------
     SettingError
-        The method cannot make codes of new items, or an item has too few ratings for a model that
-        was fitted without `new_items=True`.
+        The method cannot make codes of new items.
     DataError
         An item is in the model already, or a column is not of the model's type.
     UnknownId
@@ -145,7 +130,7 @@ def add_items(
     Examples
     --------
     >>> from coldhash import MFDCF, read
-    >>> model = MFDCF(n_bits=32, new_items=True).fit(read("sample", n_users=300, n_items=100))
+    >>> model = MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100))
     >>> more, change = add_items(model, {"item_id": ["new"], "genres": ["comedy"]})
     >>> len(more.item_ids), change.items_added
     (101, {'new': 'content'})
@@ -163,20 +148,18 @@ def add_items(
     content = model.features.item_content(table, len(ids))
     hint = "add a row for it to the item table; refresh learns from ratings of the other items"
     rated = _read_ratings(ratings, model.user_ids, ids, model, hint)
+    vectors = np.vstack([model.user_vectors, _encode_strangers(model, rated, users)])
+    target = RatingTarget(settings_from(MFDCF, model.settings).target, model.feedback)
+    added = estimate_items(model, codes, content, rated.matrix, vectors, target)
     liked = model.feedback.is_favourite(rated.matrix)
-    favourites = np.bincount(rated.matrix.indices[liked], minlength=len(ids)).astype(np.float64)
-    levels = _levels_of_items(model, codes, favourites)
-    gains = np.ones((len(ids), 1), np.float32)
-    if levels is not None and codes.index.gains is not None:
-        gains = codes.index.gains[levels][:, None]
-    added = _codes_of_items(model, content, rated, users, gains)
+    favourites = np.bincount(rated.matrix.indices[liked], minlength=len(ids))
     popularity = np.concatenate([model.popularity, favourites.astype(model.popularity.dtype)])
-    codes = codes.extend(added, popularity, levels)
+    codes = codes.extend(added.codes, popularity, added.levels)
     preference, seen, rows = model.features.preference, model.seen, np.arange(len(model.item_ids))
     features = replace(model.features, preference=preference and preference.extend(content))
     if seen is not None:
         new = rated.of_users(np.arange(len(model.user_ids))).matrix
-        seen = csr_array(hstack([_as_ones(seen), _as_ones(new)], format="csr"))
+        seen = csr_array(hstack([as_ones(seen), as_ones(new)], format="csr"))
     grown = replace(
         model,
         items=codes,
@@ -186,6 +169,7 @@ def add_items(
         encoder=model.encoder.follow_items(codes, features, rows, len(ids)),
         seen=seen,
         item_table=model.item_table and pa.concat_tables([model.item_table, table]),
+        guessed=np.concatenate([model.guesses, np.ones(len(ids), bool)]),
     )
     source = np.where(np.diff(content.indptr) > 0, "content", "average")
     source = np.where(rated.per_item > 0, "ratings", source)
@@ -237,8 +221,9 @@ def remove_items(model: Recommender, item_ids: Iterable[str | int]) -> tuple[Rec
         popularity=popularity,
         features=features,
         encoder=model.encoder.follow_items(items, features, kept, 0),
-        seen=None if model.seen is None else csr_array(_as_ones(model.seen)[:, kept]),
+        seen=None if model.seen is None else csr_array(as_ones(model.seen)[:, kept]),
         item_table=model.item_table and model.item_table.take(pa.array(kept)),
+        guessed=model.guesses[kept],
     )
     return smaller, Change(items_removed=removed)
 
@@ -299,69 +284,15 @@ def update_users(
     vectors[rows] = model.encode(people, given).vectors
     seen = model.seen
     if seen is not None:
-        seen = _as_ones(seen)
+        seen = as_ones(seen)
         seen.resize(len(user_ids), len(model.item_ids))
         if given is not None:
             places = np.repeat(rows, np.diff(given.indptr)), given.indices
-            seen = _as_ones(seen + csr_array((np.ones_like(given.data), places), shape=seen.shape))
+            seen = as_ones(seen + csr_array((np.ones_like(given.data), places), shape=seen.shape))
     return replace(model, user_ids=user_ids, user_vectors=vectors, seen=seen), Change(
         users_added=[ids[at] for at in np.flatnonzero(rows >= n_known)],
         users_changed=[ids[at] for at in np.flatnonzero(rows < n_known)],
     )
-
-
-def new_codes(gram: np.ndarray, pulls: np.ndarray) -> np.ndarray:
-    """Find the codes of new items, each on its own: the item step of the fit."""
-    gram = gram.astype(np.float32)
-    free = np.linalg.solve(gram.astype(np.float64), pulls.T.astype(np.float64)).T
-    spread = np.sqrt(np.mean(free**2, axis=1, keepdims=True))
-    rng = np.random.default_rng(0)
-    best, lowest = np.ones_like(pulls), np.full(len(pulls), np.inf)
-    for n in range(_N_STARTS):
-        push = rng.standard_normal(gram.shape[0]) if n else np.zeros(gram.shape[0])
-        codes = descend(signs(free + spread * push, np.float32), pulls, gram, _MAX_SWEEPS, rng)
-        energy = np.einsum("ik,ik->i", codes @ gram - 2 * pulls, codes, dtype=np.float64)
-        better = energy < lowest
-        best[better], lowest[better] = codes[better], energy[better]
-    return best.astype(np.int8)
-
-
-def _levels_of_items(
-    model: Recommender, items: CodeItems, favourites: np.ndarray
-) -> np.ndarray | None:
-    """Return the levels of new items: by their favourites, and at least those of a usual item."""
-    if items.levels is None or items.index.gains is None:
-        return None
-    roots = np.sqrt((favourites + 0.5) / (len(model.user_ids) + 1))
-    levels = np.searchsorted(items.index.gains, roots).clip(1, 255)
-    return np.asarray(np.maximum(levels, np.median(items.levels)), dtype=np.uint8)
-
-
-def _codes_of_items(
-    model: Recommender,
-    content: csr_array,
-    rated: Ratings,
-    users: TableLike | None,
-    gains: np.ndarray,
-) -> np.ndarray:
-    """Find the codes of new items: without a map, from ratings alone."""
-    vectors = np.vstack([model.user_vectors, _encode_strangers(model, rated, users)])
-    if model.item_map is not None:
-        pulls = model.item_map.pulls(content, vectors, rated.matrix, gains)
-        return new_codes(model.item_map.gram, pulls)
-    plenty = len(model.seen.indices) / len(model.item_ids) if model.seen is not None else np.inf
-    few = np.flatnonzero(rated.per_item < max(plenty, 1.0))
-    if len(few):
-        item_id, count = rated.items[few[0]], int(rated.per_item[few[0]])
-        raise SettingError(
-            f"item {item_id!r} has {count:,} ratings, too few to make a code of, and this model "
-            "was fitted without new_items",
-            hint=NEEDS_MAP,
-        )
-    target = RatingTarget(settings_from(MFDCF, model.settings).target, model.feedback)
-    shown = target(rated.matrix)
-    pulls = times(shown.T.tocsr(), vectors) / gains
-    return new_codes(model.user_vectors.T @ model.user_vectors, pulls)
 
 
 def _read_ratings(

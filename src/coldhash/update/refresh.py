@@ -9,11 +9,13 @@ import numpy as np
 from coldhash.arrays.codes import signs
 from coldhash.data.dataset import Dataset
 from coldhash.data.ids import Ids
-from coldhash.errors import SettingError
+from coldhash.data.ratings import RatingTarget
 from coldhash.mfdcf.model import MFDCF
+from coldhash.recommender.items import CodeItems
 from coldhash.recommender.recommender import Recommender
 from coldhash.recommender.settings import Callback, settings_from
-from coldhash.update.edit import NEEDS_MAP, Change, check_takes_new_items, new_codes
+from coldhash.update.edit import Change, check_takes_new_items
+from coldhash.update.new_items import estimate_items
 
 
 def refresh(
@@ -50,8 +52,7 @@ def refresh(
     Raises
     ------
     SettingError
-        The model is not one of MFDCF, or an item is new and unrated in a model that was fitted
-        without `new_items=True`.
+        The model is not one of MFDCF.
 
     Examples
     --------
@@ -70,7 +71,7 @@ def refresh(
     codes = np.ones((len(old_rows), items.n_bits), dtype=np.float32)
     codes[known] = items.rows(old_rows[known])
     if len(new):
-        codes[new] = _first_codes(model, data, new, seed)
+        codes[new] = _first_codes(model, items, data, new)
     settings = settings_from(MFDCF, {**model.settings, "n_rounds": n_rounds})
     fitted = settings.fit(data, seed=seed, callback=callback, item_codes=codes)
     fitted = replace(fitted, settings=model.settings)
@@ -84,23 +85,14 @@ def _kept_order(before: Ids, now: Ids) -> np.ndarray:
     return np.concatenate([old, np.setdiff1d(np.arange(len(now)), old)])
 
 
-def _first_codes(model: Recommender, data: Dataset, new: np.ndarray, seed: int) -> np.ndarray:
-    """Return the codes that new items start from: by content, or random ones without a map."""
-    if model.item_map is None:
-        unrated = new[data.ratings.per_item[new] == 0]
-        if len(unrated):
-            raise SettingError(
-                f"item {data.ratings.items[unrated[0]]!r} is new and nobody has rated it, and this "
-                "model was fitted without new_items",
-                hint=NEEDS_MAP,
-            )
-        shape = (len(new), model.user_vectors.shape[1])
-        return np.random.default_rng(seed).integers(0, 2, size=shape) * 2 - 1
+def _first_codes(
+    model: Recommender, items: CodeItems, data: Dataset, new: np.ndarray
+) -> np.ndarray:
+    """Return the codes that new items start from: those that their content says."""
     content = model.features.item_content(data.items, len(data.ratings.items))[new]
-    nobody, nothing = model.user_vectors[:0], data.ratings.matrix[:0, new]
-    gains = np.ones((len(new), 1), np.float32)  # they count for ratings only
-    pulls = model.item_map.pulls(content, nobody, nothing, gains)
-    return new_codes(model.item_map.gram, pulls)
+    nothing, nobody = data.ratings.matrix[:0, new], model.user_vectors[:0]
+    target = RatingTarget("known", model.feedback)
+    return estimate_items(model, items, content, nothing, nobody, target).codes
 
 
 def _compare(

@@ -1,0 +1,318 @@
+"""Levels and codes of new items: from their content, and from their first ratings.
+
+A person is expected to make  p + √p (h·f)  of an item, f being what its code stands for. Of a new
+item content says √p and f: a blend of a ridge regression on the columns of content and of the mean
+of the most similar items. Ridges, neighbours and blend are those with the least leave-one-out error
+on the items of the fit, so this needs the model alone and costs a fit nothing.
+
+First ratings move f as a posterior. Who rates an item is drawn from p + √p (h·f), so that the mean
+vector z of n raters has the expectation  f Σ / √p  and the covariance  Σ / n,  Σ = H'H / users. Of
+x = f Σ½, which content leaves open with the covariance R, the estimate is
+
+    x + (√p z Σ^-½ - x) R (R + p/n I)⁻¹
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array, diags_array
+from threadpoolctl import threadpool_limits
+
+from coldhash.arrays.codes import signs
+from coldhash.arrays.products import times
+from coldhash.data.ratings import RatingTarget
+from coldhash.mfdcf.items import descend
+from coldhash.recommender.items import CodeItems
+from coldhash.recommender.recommender import Recommender
+
+RIDGES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 1e4)
+NEIGHBOURS = (3, 10, 30, 100)  # numbers to try
+POWERS = (1, 2, 4)  # of the similarity, to try
+MAX_COLUMNS = 1024  # of content in the ridge regression: the commonest
+MAX_ITEMS = 20_000  # that the ridge regression is learned from
+SAMPLE = 1000  # items that the blend is chosen by, at most
+BLOCK = 1 << 24  # similarities at a time
+MIN_SPREAD = 0.2  # of expectations, where content says next to nothing
+N_STARTS = 8  # codes that the descent starts from: the best end counts
+MAX_SWEEPS = 20  # it stops when no bit changes
+
+
+class Estimate(NamedTuple):
+    """What is expected of new items."""
+
+    codes: np.ndarray  # items x bits, +1 and -1
+    levels: np.ndarray | None  # None in a model without levels
+
+
+@dataclass(frozen=True, eq=False)
+class _Fitted:
+    """The items of the fit, in coordinates in which distances are those between scores."""
+
+    rows: np.ndarray  # in the catalogue
+    gains: np.ndarray  # √p, or the mean score in a model without levels
+    x: np.ndarray  # f Σ½
+    usual: np.ndarray  # mean vector of raters
+    root: np.ndarray  # Σ½, lower triangular
+    length: float  # by which √p z Σ^-½ is stretched to the length of codes
+    noise: float  # mean variance of a coordinate of x, as there are few ratings
+
+
+def estimate_items(
+    model: Recommender,
+    items: CodeItems,
+    content: csr_array,
+    ratings: csr_array,
+    vectors: np.ndarray,
+    target: RatingTarget,
+) -> Estimate:
+    """Estimate levels and codes; `ratings` are raters x new items, `vectors` those of raters."""
+    with threadpool_limits(1, "blas"):  # the same sums in the same order on every machine
+        fitted = _fitted_items(model, items)
+        table = model.item_table
+        known = csr_array((len(items), content.shape[1]), dtype=np.float32)
+        if table is not None and table.num_columns:
+            known = model.features.item_content(table, len(items))
+        content_map = _ContentMap(known[fitted.rows], content)
+        x, left = content_map.predict(fitted.x)
+        levels = items.levels
+        roots = _gains_of(model, x, fitted)
+        if levels is not None:
+            deviation = max(float(fitted.gains.std()), 1e-9)
+            scaled, open_share = content_map.predict(fitted.gains[:, None] / deviation)
+            roots = np.maximum(scaled[:, 0] * deviation, fitted.gains.min())
+        worth = target(ratings).T.tocsr()
+        x, stretch = _posterior(x, left, roots, worth, vectors, fitted)
+        f = times((x * stretch).astype(np.float32), np.linalg.inv(fitted.root).astype(np.float32))
+        gram = model.user_vectors.T @ model.user_vectors
+        codes = new_codes(gram, times(f, gram))
+        if levels is None or items.index.gains is None:
+            return Estimate(codes, None)
+        # a list of the best is made of extremes, and expectations have fewer of them
+        roots = roots + deviation * np.sqrt(open_share[0, 0])
+        roots = _observed_gains(model, roots, ratings, fitted)
+        found = np.searchsorted(items.index.gains, roots).clip(1, len(items.index.gains) - 1)
+        return Estimate(codes, found.astype(np.uint8))
+
+
+def _fitted_items(model: Recommender, items: CodeItems) -> _Fitted:
+    """Take codes as they are and, beside them, what the vectors of the raters say."""
+    rows = np.arange(len(items)) if model.guessed is None else np.flatnonzero(~model.guessed)
+    H = np.asarray(model.user_vectors, np.float32)
+    activity = np.ones(len(H)) if model.seen is None else np.diff(model.seen.indptr) + 1e-3
+    share = (activity / activity.sum()).astype(np.float32)[:, None]
+    usual = np.sum(H * share, axis=0) if items.levels is not None else np.zeros(H.shape[1], H.dtype)
+    sigma = ((H - usual).T @ ((H - usual) * share)).astype(np.float64)
+    lift = 1e-6 * max(np.trace(sigma) / len(sigma), 1e-12) * np.eye(len(sigma))
+    root = np.linalg.cholesky(sigma + lift)
+    x = times(items.rows(rows).astype(np.float32), root.astype(np.float32))
+    if items.levels is None or items.index.gains is None:
+        mean = np.linalg.solve(root, H.mean(axis=0, dtype=np.float64))
+        gains = np.maximum(x @ mean, 1e-6)
+    else:
+        gains = items.index.gains[items.levels[rows]]
+    gains = gains.astype(np.float32)
+    if model.seen is None or not len(model.seen.indices):
+        return _Fitted(rows, gains, x, usual, root, 1.0, 0.0)
+    shown, counts = _mean_vectors(as_ones(model.seen)[:, rows].T.tocsr(), H - usual, root, gains)
+    length = float(np.linalg.norm(x)) / max(float(np.linalg.norm(shown)), 1e-12)
+    noise = length**2 * np.mean(gains[counts > 0] ** 2 / counts[counts > 0])
+    return _Fitted(rows, gains, (x + length * shown) / 2, usual, root, length, float(noise))
+
+
+def as_ones(ratings: csr_array) -> csr_array:
+    """Return a matrix of ones where there are ratings; a loaded model stores a single 1."""
+    ones = np.ones(len(ratings.indices), dtype=np.float32)
+    return csr_array((ones, ratings.indices, ratings.indptr), shape=ratings.shape)
+
+
+def _mean_vectors(
+    worth: csr_array, vectors: np.ndarray, root: np.ndarray, gains: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return √p z Σ^-½ of items, and how many ratings of equal worth theirs count for."""
+    total = np.asarray(worth.sum(axis=1), np.float64).ravel()
+    squares = np.asarray((worth * worth).sum(axis=1), np.float64).ravel()
+    whitened = np.linalg.inv(root).T.astype(np.float32)
+    scale = gains / np.maximum(total, 1e-12)
+    shown = times(times(worth, vectors.astype(np.float32)), whitened) * scale[:, None]
+    return shown.astype(np.float32), total**2 / np.maximum(squares, 1e-12)
+
+
+def _gains_of(model: Recommender, x: np.ndarray, fitted: _Fitted) -> np.ndarray:
+    """Return what average people make of items in a model without levels."""
+    mean = np.linalg.solve(fitted.root, model.user_vectors.mean(axis=0, dtype=np.float64))
+    return np.asarray(np.maximum(x @ mean, 1e-6))
+
+
+def _posterior(
+    x: np.ndarray,
+    left: np.ndarray,
+    gains: np.ndarray,
+    worth: csr_array,
+    vectors: np.ndarray,
+    fitted: _Fitted,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Move x by first ratings; return also by how much it is shorter than what it estimates."""
+    shown, counts = _mean_vectors(worth, vectors - fitted.usual, fitted.root, gains)
+    variances, Q = np.linalg.eigh(left)
+    whole_noise = fitted.noise * len(variances)
+    variances = variances * max(1 - whole_noise / max(variances.sum(), 1e-12), 0.0)
+    noise = (fitted.length * gains) ** 2 / np.maximum(counts, 1e-12)
+    gain = np.where(counts[:, None] > 0, variances / (variances + noise[:, None]), 0.0)
+    surprise = times((fitted.length * shown - x).astype(np.float32), Q.astype(np.float32))
+    moved = x + times((gain * surprise).astype(np.float32), Q.T.astype(np.float32))
+    whole = float(np.mean(np.sum(fitted.x**2, axis=1, dtype=np.float64)))
+    said = whole - np.sum((1 - gain) * variances, axis=1)
+    return moved, np.sqrt(whole / np.maximum(said, MIN_SPREAD**2 * whole))[:, None]
+
+
+def _observed_gains(
+    model: Recommender, roots: np.ndarray, ratings: csr_array, fitted: _Fitted
+) -> np.ndarray:
+    """Correct √p by the share of favourites among the first ratings, and by their number."""
+    if model.seen is None or not len(model.seen.indices) or not len(ratings.indices):
+        return roots
+    n = np.bincount(model.seen.indices, minlength=len(model.popularity))[fitted.rows]
+    k = np.asarray(model.popularity, np.float64)[fitted.rows]
+    share = float(k.sum() / n.sum())
+    # how much the share differs from item to item, beyond the noise of counts
+    noise = share * (1 - share)
+    between = np.sum((k - share * n) ** 2 / np.maximum(n, 1)) - noise * np.count_nonzero(n)
+    prior = max(noise, 1e-9) / max(between / n.sum(), 1e-9)
+    counts = np.bincount(ratings.indices, minlength=len(roots))
+    liked = ratings.indices[model.feedback.is_favourite(ratings)]
+    favourites = np.bincount(liked, minlength=len(roots))
+    liking = (favourites + prior * share) / (counts + prior)
+    own = np.sqrt((counts * liking + 0.5) / (len(model.user_ids) + 1))
+    expected = roots * np.sqrt(liking / max(share, 1e-9))
+    return np.where(counts > 0, np.maximum(expected, own), roots)
+
+
+class _ContentMap:
+    """Predictions of new items from content, by what is known of the items of the fit."""
+
+    def __init__(self, known: csr_array, content: csr_array) -> None:
+        n, rng = known.shape[0], np.random.default_rng(0)
+        counts = np.bincount(known.indices, minlength=known.shape[1])
+        self.columns = np.sort(np.argsort(-counts, kind="stable")[:MAX_COLUMNS])
+        self.centre = np.asarray(known[:, self.columns].mean(axis=0), np.float32).ravel()
+        self.some = np.sort(rng.permutation(n)[:MAX_ITEMS])
+        X = self._centred(known[self.some])
+        values, vectors = np.linalg.eigh((X.T @ X).astype(np.float64))
+        self.values, self.U = np.maximum(values, 0.0), vectors.astype(np.float32)
+        self.Z, self.Z_new = X @ self.U, times(self._centred(content), self.U)
+        n_chosen = min(SAMPLE, max(BLOCK // n, 50))
+        self.chosen = np.sort(rng.permutation(len(self.some))[:n_chosen])  # places in `some`
+        rarity = np.log((n + 1) / (counts + 1))
+        rows, own = _unit_rows(known, rarity), self.some[self.chosen]
+        self.near = _nearest(rows[own], rows, own)
+        self.near_new = _nearest(_unit_rows(content, rarity), rows)
+
+    def _centred(self, rows: csr_array) -> np.ndarray:
+        """Return the commonest columns; of an item without content, those of the average item."""
+        described = (np.diff(rows.indptr) > 0)[:, None]
+        return np.asarray((rows[:, self.columns].toarray() - self.centre) * described, np.float32)
+
+    def predict(self, T: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Predict rows of T; return also the covariance of the leave-one-out errors."""
+        mean = T.mean(axis=0, dtype=np.float64).astype(np.float32)
+        T = (T - mean).astype(np.float32)
+        truth = T[self.some][self.chosen]
+        weights, left_out = self._ridge(T[self.some])
+        best, blend, form = np.inf, np.zeros(2), (NEIGHBOURS[0], POWERS[0])
+        for k in NEIGHBOURS:
+            for power in POWERS:
+                pair = np.array([left_out.ravel(), self.near.mean(T, k, power).ravel()], np.float64)
+                both, error = _least_squares(pair, truth.ravel())
+                if error < best:
+                    best, blend, form = error, both, (k, power)
+        said = blend[0] * left_out + blend[1] * self.near.mean(T, *form)
+        rest = (truth - said).astype(np.float64)
+        by_ridge, by_near = times(self.Z_new, weights), self.near_new.mean(T, *form)
+        return blend[0] * by_ridge + blend[1] * by_near + mean, rest.T @ rest / len(rest)
+
+    def _ridge(self, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Regress Y on content; return the weights, and what others say of chosen items.
+
+        The ridge is the one with the least leave-one-out error.
+        """
+        squares, ZtY = self.Z**2, self.Z.T @ Y
+
+        def solve(ridge: float) -> tuple[np.ndarray, np.ndarray]:
+            shrink = (1 / (self.values + ridge)).astype(np.float32)
+            weights = shrink[:, None] * ZtY
+            leverage = np.minimum(squares @ shrink + np.float32(1 / len(Y)), 1 - 1e-4)
+            return weights, (Y - self.Z @ weights) / (1 - leverage)[:, None]
+
+        ridge = min(RIDGES, key=lambda each: float(np.sum(solve(each)[1] ** 2, dtype=np.float64)))
+        weights, residual = solve(ridge)
+        return weights, (Y - residual)[self.chosen]
+
+
+class _Near(NamedTuple):
+    """The most similar items of each of some rows, the most similar one first."""
+
+    places: np.ndarray
+    similarity: np.ndarray
+
+    def mean(self, T: np.ndarray, k: int, power: int) -> np.ndarray:
+        """Average the rows of T of the k nearest, by their similarity to a power."""
+        weights = self.similarity[:, :k] ** power
+        weights /= np.maximum(weights.sum(axis=1, keepdims=True), 1e-9)
+        starts = np.arange(len(weights) + 1) * weights.shape[1]
+        shape = (len(weights), len(T))
+        return times(
+            csr_array((weights.ravel(), self.places[:, :k].ravel(), starts), shape=shape), T
+        )
+
+
+def _nearest(wanted: csr_array, rows: csr_array, own: np.ndarray | None = None) -> _Near:
+    """Find the rows with the greatest cosine; `own` are the places of the wanted themselves."""
+    k, step = min(NEIGHBOURS[-1], rows.shape[0]), max(BLOCK // rows.shape[0], 1)
+    found = []
+    for begin in range(0, wanted.shape[0], step):
+        block = (wanted[begin : begin + step] @ rows.T).toarray().astype(np.float32)
+        if own is not None:
+            block[np.arange(len(block)), own[begin : begin + step]] = 0
+        places = np.argpartition(-block, k - 1, axis=1)[:, :k]
+        order = np.argsort(-np.take_along_axis(block, places, 1), axis=1, kind="stable")
+        places = np.take_along_axis(places, order, 1)
+        found.append((places, np.maximum(np.take_along_axis(block, places, 1), 0)))
+    nothing = [(np.zeros((0, k), np.int64), np.zeros((0, k), np.float32))]
+    places, similarity = (np.concatenate(each) for each in zip(*(found or nothing), strict=True))
+    return _Near(places, similarity)
+
+
+def _unit_rows(content: csr_array, rarity: np.ndarray) -> csr_array:
+    """Weigh columns by how rare they are, and scale rows to length 1."""
+    weighted = csr_array(content @ diags_array(rarity.astype(np.float32)))
+    lengths = np.sqrt(np.asarray((weighted * weighted).sum(axis=1)).ravel())
+    return csr_array(diags_array((1 / np.maximum(lengths, 1e-9)).astype(np.float32)) @ weighted)
+
+
+def _least_squares(pair: np.ndarray, truth: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return the weights of two predictions, none below 0, with the least error, and the error."""
+    gram, right = pair @ pair.T, pair @ truth
+    weights = np.linalg.solve(gram + (1e-9 * np.trace(gram) + 1e-12) * np.eye(2), right)
+    if weights.min() < 0:  # then one of them alone is best
+        alone = np.maximum(right / np.maximum(np.diag(gram), 1e-12), 0.0)
+        weights = alone * (np.arange(2) == np.argmax(alone * right))
+    return weights, float(weights @ gram @ weights - 2 * weights @ right)
+
+
+def new_codes(gram: np.ndarray, pulls: np.ndarray) -> np.ndarray:
+    """Find the codes of new items, each on its own: the item step of the fit."""
+    gram = gram.astype(np.float32)
+    free = np.linalg.solve(gram.astype(np.float64), pulls.T.astype(np.float64)).T
+    spread = np.sqrt(np.mean(free**2, axis=1, keepdims=True))
+    rng = np.random.default_rng(0)
+    best, lowest = np.ones_like(pulls), np.full(len(pulls), np.inf)
+    for n in range(N_STARTS):
+        push = rng.standard_normal(gram.shape[0]) if n else np.zeros(gram.shape[0])
+        codes = descend(signs(free + spread * push, np.float32), pulls, gram, MAX_SWEEPS, rng)
+        energy = np.einsum("ik,ik->i", codes @ gram - 2 * pulls, codes, dtype=np.float64)
+        better = energy < lowest
+        best[better], lowest[better] = codes[better], energy[better]
+    return best.astype(np.int8)
