@@ -527,6 +527,7 @@ def data_or_error(*tables):
         return error
 
 
+@pytest.mark.filterwarnings("ignore::coldhash.errors.UnlikelyData")
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
 @settings(

@@ -33,7 +33,7 @@ from coldhash.baselines.mf import MF
 from coldhash.baselines.popularity import Popularity
 from coldhash.baselines.ridge import Ridge
 from coldhash.cli import app
-from coldhash.errors import ColdhashError
+from coldhash.errors import ColdhashError, UnlikelyData
 from coldhash.features.fitting import fit_features
 from coldhash.mfdcf.model import MFDCF
 from coldhash.serve import Limits, create_app
@@ -119,7 +119,7 @@ def tables(data: bytes) -> None:
     member = {"member": "r.csv"} if form == "zip" else {}
     file = TableFile(path=path, **member, **style)
     for sources in ((file,), (file, file, file)):
-        with contextlib.suppress(ColdhashError):
+        with contextlib.suppress(ColdhashError, UnlikelyData):  # warnings are errors here
             Dataset.from_tables(*sources, duplicates="last")
 
 

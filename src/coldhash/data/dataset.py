@@ -124,7 +124,7 @@ class Dataset:
     >>> data.ratings.matrix.shape, data.users.column_names
     ((100, 50), ['age', 'gender', 'occupation', 'city'])
     >>> data
-    <Dataset 'sample': 100 users, 50 items, 973 ratings>
+    <Dataset 'sample': 100 users, 50 items, 721 ratings>
     """
 
     ratings: Ratings
@@ -488,7 +488,9 @@ def _find_mismatch(kind: str, ids: pa.Array, own: pa.Array, other: pa.Array) -> 
     `own` and `other` are the ids of this side and the other one in the ratings.
     """
     straight, swapped = _overlap(ids, own), _overlap(ids, other)
-    if swapped > max(10 * straight, 0.1) or swapped > max(straight + 0.1, 0.9):
+    # whole numbers may fit both sides: a table of the other side then has all ids of that side
+    fits_other = swapped > max(straight + 0.1, 0.9) and _overlap(other, ids) > 0.9
+    if swapped > max(10 * straight, 0.1) or fits_other:
         shares = f"{100 * swapped:.0f}% fit the other column, {100 * straight:.0f}% their own"
         return f"user and item columns look swapped: of the ids of the {kind} table {shares}"
     unknown = own.filter(pc.invert(pc.is_in(own, ids)))
