@@ -38,10 +38,16 @@ def _check_threads() -> None:
 os.register_at_fork(after_in_child=_check_threads)
 
 
-def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Compile a function when it is first called, with numba's options."""
+def compiled(*, internal: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Compile a function when it is first called, with numba's options.
+
+    An `internal` one is called by compiled functions only: it is compiled sooner, and kept as a
+    part of them.
+    """
 
     def decorate(function: Any) -> Any:
+        if internal:
+            return njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **options)(function)
         made = _compile(function, options)
         return _make_fork_safe(made, function) if options.get("parallel") else made
 

@@ -209,12 +209,9 @@ class CodeIndex:
             The queries or lists do not fit, `k` or `threads` is below 1, or `popularity` is not
             between 0 and 1.
         """
-        n_bytes = self.stripes.shape[1]
         if queries.dtype != np.uint64 or queries.shape[1:] != (n_words(self.n_bits),):
             raise DataError(f"{queries.shape} {queries.dtype} are no codes of {self.n_bits} bits")
-        codes = np.ascontiguousarray(queries, dtype="<u8").view(np.uint8)
-        if codes.shape[1] != n_bytes:
-            codes = np.ascontiguousarray(codes[:, :n_bytes])
+        codes = np.ascontiguousarray(queries)
         sums = SUM8 if self.n_bits <= NARROW_BITS else SUM16
         terms = self.terms(popularity, by_code=True)
         return self._run(hamming_kernel, codes, k, excluded, listed, threads, sums, terms)
