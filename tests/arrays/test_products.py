@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array, random_array
 
-from coldhash.arrays import products
+from coldhash.arrays import kernels, products
 
 
 def matrices(n_rows, n_columns, n_bits, seed):
@@ -38,8 +38,8 @@ def test_kernels_equal_their_plain_python(monkeypatch):
     S, D = matrices(12, 9, 4, 1)
     order = products.even_order(S.indptr)
     for kernel, arguments in (
-        (products._multiply_sparse, (S.indptr, S.indices, S.data, D, order)),
-        (products._multiply_dense, (S.toarray(), D)),
+        (kernels.multiply_sparse, (S.indptr, S.indices, S.data, D, order)),
+        (kernels.multiply_dense, (S.toarray(), D)),
     ):
         plain = np.zeros((12, 4), np.float32)
         kernel.py_func(*arguments, plain)
@@ -55,6 +55,15 @@ def test_the_even_order_takes_every_row_once_and_spreads_them(rng):
     assert sorted(order) == list(range(1000))
     halves = sizes[order[:500]].sum(), sizes[order[500:]].sum()
     assert abs(halves[0] - halves[1]) < 0.05 * sizes.sum()
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_without_compiled_code_products_are_the_same_bits(monkeypatch, dense):
+    S, D = matrices(20, 30, 16, 5)
+    A = S.toarray() if dense else S
+    compiled = products.times(A, D)
+    monkeypatch.setattr(products, "prefer_numpy", lambda _: True)
+    np.testing.assert_array_equal(products.times(A, D), compiled)
 
 
 def test_matrices_that_do_not_fit_are_refused():

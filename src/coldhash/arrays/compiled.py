@@ -15,7 +15,11 @@ from types import FunctionType
 from typing import Any
 
 from numba import njit, threading_layer  # type: ignore[attr-defined]
+from numba.core import event
 from numba.core.caching import FunctionCache
+
+compilations = event.RecordingListener()  # type: ignore[no-untyped-call]
+event.register("numba:compile", compilations)  # type: ignore[no-untyped-call]
 
 
 class _Cache(FunctionCache):
@@ -41,13 +45,14 @@ os.register_at_fork(after_in_child=_check_threads)
 def compiled(*, internal: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Any]:
     """Compile a function when it is first called, with numba's options.
 
-    An `internal` one is called by compiled functions only: it is compiled sooner, and kept as a
-    part of them.
+    An `internal` one is for compiled functions only: it is compiled sooner, and kept as a part of
+    them, but Python must call its `py_func`.
     """
 
     def decorate(function: Any) -> Any:
         if internal:
-            return njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **options)(function)
+            options.update(no_cpython_wrapper=True, no_cfunc_wrapper=True)
+            return njit(**options)(function)
         made = _compile(function, options)
         return _make_fork_safe(made, function) if options.get("parallel") else made
 

@@ -8,12 +8,17 @@ differently for one row than for many.
 from __future__ import annotations
 
 import threading
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import prange
-from scipy.sparse import csr_array
 
-from coldhash.arrays.compiled import compiled
+from coldhash.arrays.startup import prefer_numpy
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+    from coldhash.arrays.rows import SparseRows
 
 _FEW_ROWS = 64  # for so few, starting threads costs more than they save
 # numba's threads serve one caller at a time (without OpenMP, a second one ends the process);
@@ -21,14 +26,19 @@ _FEW_ROWS = 64  # for so few, starting threads costs more than they save
 _threads = threading.Lock()
 
 
-def times(A: np.ndarray | csr_array, B: np.ndarray) -> np.ndarray:
+def times(A: np.ndarray | csr_array | SparseRows, B: np.ndarray) -> np.ndarray:
     """Multiply a sparse (CSR) or dense matrix by a dense one, in B's precision."""
     B = np.ascontiguousarray(B)
     if A.shape[1] != B.shape[0]:  # compiled code would read past the end
         raise ValueError(f"{A.shape} does not fit {B.shape}")
     product = np.zeros((A.shape[0], B.shape[1]), dtype=B.dtype)
+    n_numbers = A.size if isinstance(A, np.ndarray) else len(A.indices)
+    if prefer_numpy(n_numbers * B.shape[1]):
+        return _add_rows(A, B, product)
+    from coldhash.arrays.kernels import multiply_dense, multiply_sparse
+
     many = A.shape[0] > _FEW_ROWS and _threads.acquire(blocking=False)
-    kernel = _multiply_dense if isinstance(A, np.ndarray) else _multiply_sparse
+    kernel = multiply_dense if isinstance(A, np.ndarray) else multiply_sparse
     run = kernel if many else kernel.on_one_thread()
     try:
         if isinstance(A, np.ndarray):
@@ -42,6 +52,18 @@ def times(A: np.ndarray | csr_array, B: np.ndarray) -> np.ndarray:
     return product
 
 
+def _add_rows(A: np.ndarray | csr_array | SparseRows, B: np.ndarray, P: np.ndarray) -> np.ndarray:
+    """Add the products of rows to P in the order in which compiled code does."""
+    if isinstance(A, np.ndarray):
+        for row, column in np.argwhere(A):
+            P[row] += A[row, column] * B[column]
+    else:
+        for row, (start, end) in enumerate(pairwise(A.indptr.tolist())):
+            for entry in range(start, end):
+                P[row] += A.data[entry] * B[A.indices[entry]]
+    return P
+
+
 def even_order(indptr: np.ndarray) -> np.ndarray:
     """Order rows so that every stretch of them holds about the same number of entries.
 
@@ -50,35 +72,3 @@ def even_order(indptr: np.ndarray) -> np.ndarray:
     by_size = np.argsort(-np.diff(indptr), kind="stable")
     golden = (np.arange(len(by_size)) * 0.6180339887498949) % 1
     return by_size[np.argsort(golden, kind="stable")]
-
-
-@compiled(nogil=True)
-def _sparse_row(indices, values, B, total):  # type: ignore[no-untyped-def]
-    for j in range(len(indices)):
-        value = values[j]
-        other = B[indices[j]]
-        for k in range(len(total)):
-            total[k] += value * other[k]
-
-
-@compiled(nogil=True)
-def _dense_row(values, B, total):  # type: ignore[no-untyped-def]
-    for j in range(len(values)):
-        value = values[j]
-        if value != 0:  # features are mostly zeros
-            for k in range(len(total)):
-                total[k] += value * B[j, k]
-
-
-@compiled(parallel=True)
-def _multiply_sparse(indptr, indices, values, B, order, product):  # type: ignore[no-untyped-def]
-    for position in prange(len(order)):
-        row = order[position]
-        start, end = indptr[row], indptr[row + 1]
-        _sparse_row(indices[start:end], values[start:end], B, product[row])
-
-
-@compiled(parallel=True)
-def _multiply_dense(A, B, product):  # type: ignore[no-untyped-def]
-    for row in prange(len(product)):
-        _dense_row(A[row], B, product[row])

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 import coldhash as ch
+from coldhash.arrays.startup import expect_one_answer
 from coldhash.cli.app import (
     AsJson,
     DataOptions,
@@ -164,8 +165,10 @@ def recommend(
         _check_out(out)
     model = _load(file)
     document: dict[str, object] = {}
+    rows: Iterator[dict[str, Any]]
     if everybody:
         tables = _recommend_all(model, arguments)
+        rows = (row for table in tables for row in table.to_pylist())
     else:
         people: Any = _read_people(users, model) if users else None
         if user:
@@ -174,13 +177,14 @@ def recommend(
         answer = model.recommend(people, user_ids=user_id or None, unknown=checked, **arguments)
         for note in answer.notes:
             print(f"note: {printable(note)}", file=sys.stderr)
-        tables = iter([answer.to_arrow()])
+        if out is not None:
+            tables = iter([answer.to_arrow()])
+        rows = iter(answer)
         document["fallback"] = answer.fallback.tolist()
     if out is not None:
         _write_tables(tables, out)
         print(out)
         return
-    rows = (row for table in tables for row in table.to_pylist())
     print_result({"items": rows, **document}, map(format_row, rows), as_json)
 
 
@@ -276,6 +280,7 @@ def update(
 
 
 def _load(file: Path) -> ch.Recommender:
+    expect_one_answer()
     with note_compilation():  # a model answers once when it is loaded
         return ch.load(file)
 

@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 from scipy.sparse import csr_array
 
 from coldhash.data.feedback import (
-    COUNT_NAMES,
     Favourite,
     Feedback,
     FeedbackKind,
@@ -25,29 +24,10 @@ from coldhash.data.feedback import (
 from coldhash.data.ids import Ids, NameRow
 from coldhash.data.plan import FEW_ROWS, FeaturePlan, PlanLike, as_plan, check_plan, guess_plan
 from coldhash.data.ratings import Duplicates, Ratings
+from coldhash.data.roles import OTHER_NAMES, ROLES, TITLE
 from coldhash.data.tables import TableLike, as_table, infer_type, infer_types
 from coldhash.errors import ColumnError, DataError, SettingError, UnlikelyData
 
-ROLES = {  # what a column of ratings may mean, and the usual names of such a column
-    "user_id": ("user_id", "user", "userID", "userId"),
-    "item_id": ("item_id", "item", "itemID", "itemId", "movieId"),
-    "rating": ("rating", "weight"),
-    "timestamp": ("timestamp", "datetime"),
-    "event": ("event",),
-}
-OTHER_NAMES = {  # the first of these that is there, where none of the usual names is
-    "user_id": tuple("customer_id client_id household_id visitor_id member_id reviewerID".split()),
-    "item_id": tuple(
-        "product_id article_id movie_id track_id book_id joke_id sku asin isbn ISBN".split()
-    ),
-    "rating": (*COUNT_NAMES, "score", "stars"),
-    "timestamp": tuple(
-        "event_time event_timestamp transaction_timestamp created_at purchased_at unixReviewTime "
-        "ts date time".split()
-    ),
-    "event": ("event_type", "type", "action", "behavior"),
-}
-TITLE = "title"  # the role of the item column that answers show
 Columns = Mapping[str, str | None]  # role -> name of its column; None: there is none
 
 PART_USERS = 65_536  # users of one partition: where one ends changes how sums are rounded

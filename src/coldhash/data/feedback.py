@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from coldhash.errors import SettingError, UnlikelyFavourites, check_choice
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 FeedbackKind = Literal["ratings", "counts", "events"]
 Favourite = float | str  # from this rating on, "60%" of the scale, or "user-mean"

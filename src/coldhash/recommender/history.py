@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from coldhash.arrays.checks import Forms, take
 from coldhash.arrays.products import times
+from coldhash.arrays.rows import SparseRows
 from coldhash.errors import ModelFileError
 from coldhash.features.groups import FeatureEncoder, State
 from coldhash.recommender.items import CodeItems, Items, code_items
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
 USUAL = 1.0  # weight of an event of a new item: that of an average item
 N_NEIGHBOURS = 10  # nearest items, whose mean score a dislike does not raise
+N_KEPT = 4096  # items whose neighbours are kept
+FEW = 16  # disliked items; of more, the neighbours are searched together
 LOWERED = 1.1  # times that what would raise them is taken out: they fall a little instead
 _ARRAYS = ("weights", "means", "expected", "metric", "counts", "maps")
 
@@ -58,7 +65,7 @@ class HistoryPart:
         stacked = np.array([maps[n] for n in counts], np.float32).reshape(-1, *self.maps.shape[1:])
         return replace(self, counts=np.array(counts, np.int64), maps=stacked)
 
-    def evidence(self, history: csr_array) -> np.ndarray:
+    def evidence(self, history: csr_array | SparseRows) -> np.ndarray:
         """Compute the mean of z over the events of each row."""
         n_events = np.diff(history.indptr)[:, None].astype(np.float32)
         weights = self.weights[history.indices]
@@ -67,30 +74,32 @@ class HistoryPart:
 
         def add_up(values: np.ndarray) -> np.ndarray:
             shape = (history.shape[0], len(items))
-            return times(csr_array((values, columns, history.indptr), shape=shape), codes)
+            return times(SparseRows(values, columns, history.indptr, shape), codes)
 
         exposure = add_up(weights) - n_events * self.expected
         sums = np.hstack([exposure, add_up(weights * self._above(history)), n_events])
         return np.asarray(sums / np.maximum(n_events, 1))
 
-    def deviation(self, history: csr_array) -> np.ndarray:
+    def deviation(self, history: csr_array | SparseRows) -> np.ndarray:
         """Compute how far people are from what their features say."""
+        history = _as_rows(history)
         disliked = self._above(history) < 0
-        liked = _select(history, ~disliked) if disliked.any() else history
+        liked = history.select(~disliked) if disliked.any() else history
         moved = self._move(self.evidence(liked), np.diff(liked.indptr))
         if disliked.any():
-            np.add.at(moved, _owners(history)[disliked], self._split_dislikes(history, disliked))
+            np.add.at(moved, history.owners()[disliked], self._split_dislikes(history, disliked))
         return moved
 
-    def split(self, history: csr_array) -> np.ndarray:
+    def split(self, history: csr_array | SparseRows) -> np.ndarray:
         """Compute what each event of one person adds to the deviation: events x bits."""
+        history = _as_rows(history)
         disliked = self._above(history) < 0
         moved = self._split(history, ~disliked, np.full(len(disliked), (~disliked).sum()))
         if disliked.any():
             moved[disliked] = self._split_dislikes(history, disliked)
         return moved
 
-    def _split(self, history: csr_array, some: np.ndarray, n_events: np.ndarray) -> np.ndarray:
+    def _split(self, history: SparseRows, some: np.ndarray, n_events: np.ndarray) -> np.ndarray:
         """Compute z C_n / n of some events, with n by event; 0 for the others."""
         moved = np.zeros((len(some), len(self.expected)), np.float32)
         items, above, n = history.indices[some], self._above(history)[some], n_events[some]
@@ -100,9 +109,9 @@ class HistoryPart:
         moved[some] = self._move(z, n) / n[:, None].astype(np.float32)
         return moved
 
-    def _split_dislikes(self, history: csr_array, disliked: np.ndarray) -> np.ndarray:
+    def _split_dislikes(self, history: SparseRows, disliked: np.ndarray) -> np.ndarray:
         """Compute what dislikes add: nothing that raises the items most like theirs."""
-        n_events = np.diff(history.indptr)[_owners(history)]
+        n_events = np.diff(history.indptr)[history.owners()]
         moved = self._split(history, disliked, n_events)[disliked]
         if len(self.codes) < 2:
             return np.zeros_like(moved)
@@ -111,29 +120,40 @@ class HistoryPart:
     def _rises(self, disliked: np.ndarray, moved: np.ndarray) -> np.ndarray:
         """Compute the part of disliked events that would raise the neighbours of their items."""
         items, places = np.unique(disliked, return_inverse=True)
-        codes, itself = self.codes.rows(items).astype(np.float32), list(items[:, None])
-        k = min(N_NEIGHBOURS, len(self.codes) - 1)
-        near = self.codes.nearest(codes, k, self.codes.lists(itself))[0]
-        neighbours = self.codes.rows(near.ravel()).reshape(*near.shape, -1)
-        neighbours = neighbours * self.codes.gains(near)[:, :, None]
-        q = neighbours.sum(axis=1, dtype=np.float64).astype(np.float32)
-        pulls = times(q, self.metric)
+        if len(items) <= FEW:
+            found = [self._neighbours(item) for item in items.tolist()]
+            q, pulls = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        else:
+            q, pulls = self._find_neighbours(items)
         lengths = np.maximum((q * pulls).sum(axis=1, dtype=np.float64), 1e-30)
         raised = (moved * q[places]).sum(axis=1, dtype=np.float64) / lengths[places]
         return np.asarray(
             LOWERED * np.maximum(raised, 0)[:, None].astype(np.float32) * pulls[places]
         )
 
-    def disliked(self, history: csr_array) -> csr_array | None:
+    def _find_neighbours(self, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return q and q M of the nearest items of some items."""
+        codes, itself = self.codes.rows(items).astype(np.float32), list(items[:, None])
+        k = min(N_NEIGHBOURS, len(self.codes) - 1)
+        near = self.codes.nearest(codes, k, self.codes.lists(itself))[0]
+        neighbours = self.codes.rows(near.ravel()).reshape(*near.shape, -1)
+        neighbours = neighbours * self.codes.gains(near)[:, :, None]
+        q = neighbours.sum(axis=1, dtype=np.float64).astype(np.float32)
+        return q, times(q, self.metric)
+
+    @cached_property
+    def _neighbours(self) -> Callable[[int], tuple[np.ndarray, np.ndarray]]:
+        """What `_find_neighbours` returns of one item, kept for the next who dislikes it."""
+        return lru_cache(N_KEPT)(lambda item: self._find_neighbours(np.array([item])))
+
+    def disliked(self, history: csr_array | SparseRows) -> SparseRows | None:
         """Return the entries that are ratings below what their items get on average, if any."""
         below = self._above(history) < 0
         if not below.any():
             return None
-        found = _select(history, below)
-        ones = np.ones(len(found.indices), np.float32)  # a rating may be 0
-        return csr_array((ones, found.indices, found.indptr), shape=history.shape)
+        return _as_rows(history).select(below)
 
-    def _above(self, history: csr_array) -> np.ndarray:
+    def _above(self, history: csr_array | SparseRows) -> np.ndarray:
         """Compute ratings above the items' means; 0 for events without a value."""
         if not self.spread:
             return np.zeros(len(history.data), dtype=np.float32)
@@ -198,12 +218,5 @@ def _as_codes(items: Items) -> CodeItems:
     return codes
 
 
-def _select(history: csr_array, some: np.ndarray) -> csr_array:
-    """Return some of the entries."""
-    indptr = np.concatenate([[0], np.cumsum(some)])[history.indptr]
-    return csr_array((history.data[some], history.indices[some], indptr), shape=history.shape)
-
-
-def _owners(history: csr_array) -> np.ndarray:
-    """Return the row of each entry."""
-    return np.repeat(np.arange(history.shape[0]), np.diff(history.indptr))
+def _as_rows(history: csr_array | SparseRows) -> SparseRows:
+    return SparseRows(history.data, history.indices, history.indptr, history.shape)

@@ -15,16 +15,18 @@ ratings as the average one is an item like any other: its l is the sum itself.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from coldhash.arrays.checks import check_places, take
 from coldhash.arrays.products import times
 from coldhash.data.feedback import Feedback
 from coldhash.data.ratings import RatingTarget
 from coldhash.features.groups import State
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 _ARRAYS = ("columns", "pairs", "average", "weights", "shared", "left", "right", "to_pulls", "gram")
 NUMBERS = ("stretch", "plenty")

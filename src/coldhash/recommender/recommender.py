@@ -8,20 +8,19 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypedDict, Unpack, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack, get_args, overload
 
 import numpy as np
 import pyarrow as pa
-from scipy.sparse import csr_array
 
 from coldhash.arrays.checks import check_computed
 from coldhash.arrays.codes import signs
-from coldhash.data.dataset import OTHER_NAMES, ROLES, TITLE
+from coldhash.arrays.rows import SparseRows
 from coldhash.data.feedback import Feedback
 from coldhash.data.ids import Ids, IdValue, as_text
 from coldhash.data.ratings import MAX_RATING, entries_of_rows
+from coldhash.data.roles import OTHER_NAMES, ROLES, TITLE
 from coldhash.errors import DataError, SettingError, blame, check_choice
 from coldhash.features.groups import FeatureEncoder, Features
 from coldhash.features.people import (
@@ -39,6 +38,9 @@ from coldhash.recommender.item_map import ItemMap
 from coldhash.recommender.items import CodeItems, Items, RealItems
 from coldhash.recommender.results import Recommendations, Similar, html_table
 from coldhash.search import RowLists
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 ItemLists: TypeAlias = Iterable[IdValue] | Iterable[Iterable[IdValue]]
 Score = Literal["real", "hamming"]
@@ -134,7 +136,7 @@ class Recommender:
     user_ids: Ids
     user_vectors: np.ndarray
     report: dict[str, Json] = field(default_factory=dict)
-    seen: csr_array | None = None
+    seen: csr_array | SparseRows | None = None
     item_table: pa.Table | None = None
     item_map: ItemMap | None = None
     feedback: Feedback = field(default_factory=Feedback)
@@ -210,7 +212,7 @@ class Recommender:
         column = self.item_table.column(name).combine_chunks()  # one chunk: quick to look up
         if pa.types.is_nested(column.type) or pa.types.is_binary(column.type):
             return None  # nothing to show
-        return column.cast(pa.string())
+        return column if column.type == pa.string() else column.cast(pa.string())
 
     @cached_property
     def _title_table(self) -> pa.Table | None:
@@ -290,7 +292,7 @@ class Recommender:
 
     def _features(
         self, people: People, ratings: csr_array | None, unknown: Unknown
-    ) -> tuple[Mapping[str, Any], Features, csr_array | None, list[tuple[int, str]]]:
+    ) -> tuple[Mapping[str, Any], Features, csr_array | SparseRows | None, list[tuple[int, str]]]:
         """Return what people are described by, their features, their history, what is ignored."""
         columns, n_rows = as_columns(people)
         check_choice("unknown", unknown, get_args(Unknown))
@@ -333,9 +335,8 @@ class Recommender:
         rows = self.user_ids.find(user_ids)
         known, seen = rows >= 0, self._seen_by(rows)
         if seen is not None and encoded.history is not None:
-            given = encoded.history.copy()
-            given.data[:] = 1  # or a rating of 0 would be lost in the sum
-            seen = csr_array(seen + given)
+            pairs = zip(seen.lists(), _lists_of(encoded.history), strict=True)
+            seen = SparseRows.of_lists([np.concatenate(pair) for pair in pairs], seen.shape[1])
         vectors = encoded.vectors.copy()
         vectors[known] = self.user_vectors[rows[known]]
         return replace(
@@ -347,7 +348,7 @@ class Recommender:
             names=[as_text(user_id, "user") for user_id in user_ids],
         )
 
-    def _seen_by(self, rows: np.ndarray) -> csr_array | None:
+    def _seen_by(self, rows: np.ndarray) -> SparseRows | None:
         """Return what training users have rated, nothing for the row -1."""
         if self.seen is None:
             return None
@@ -356,8 +357,8 @@ class Recommender:
         counts[known] = np.diff(self.seen.indptr)[rows[known]]
         items = self.seen.indices[entries_of_rows(self.seen.indptr, rows[known])]
         ones = np.ones(len(items), dtype=np.float32)
-        entries = (ones, items, np.concatenate([[0], np.cumsum(counts)]))
-        return csr_array(entries, shape=(len(rows), self.seen.shape[1]))
+        ends = np.concatenate([[0], np.cumsum(counts)])
+        return SparseRows(ones, items, ends, (len(rows), self.seen.shape[1]))
 
     def score(
         self,
@@ -393,8 +394,8 @@ class Recommender:
         if self.items.levels is None:
             scores[encoded.fallback] = self.popularity
         if encoded.disliked is not None:
-            rows, columns = encoded.disliked.nonzero()
-            scores[rows, columns] = scores.min(axis=1)[rows] - 1
+            rows = encoded.disliked.owners()
+            scores[rows, encoded.disliked.indices] = scores.min(axis=1)[rows] - 1
         return scores
 
     @overload
@@ -724,8 +725,8 @@ class Recommender:
         argument: str,
         lists: ItemLists | None,
         n_users: int,
-        seen: csr_array | None,
-        within: csr_array | None = None,
+        seen: csr_array | SparseRows | None,
+        within: SparseRows | None = None,
     ) -> RowLists | None:
         """Turn lists of item ids, for everybody or one a user, and what was seen, into filters.
 
@@ -745,11 +746,10 @@ class Recommender:
                 found = [self.item_ids.rows(each) for each in (given if per_user else [given])]
             rows = found if per_user else found * n_users
         if seen is not None:
-            own = [seen.indices[start:end] for start, end in pairwise(seen.indptr)]
-            rows = [np.concatenate(pair) for pair in zip(rows, own, strict=True)]
+            pairs = zip(rows, _lists_of(seen), strict=True)
+            rows = [np.concatenate(pair) for pair in pairs]
         if within is not None:
-            own = [within.indices[start:end] for start, end in pairwise(within.indptr)]
-            rows = [np.intersect1d(*pair) for pair in zip(rows, own, strict=True)]
+            rows = [np.intersect1d(*pair) for pair in zip(rows, within.lists(), strict=True)]
         return self.items.lists(rows)
 
     def _by_code(self, score: Score) -> bool:
@@ -799,6 +799,11 @@ class Recommender:
         if details is not None:
             details = details.take(pa.array(rows[0, : len(names)]))
         return Similar(kind, names, scores[0, : len(names)], distances, details)
+
+
+def _lists_of(matrix: csr_array | SparseRows) -> list[np.ndarray]:
+    """Return the columns of each row."""
+    return SparseRows(matrix.data, matrix.indices, matrix.indptr, matrix.shape).lists()
 
 
 def _append(

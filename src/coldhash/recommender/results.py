@@ -159,6 +159,19 @@ class Recommendations(Answer):
                     item["distance"] = None if popular else near[person][place]
         return lists
 
+    def __len__(self) -> int:
+        return int(np.count_nonzero(self.rows >= 0))
+
+    def __iter__(self) -> Iterator[dict[str, Json]]:
+        shown = _columns_of(self.details)
+        people = self.lists(lambda row: {"row": row})
+        for name, popular, items in zip(self.user_ids, self.fallback.tolist(), people, strict=True):
+            for item in items:
+                row: Any = item.pop("row")
+                details = {name: column[row].as_py() for name, column in shown.items()}
+                ids = {"user_id": name, "item_id": self.catalogue[row]}
+                yield ids | item | {"fallback": popular} | details
+
     def to_arrow(self) -> pa.Table:
         """Return an Arrow table.
 
@@ -211,8 +224,11 @@ class Recommendations(Answer):
 
 
 def _with_details(columns: dict[str, Any], details: pa.Table | None) -> pa.Table:
-    more = {} if details is None else dict(zip(details.column_names, details, strict=True))
-    return pa.table({**columns, **more})
+    return pa.table({**columns, **_columns_of(details)})
+
+
+def _columns_of(table: pa.Table | None) -> dict[str, pa.ChunkedArray]:
+    return {} if table is None else dict(zip(table.column_names, table, strict=True))
 
 
 def _name_some(names: list[str]) -> str:

@@ -30,7 +30,6 @@ from scipy.sparse import csr_array
 from coldhash.arrays.checks import n_bytes_of
 from coldhash.data.dataset import (
     PART_USERS,
-    TITLE,
     UserRecords,
     Wanted,
     duplicates_of,
@@ -43,6 +42,7 @@ from coldhash.data.feedback import Favourite, Feedback, FeedbackKind, Scale
 from coldhash.data.ids import Ids
 from coldhash.data.plan import FeaturePlan, PlanLike, as_plan, check_plan, guess_plan
 from coldhash.data.ratings import Duplicates
+from coldhash.data.roles import TITLE
 from coldhash.data.tables import TableLike
 from coldhash.errors import DataError, SettingError, SourceError, check_choice
 from coldhash.files import replace_file, replace_text, writing

@@ -31,10 +31,9 @@ from collections import namedtuple
 import numpy as np
 
 from coldhash.arrays.compiled import compiled
-from coldhash.search.lanes import GROUP, TILE, lowest_bit, sums_one, sums_tile
+from coldhash.search.lanes import lowest_bit, sums_one, sums_tile
+from coldhash.search.plain import GROUP, ROUNDING, TILE, WEIGHT_LIMIT
 
-ROUNDING = 15  # bits dropped from exact table entries in the rounded tables
-WEIGHT_LIMIT = 127.5 * (1 << ROUNDING)  # heaviest half byte: 7 bits rounded, two fit a byte
 QUERIES = 16  # queries that share one pass over a block of items
 BLOCK_BYTES = 1 << 14  # item bytes per block: stays in the first-level cache
 BUCKETS = 512  # buckets of scores of a real query (a Hamming query has one per distance)
@@ -436,6 +435,7 @@ def _workspace(n_queries, tile, n_bytes, n_buckets, k, exact_rows, like):
 def _search(items, begin, count, sums, pools, rows, values, missing):
     """Answer `count` queries from `begin` on, whose tables and terms are ready."""
     k, excluded, listed = rows.shape[1], items.excluded_starts, items.listed_starts
+    zero, one = np.int64(0), np.int64(1)  # a literal would be compiled for itself
     pools.counts[:count] = 0
     for i in range(count):
         state = pools.state[i]
@@ -445,9 +445,9 @@ def _search(items, begin, count, sums, pools, rows, values, missing):
         if listed.shape[0] > 0:
             mine = items.listed[listed[begin + i] : listed[begin + i + 1]]
             if mine.shape[0] > 0:
-                _scan(items, i, 1, mine, sums, pools, k)
+                _scan(items, i, one, mine, sums, pools, k)
     if listed.shape[0] == 0:
-        _scan(items, 0, count, items.listed, sums, pools, k)
+        _scan(items, zero, count, items.listed, sums, pools, k)
     for i in range(count):
         if pools.exact.shape[1] > 0:
             found = _answer_rounded(items, i, pools, rows[begin + i], values[begin + i])
