@@ -8,6 +8,8 @@ differently for one row than for many.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -35,11 +37,8 @@ def times(A: np.ndarray | csr_array | SparseRows, B: np.ndarray) -> np.ndarray:
     n_numbers = A.size if isinstance(A, np.ndarray) else len(A.indices)
     if prefer_numpy(n_numbers * B.shape[1]):
         return _add_rows(A, B, product)
-    from coldhash.arrays.kernels import multiply_dense, multiply_sparse
-
     many = A.shape[0] > _FEW_ROWS and _threads.acquire(blocking=False)
-    kernel = multiply_dense if isinstance(A, np.ndarray) else multiply_sparse
-    run = kernel if many else kernel.on_one_thread()
+    run = _kernel(isinstance(A, np.ndarray), many)
     try:
         if isinstance(A, np.ndarray):
             run(A, B, product)
@@ -50,6 +49,16 @@ def times(A: np.ndarray | csr_array | SparseRows, B: np.ndarray) -> np.ndarray:
         if many:
             _threads.release()
     return product
+
+
+@cache
+def _kernel(dense: bool, many: bool) -> Callable[..., None]:
+    """Import the compiled functions, and numba with them, when they are first called."""
+    from coldhash.arrays import kernels
+
+    kernel = kernels.multiply_dense if dense else kernels.multiply_sparse
+    run: Callable[..., None] = kernel if many else kernel.on_one_thread()
+    return run
 
 
 def _add_rows(A: np.ndarray | csr_array | SparseRows, B: np.ndarray, P: np.ndarray) -> np.ndarray:

@@ -20,6 +20,7 @@ from coldhash.arrays.checks import take
 from coldhash.errors import DataError, UnknownId
 
 _FEW = 64  # so few ids are found faster by binary search than by a hash table of all ids
+_SMALL = 1 << 14  # ids up to which a table of all is kept in memory
 _EXACT = 2.0**53  # from here on a float may differ from the whole number it was made from
 
 IdValue: TypeAlias = str | int | np.integer
@@ -232,6 +233,8 @@ class Ids:
         -------
         int
         """
+        if len(self) <= _SMALL:
+            return self._rows.get(text, -1)
         at = bisect_left(self._order, text, key=self.__getitem__)
         if at < len(self) and self[self._order[at]] == text:
             return int(self._order[at])
@@ -270,6 +273,10 @@ class Ids:
             If a row is repeated.
         """
         return Ids.of(self.values.take(pa.array(rows, pa.int64())), self.kind)
+
+    @cached_property
+    def _rows(self) -> dict[str, int]:
+        return {text: row for row, text in enumerate(self.values.to_pylist())}
 
     @cached_property
     def _order(self) -> np.ndarray:

@@ -177,9 +177,9 @@ class ConsensusEncoder(Encoder):
         fallback: np.ndarray = shares.sum(axis=1) <= 0
         disliked = None
         if history is not None and self.history is not None:
-            vectors = vectors + self.history.deviation(history)
+            moved, disliked = self.history.apply(history)
+            vectors = vectors + moved
             fallback = fallback & (np.diff(history.indptr) == 0)
-            disliked = self.history.disliked(history)
         weights = {name: shares[:, at] for at, name in enumerate(said)}
         return Encoded(vectors, weights, fallback, disliked=disliked)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 USUAL = 1.0  # weight of an event of a new item: that of an average item
 N_NEIGHBOURS = 10  # nearest items, whose mean score a dislike does not raise
 N_KEPT = 4096  # items whose neighbours are kept
+SMALL = 1 << 20  # numbers of all codes, up to which they are kept as float32
 FEW = 16  # disliked items; of more, the neighbours are searched together
 LOWERED = 1.1  # times that what would raise them is taken out: they fall a little instead
 _ARRAYS = ("weights", "means", "expected", "metric", "counts", "maps")
@@ -67,55 +68,79 @@ class HistoryPart:
 
     def evidence(self, history: csr_array | SparseRows) -> np.ndarray:
         """Compute the mean of z over the events of each row."""
-        n_events = np.diff(history.indptr)[:, None].astype(np.float32)
+        history = _as_rows(history)
+        return self._evidence(history, self._above(history))
+
+    def _evidence(self, history: SparseRows, above: np.ndarray) -> np.ndarray:
+        n_events = _column(np.diff(history.indptr))
         weights = self.weights[history.indices]
-        items, columns = np.unique(history.indices, return_inverse=True)
-        codes = self.codes.rows(items).astype(np.float32)
+        codes, columns = self._codes_of(history.indices)
 
         def add_up(values: np.ndarray) -> np.ndarray:
-            shape = (history.shape[0], len(items))
+            shape = (history.shape[0], len(codes))
             return times(SparseRows(values, columns, history.indptr, shape), codes)
 
         exposure = add_up(weights) - n_events * self.expected
-        sums = np.hstack([exposure, add_up(weights * self._above(history)), n_events])
+        sums = np.concatenate([exposure, add_up(weights * above), n_events], axis=1)
         return np.asarray(sums / np.maximum(n_events, 1))
+
+    def _codes_of(self, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return codes as float32, and the place of each item's code among them."""
+        if len(self.codes) * self.codes.width <= SMALL:
+            return self._all_codes, items.astype(np.int64)
+        distinct, places = np.unique(items, return_inverse=True)
+        return self.codes.rows(distinct).astype(np.float32), places
+
+    @cached_property
+    def _all_codes(self) -> np.ndarray:
+        return self.codes.rows().astype(np.float32)
 
     def deviation(self, history: csr_array | SparseRows) -> np.ndarray:
         """Compute how far people are from what their features say."""
+        return self.apply(history)[0]
+
+    def apply(self, history: csr_array | SparseRows) -> tuple[np.ndarray, SparseRows | None]:
+        """Compute deviations; return also the entries that are dislikes, if any."""
         history = _as_rows(history)
-        disliked = self._above(history) < 0
-        liked = history.select(~disliked) if disliked.any() else history
-        moved = self._move(self.evidence(liked), np.diff(liked.indptr))
-        if disliked.any():
-            np.add.at(moved, history.owners()[disliked], self._split_dislikes(history, disliked))
-        return moved
+        above = self._above(history)
+        below = above < 0
+        if not below.any():
+            return self._move(self._evidence(history, above), np.diff(history.indptr)), None
+        liked, disliked = history.select(~below), history.select(below)
+        owners, items, n_liked = disliked.owners(), disliked.indices, np.diff(liked.indptr)
+        evidence = self._evidence(liked, above[~below]), self._rows(items, above[below])
+        n_events = np.diff(history.indptr)[owners]
+        moved = self._move(np.concatenate(evidence), np.concatenate([n_liked, n_events]))
+        moved, steps = moved[: len(n_liked)], moved[len(n_liked) :]
+        np.add.at(moved, owners, self._lower(items, steps / _column(n_events)))
+        return moved, disliked
 
     def split(self, history: csr_array | SparseRows) -> np.ndarray:
         """Compute what each event of one person adds to the deviation: events x bits."""
         history = _as_rows(history)
-        disliked = self._above(history) < 0
-        moved = self._split(history, ~disliked, np.full(len(disliked), (~disliked).sum()))
+        items, above = history.indices, self._above(history)
+        disliked, moved = above < 0, np.zeros((len(items), len(self.expected)), np.float32)
+        for some, n in ((~disliked, np.count_nonzero(~disliked)), (disliked, len(items))):
+            if some.any():
+                n_events = np.full(np.count_nonzero(some), n)
+                moved[some] = self._move(self._rows(items[some], above[some]), n_events)
+                moved[some] /= _column(n_events)
         if disliked.any():
-            moved[disliked] = self._split_dislikes(history, disliked)
+            moved[disliked] = self._lower(items[disliked], moved[disliked])
         return moved
 
-    def _split(self, history: SparseRows, some: np.ndarray, n_events: np.ndarray) -> np.ndarray:
-        """Compute z C_n / n of some events, with n by event; 0 for the others."""
-        moved = np.zeros((len(some), len(self.expected)), np.float32)
-        items, above, n = history.indices[some], self._above(history)[some], n_events[some]
-        exposure = self.weights[items, None] * self.codes.rows(items).astype(np.float32)
+    def _rows(self, items: np.ndarray, above: np.ndarray) -> np.ndarray:
+        """Compute z of some events."""
+        codes, places = self._codes_of(items)
+        exposure = self.weights[items, None] * codes[places]
         ones = np.ones((len(items), 1), np.float32)
-        z = np.hstack([exposure - self.expected, above[:, None] * exposure, ones])
-        moved[some] = self._move(z, n) / n[:, None].astype(np.float32)
-        return moved
+        return np.concatenate([exposure - self.expected, above[:, None] * exposure, ones], axis=1)
 
-    def _split_dislikes(self, history: SparseRows, disliked: np.ndarray) -> np.ndarray:
+    def _lower(self, items: np.ndarray, moved: np.ndarray) -> np.ndarray:
         """Compute what dislikes add: nothing that raises the items most like theirs."""
-        n_events = np.diff(history.indptr)[history.owners()]
-        moved = self._split(history, disliked, n_events)[disliked]
         if len(self.codes) < 2:
             return np.zeros_like(moved)
-        return np.asarray(moved - self._rises(history.indices[disliked], moved))
+        return np.asarray(moved - self._rises(items, moved))
 
     def _rises(self, disliked: np.ndarray, moved: np.ndarray) -> np.ndarray:
         """Compute the part of disliked events that would raise the neighbours of their items."""
@@ -141,17 +166,18 @@ class HistoryPart:
         q = neighbours.sum(axis=1, dtype=np.float64).astype(np.float32)
         return q, times(q, self.metric)
 
-    @cached_property
-    def _neighbours(self) -> Callable[[int], tuple[np.ndarray, np.ndarray]]:
-        """What `_find_neighbours` returns of one item, kept for the next who dislikes it."""
-        return lru_cache(N_KEPT)(lambda item: self._find_neighbours(np.array([item])))
+    def _neighbours(self, item: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the same of one item, which is kept for the next who dislikes it."""
+        found = self._kept.get(item)
+        if found is None:
+            found = self._find_neighbours(np.array([item]))
+            if len(self._kept) < N_KEPT:
+                self._kept[item] = found
+        return found
 
-    def disliked(self, history: csr_array | SparseRows) -> SparseRows | None:
-        """Return the entries that are ratings below what their items get on average, if any."""
-        below = self._above(history) < 0
-        if not below.any():
-            return None
-        return _as_rows(history).select(below)
+    @cached_property
+    def _kept(self) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+        return {}
 
     def _above(self, history: csr_array | SparseRows) -> np.ndarray:
         """Compute ratings above the items' means; 0 for events without a value."""
@@ -163,13 +189,13 @@ class HistoryPart:
     def _move(self, evidence: np.ndarray, n_events: np.ndarray) -> np.ndarray:
         moved = np.zeros((len(evidence), self.maps.shape[2]), dtype=np.float32)
         if len(self.counts):
-            place = np.interp(
-                np.log(np.maximum(n_events, 1)), np.log(self.counts), np.arange(len(self.counts))
-            )
-            for at, matrix in enumerate(self.maps):
-                share = np.maximum(1 - np.abs(place - at), 0) * (n_events > 0)
-                if share.any():
-                    moved += share[:, None].astype(np.float32) * times(evidence, matrix)
+            places = np.arange(len(self.counts))
+            place = np.interp(np.log(np.maximum(n_events, 1)), np.log(self.counts), places)
+            away = np.abs(place[:, None] - places)
+            shares = np.maximum(1 - away, 0) * (n_events > 0)[:, None]
+            for at in np.flatnonzero(shares.any(axis=0)):
+                share = shares[:, at : at + 1].astype(np.float32)
+                moved += share * times(evidence, self.maps[at])
         return moved
 
     def follow_items(
@@ -218,5 +244,11 @@ def _as_codes(items: Items) -> CodeItems:
     return codes
 
 
+def _column(n_events: np.ndarray) -> np.ndarray:
+    return n_events[:, None].astype(np.float32)
+
+
 def _as_rows(history: csr_array | SparseRows) -> SparseRows:
-    return SparseRows(history.data, history.indices, history.indptr, history.shape)
+    """Return a history with places of one type, for which products are compiled."""
+    indptr = history.indptr.astype(np.int64, copy=False)
+    return SparseRows(history.data, history.indices, indptr, history.shape)

@@ -46,6 +46,8 @@ ItemLists: TypeAlias = Iterable[IdValue] | Iterable[Iterable[IdValue]]
 Score = Literal["real", "hamming"]
 Unknown = Literal["error", "ignore"]
 
+SCORES, UNKNOWN = get_args(Score), get_args(Unknown)
+
 USER_ID = "user_id"
 # what a column of titles may be called, in lower case and with underscores
 TITLES = (
@@ -286,8 +288,9 @@ class Recommender:
         with np.errstate(all="ignore"):  # what overflows is an error
             encoded = self.encoder.encode(features, ratings)
         check_computed(encoded.vectors)
-        names = self._names(columns)
-        encoded = replace(encoded, ignored=ignored, history=ratings, names=names)
+        kept = (encoded.vectors, encoded.weights, encoded.fallback)
+        names, disliked = self._names(columns), encoded.disliked
+        encoded = Encoded(*kept, ignored, ratings, names, disliked)
         return encoded if user_ids is None else self._prefer_known(encoded, user_ids)
 
     def _features(
@@ -295,7 +298,7 @@ class Recommender:
     ) -> tuple[Mapping[str, Any], Features, csr_array | SparseRows | None, list[tuple[int, str]]]:
         """Return what people are described by, their features, their history, what is ignored."""
         columns, n_rows = as_columns(people)
-        check_choice("unknown", unknown, get_args(Unknown))
+        check_choice("unknown", unknown, UNKNOWN)
         if unknown == "error":
             own = self.id_column(columns)
             check_fields(people, [n for n in columns if n != own], self.person_fields)
@@ -753,8 +756,8 @@ class Recommender:
         return self.items.lists(rows)
 
     def _by_code(self, score: Score) -> bool:
-        if score not in get_args(Score):
-            raise SettingError(f"score={score!r}", hint=f"one of {', '.join(get_args(Score))}")
+        if score not in SCORES:
+            raise SettingError(f"score={score!r}", hint=f"one of {', '.join(SCORES)}")
         if score == "hamming" and not self.has_codes:
             with blame("score"):
                 raise SettingError(

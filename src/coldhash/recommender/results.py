@@ -163,14 +163,22 @@ class Recommendations(Answer):
         return int(np.count_nonzero(self.rows >= 0))
 
     def __iter__(self) -> Iterator[dict[str, Json]]:
-        shown = _columns_of(self.details)
-        people = self.lists(lambda row: {"row": row})
-        for name, popular, items in zip(self.user_ids, self.fallback.tolist(), people, strict=True):
-            for item in items:
-                row: Any = item.pop("row")
-                details = {name: column[row].as_py() for name, column in shown.items()}
-                ids = {"user_id": name, "item_id": self.catalogue[row]}
-                yield ids | item | {"fallback": popular} | details
+        shown = {name: _one_chunk(column) for name, column in _columns_of(self.details).items()}
+        near = None if self.distances is None else self.distances.tolist()
+        people = zip(self.user_ids, self.fallback.tolist(), self.rows.tolist(), strict=True)
+        scores = self.scores.tolist()
+        for person, (user_id, popular, rows) in enumerate(people):
+            for place, row in enumerate(rows):
+                if row < 0:
+                    break
+                item: Row = {"user_id": user_id, "item_id": self.catalogue[row]}
+                item["score"], item["rank"] = scores[person][place], place + 1
+                if near is not None:
+                    item["distance"] = None if popular else near[person][place]
+                item["fallback"] = popular
+                for name, column in shown.items():
+                    item[name] = column[row].as_py()
+                yield item
 
     def to_arrow(self) -> pa.Table:
         """Return an Arrow table.
@@ -229,6 +237,11 @@ def _with_details(columns: dict[str, Any], details: pa.Table | None) -> pa.Table
 
 def _columns_of(table: pa.Table | None) -> dict[str, pa.ChunkedArray]:
     return {} if table is None else dict(zip(table.column_names, table, strict=True))
+
+
+def _one_chunk(column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Return the only chunk of a column, whose values are found sooner."""
+    return column.chunk(0) if column.num_chunks == 1 else column
 
 
 def _name_some(names: list[str]) -> str:

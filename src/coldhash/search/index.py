@@ -288,6 +288,17 @@ class CodeIndex:
             raise SettingError(f"popularity={popularity}", hint="0 to 1")
         if self.gains is None or self.steps is None:
             return NO_STEPS if by_code else NO_GAINS
+        if popularity == 1 and not by_code and not additive:  # as most answers have it
+            return self._full_terms
+        return self._make_terms(popularity, by_code, additive)
+
+    @cached_property
+    def _full_terms(self) -> np.ndarray:
+        return self._make_terms(1.0, by_code=False, additive=False)
+
+    def _make_terms(self, popularity: float, by_code: bool, additive: bool) -> np.ndarray:
+        assert self.gains is not None
+        assert self.steps is not None
         table = np.empty((2, N_LEVELS), np.int64 if by_code else np.float64)
         if by_code:
             table[0], table[1] = np.rint(popularity * (self.steps - self.steps[-1])), 1
@@ -346,7 +357,7 @@ class CodeIndex:
         if not queries.flags.writeable:  # or numba would compile the kernel anew
             queries = queries.copy()
         shape = (n_queries, min(k, len(self.order)))
-        dtype = np.int32 if terms is NO_STEPS or terms.dtype == np.int64 else np.float64
+        dtype = np.int32 if terms.dtype == np.int64 else np.float64  # distances, or scores
         skip, skipped = excluded or NO_LISTS
         only, chosen = listed or NO_LISTS
         if prefer_numpy(n_queries * self.stripes.size * 8):
