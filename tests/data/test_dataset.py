@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coldhash import Dataset, FeaturePlan, Ids, Ratings, TableFile
+from coldhash.data.tables import as_table
 from coldhash.errors import ColumnError, DataError, SettingError, UnknownId, UnlikelyData
 
 fast = settings(
@@ -464,3 +465,11 @@ def test_wrong_weights_are_an_error_with_a_hint(change, weights, error, why, way
 def test_one_described_user_is_no_reason_to_warn():
     data = Dataset.from_tables(grid(), {"user_id": [3], "age": [20]})
     assert data.plan.users == {}
+
+
+def test_the_index_of_a_filtered_frame_is_no_column():
+    frame = pd.DataFrame({"user_id": [1, 2, 3], "item_id": [7, 8, 9], "rating": [5, 0, 3]})
+    filtered = frame[frame.rating > 0]
+    assert as_table(filtered, "ratings").table.column_names == ["user_id", "item_id", "rating"]
+    events = Dataset.from_tables(ratings=filtered[["user_id", "item_id"]])
+    assert (events.n_ratings, events.feedback.kind) == (2, "events")

@@ -55,7 +55,7 @@ _JSON_ERROR = re.compile(
 _HIVE = re.compile(r"([^/=]+)=([^/]*)/")
 _RECBOLE_TYPES = ("token", "token_seq", "float", "float_seq")
 _TOO_LONG = f"a row may be {READ_BYTES >> 20} MiB long"
-_PANDAS_INDEX = re.compile(r"__index_level_\d+__$")  # what pandas adds to a Parquet file
+_PANDAS_INDEX = re.compile(r"__index_level_\d+__$")  # what Arrow calls an index of pandas without a name
 INTEGER = r"^\s*-?(0|[1-9][0-9]*)\s*$"
 DECIMAL = r"^\s*-?(0|[1-9][0-9]*)?(\.[0-9]*)?([eE][-+]?[0-9]+)?\s*$"
 
@@ -246,9 +246,7 @@ class TableFile:
         try:
             table = pyarrow.parquet.ParquetFile(pa.BufferReader(content)).read()
             table.validate(full=True)
-            names = enumerate(table.column_names)
-            kept = [at for at, name in names if not _PANDAS_INDEX.match(name)]
-            return _simplify(table.select(kept))
+            return _simplify(table)
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise TableError(f"not a whole Parquet file: {error}", file=self.title) from None
 
@@ -391,7 +389,9 @@ def _as_rows(column: object) -> object:
 
 
 def _simplify(table: pa.Table) -> pa.Table:
-    """Cast each column to the simplest type that holds the same values."""
+    """Cast columns to the simplest type that holds the same values; drop an unnamed index."""
+    names = enumerate(table.column_names)
+    table = table.select([at for at, name in names if not _PANDAS_INDEX.match(name)])
     fields = [field.with_type(_simple_type(field.type)) for field in table.schema]
     return table.cast(pa.schema(fields))
 
