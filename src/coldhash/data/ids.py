@@ -212,7 +212,10 @@ class Ids:
         """
         if isinstance(values, list) and len(values) <= _FEW:
             few = [as_text(value, self.kind) for value in values]
-            return np.array([self.row_of(text) for text in few], dtype=np.int64)
+            rows = np.array([self.row_of(text) for text in few], dtype=np.int64)
+            if (rows < 0).any():
+                as_texts(few, self.kind)  # raises an error for what is no text
+            return rows
         texts = _combine(as_texts(values, self.kind))
         if len(texts) <= _FEW:
             return self.find(texts.to_pylist())
