@@ -12,13 +12,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from coldhash.data.feedback import Feedback, Scale, ValueFacts, check_scale, guess_kind
 from coldhash.data.ids import Ids, IdValue, NameRow, assign_rows, find_repeat
 from coldhash.errors import DataError, check_choice
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
     from scipy.sparse import csr_array, sparray, spmatrix
 
 MAX_RATING = 1e6  # without a declared scale; times and ids are larger

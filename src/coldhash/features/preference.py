@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from coldhash.arrays.checks import Forms, check_memory, take
 from coldhash.arrays.products import times
@@ -164,6 +163,8 @@ def main_directions(rows: np.ndarray, width: int, rng: np.random.Generator) -> n
     """Find the `width` directions along which centred rows vary most (columns x width)."""
     n_columns = rows.shape[1]
     width = min(width, *rows.shape)
+    from threadpoolctl import threadpool_limits
+
     with threadpool_limits(1, "blas"):  # the same sums in the same order on every machine
         basis = rng.standard_normal(
             (n_columns, min(width + _OVERSAMPLING, n_columns)), dtype=np.float32

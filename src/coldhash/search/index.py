@@ -10,11 +10,10 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, cached_property
 from types import ModuleType
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -22,6 +21,9 @@ from coldhash.arrays.codes import n_words, unpack
 from coldhash.arrays.startup import prefer_numpy
 from coldhash.errors import DataError, SettingError
 from coldhash.search.plain import GROUP, TILE, hamming_distances, stripe, weighted_distances
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 NARROW_BITS = 254  # Hamming distances up to here are summed in bytes
 MAX_BITS = 2048  # weighted distances up to here are summed in 16 bits
@@ -467,6 +469,8 @@ def _kernels() -> ModuleType:
 def _thread_pool(process: int) -> ThreadPoolExecutor:
     """Start the threads of a process: they do not survive a fork."""
     del process
+    from concurrent.futures import ThreadPoolExecutor
+
     return ThreadPoolExecutor(os.cpu_count())
 
 
