@@ -102,7 +102,6 @@ class Partitions(ABC):
 
     def allocate(self, name: str, shape: tuple[int, ...], dtype: type[np.generic]) -> np.ndarray:
         """Return an uninitialised array for something about all users."""
-        del name
         return np.empty(shape, dtype=dtype)
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-N_KILLS = 3  # of each of four jobs
+N_KILLS = 2  # of each of four jobs
 
 
 def test_a_killed_job_leaves_nothing_damaged_and_ends_the_same_when_started_again():

@@ -25,6 +25,7 @@ PLAN = """
 name = "try"
 datasets = ["sample"]
 splits = 2
+train_shares = [0.25]
 scores = ["real", "hamming"]
 shots = [0, 3]
 

@@ -146,7 +146,7 @@ def test_a_study_that_was_killed_goes_on(datasets, long_study, tmp_path, moment)
     killed = int(float(moment))
     states = ["COMPLETE"] * killed + ["FAIL"] + ["COMPLETE"] * (4 - killed)
     assert [trial.state.name for trial in trials] == states
-    assert trials[killed + 1].system_attrs["fixed_params"] == trials[killed].params
+    assert trials[killed + 1].params == trials[killed].params
 
 
 def test_only_the_number_of_trials_may_change(datasets, long_study):

@@ -10,6 +10,8 @@ import sys
 import pytest
 
 from coldhash import MFDCF, read
+from coldhash.baselines.popularity import Popularity
+from coldhash.recommender.persistence import ENCODERS
 from coldhash.registry import MODELS
 from processors import code_paths
 
@@ -50,12 +52,16 @@ print(json.dumps({"used": used, "answers": answers}))
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Write a file for each method, once."""
+    """Write a file for each kind of encoder, of codes and of real vectors."""
     data = read("sample", n_users=300, n_items=300)
     folder = tmp_path_factory.mktemp("models")
-    for name in MODELS:
-        settings = MFDCF(n_bits=64) if name == "mfdcf" else MODELS[name]()
-        settings.fit(data, seed=0).save(folder / name)
+    names = ("cbfknn", "ddl", "dfm", "itq", "lsh", "popularity", "ridge")
+    settings = {name: MODELS[name]() for name in names}
+    settings |= {"mfdcf": MFDCF(n_bits=64), "cells": Popularity(cell=("gender",))}
+    fitted = {name: each.fit(data, seed=0) for name, each in settings.items()}
+    assert {type(model.encoder).__name__ for model in fitted.values()} == set(ENCODERS)
+    for name, model in fitted.items():
+        model.save(folder / name)
     return sorted(folder.iterdir())
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from coldhash.arrays.rows import SparseRows
 
+_ROW_COST = 1024  # operations that NumPy could do in the time in which it adds one short row
 _FEW_ROWS = 64  # for so few, starting threads costs more than they save
 # numba's threads serve one caller at a time (without OpenMP, a second one ends the process);
 # others run on one thread, with the same result
@@ -35,7 +36,7 @@ def times(A: np.ndarray | csr_array | SparseRows, B: np.ndarray) -> np.ndarray:
         raise ValueError(f"{A.shape} does not fit {B.shape}")
     product = np.zeros((A.shape[0], B.shape[1]), dtype=B.dtype)
     n_numbers = A.size if isinstance(A, np.ndarray) else len(A.indices)
-    if prefer_numpy(n_numbers * B.shape[1]):
+    if prefer_numpy(n_numbers * _ROW_COST):
         return _add_rows(A, B, product)
     many = A.shape[0] > _FEW_ROWS and _threads.acquire(blocking=False)
     run = _kernel(isinstance(A, np.ndarray), many)

@@ -26,15 +26,8 @@ from scipy.sparse import csr_array
 
 from coldhash.arrays.codes import signs
 from coldhash.arrays.compiled import compiled
-from coldhash.baselines.shared import (
-    Baseline,
-    Bits,
-    Training,
-    polar,
-    random_rotation,
-    row_of_entries,
-    with_values,
-)
+from coldhash.baselines import shared
+from coldhash.baselines.shared import Baseline, Bits, Training
 from coldhash.recommender.recommender import Recommender
 
 
@@ -76,11 +69,11 @@ class BCCF(Baseline):
         """Alternate users and items, rotate, split at the medians."""
         ratings, (low, high) = training.ratings.matrix, training.ratings.scale
         values = (ratings.data.astype(np.float64) - low) / max(high - low, 1e-9) - 0.5
-        U, V = self._alternate(with_values(ratings, values), training)
-        R = random_rotation(self.n_bits, training.rng).astype(np.float64)
+        U, V = self._alternate(shared.with_values(ratings, values), training)
+        R = shared.random_rotation(self.n_bits, training.rng).astype(np.float64)
         for _ in range(self.rotation_rounds):
             codes = [signs(centre_at_median(M @ R), np.float64) for M in (U, V)]
-            R = polar(U.T @ codes[0] + V.T @ codes[1])
+            R = shared.polar(U.T @ codes[0] + V.T @ codes[1])
         users, items = centre_at_median(U @ R), centre_at_median(V @ R)
         return training.make_mapped_recommender("bccf+map", users, items, self.map_ridge)
 
@@ -105,7 +98,7 @@ def centre_at_median(vectors: np.ndarray) -> np.ndarray:
 
 def loss(T: csr_array, U: np.ndarray, V: np.ndarray, balance_weight: float) -> float:
     """Compute (1); T holds s - ½."""
-    fitted = np.einsum("nk,nk->n", U[row_of_entries(T)], V[T.indices]) / (2 * U.shape[1])
+    fitted = np.einsum("nk,nk->n", U[shared.row_of_entries(T)], V[T.indices]) / (2 * U.shape[1])
     balance = np.sum(U.sum(axis=0) ** 2) + np.sum(V.sum(axis=0) ** 2)
     return float(np.sum((T.data - fitted) ** 2) + balance_weight * balance)
 

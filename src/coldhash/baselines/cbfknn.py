@@ -123,7 +123,6 @@ class NeighbourEncoder(Encoder):
 
     def encode(self, features: Features, history: csr_array | None) -> Encoded:
         """Encode people; a history tells this encoder nothing."""
-        del history
         has = np.column_stack([features.has[name] for name in self.maps])
         parts = _parts(features, self.maps, self.averages)
         vectors = np.zeros((len(features), self.known.shape[1]), dtype=np.float32)

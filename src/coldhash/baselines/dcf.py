@@ -30,16 +30,9 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from scipy.sparse import csr_array
 
 from coldhash.arrays.codes import signs
-from coldhash.baselines.observed import code_targets, flip_bits, loss, relax
-from coldhash.baselines.shared import (
-    Baseline,
-    Bits,
-    StackEncoder,
-    Training,
-    balance,
-    solve_ridge,
-    stack_features,
-)
+from coldhash.baselines import observed, shared
+from coldhash.baselines.observed import flip_bits
+from coldhash.baselines.shared import Baseline, Bits, StackEncoder, Training, balance
 from coldhash.recommender.recommender import Recommender
 
 
@@ -85,8 +78,8 @@ class DCF(Baseline):
 
     def _fit(self, training: Training) -> Recommender:
         """Alternate users, items and delegates until no bit flips; then fit the map."""
-        S, weight = code_targets(training.ratings, self.n_bits), self.balance_weight
-        P, Q = relax(S, self.n_bits, training.rng, self.ridge, weight, self.n_relaxed)
+        S, weight = observed.code_targets(training.ratings, self.n_bits), self.balance_weight
+        P, Q = observed.relax(S, self.n_bits, training.rng, self.ridge, weight, self.n_relaxed)
         B, D = _alternate(self, S, P, Q, training)
         W = training.fit_map(B if self.map_to == "codes" else P, self.map_ridge)
         return training.make_code_recommender("dcf+map", StackEncoder(training.groups, W), B, D)
@@ -137,18 +130,18 @@ class DCMF(Baseline):
 
     def _fit(self, training: Training) -> Recommender:
         """Alternate users, items, the map and delegates until no bit flips."""
-        S, rho = code_targets(training.ratings, self.n_bits), self.rho
+        S, rho = observed.code_targets(training.ratings, self.n_bits), self.rho
         eta, ridge, weight = self.content_weight, self.map_ridge, self.balance_weight
-        X = stack_features(training.people, training.groups).astype(np.float64)
+        X = shared.stack_features(training.people, training.groups).astype(np.float64)
 
         def content(B: np.ndarray) -> tuple[np.ndarray, float]:
-            W = solve_ridge(X, X.T @ B, ridge)
+            W = shared.solve_ridge(X, X.T @ B, ridge)
             XW = X @ W
             return eta * XW, eta * (np.sum((B - XW) ** 2) + ridge * np.sum(W**2))
 
-        P, Q = relax(S, self.n_bits, training.rng, self.ridge, weight, self.n_relaxed, rho)
+        P, Q = observed.relax(S, self.n_bits, training.rng, self.ridge, weight, self.n_relaxed, rho)
         B, D = _alternate(self, S, P, Q, training, rho, content)
-        W = solve_ridge(X, X.T @ B, ridge).astype(np.float32)
+        W = shared.solve_ridge(X, X.T @ B, ridge).astype(np.float32)
         return training.make_code_recommender("dcmf", StackEncoder(training.groups, W), B, D)
 
 
@@ -181,7 +174,7 @@ def _alternate(
         pull_X, apart = content(B)
         pull_B, pull_D = balance(B, alpha), balance(D, alpha)
         pulled = np.sum(B * pull_B) + np.sum(D * pull_D)
-        training.record(float(loss(S, B, D, rho) + apart - 2 * pulled))  # (1)
+        training.record(float(observed.loss(S, B, D, rho) + apart - 2 * pulled))  # (1)
         if np.array_equal(B, old[0]) and np.array_equal(D, old[1]):
             break
     return B, D

@@ -318,7 +318,6 @@ class NetworkEncoder(Encoder):
 
     def encode(self, features: Features, history: csr_array | None) -> Encoded:
         """Encode people; a history tells this encoder nothing."""
-        del history
         groups = self.scale.groups
         vectors = forward(self.scale(features), self.layers, self.output)[-1].astype(np.float32)
         return Encoded(vectors, group_shares(features, groups), has_nothing(features, groups))

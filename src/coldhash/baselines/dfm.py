@@ -20,7 +20,7 @@ recommendation", IJCAI 2018.
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
@@ -29,26 +29,12 @@ from scipy.sparse import csc_array, csr_array
 from coldhash.arrays.codes import signs
 from coldhash.arrays.compiled import compiled
 from coldhash.arrays.products import times
+from coldhash.baselines import observed, shared
 from coldhash.baselines.ddl import NetworkEncoder, UnitScale
-from coldhash.baselines.observed import (
-    add_negatives,
-    code_targets,
-    fitted_entries,
-    flip_bits,
-    flip_row,
-    layout,
-    relax,
-)
-from coldhash.baselines.shared import (
-    Baseline,
-    Bits,
-    Training,
-    balance,
-    row_of_entries,
-    solve_ridge,
-    with_values,
-)
+from coldhash.baselines.shared import Baseline, Bits, Training
 from coldhash.recommender.recommender import Recommender
+
+Codes = tuple[np.ndarray, np.ndarray, np.ndarray]  # a, A, c
 
 _N_PAIRS = 2
 _NO_ENTRIES = np.zeros(0, dtype=np.int32), np.zeros(0)
@@ -99,14 +85,14 @@ class DFM(Baseline):
 
     def _fit(self, training: Training) -> Recommender:
         """Alternate biases and the three blocks of codes; (1) never rises."""
-        S = code_targets(training.ratings, self.n_bits) * _N_PAIRS
-        S = add_negatives(S, self.n_negatives, -self.n_bits * _N_PAIRS, training.rng)
+        S = observed.code_targets(training.ratings, self.n_bits) * _N_PAIRS
+        S = observed.add_negatives(S, self.n_negatives, -self.n_bits * _N_PAIRS, training.rng)
         scale = UnitScale.of(training.people, training.groups)
         X = scale(training.people).astype(np.float64)
         one = max(float(X.sum(axis=1).mean()), 1e-9)
-        codes, biases = self._alternate(S, X / one, training)
-        P = codes.users + (X / one) @ codes.features
-        W = np.hstack([codes.features / one, np.zeros((X.shape[1], 1))])
+        (a, A, c), biases = self._alternate(S, X / one, training)
+        P = a + (X / one) @ A
+        W = np.hstack([A / one, np.zeros((X.shape[1], 1))])
         constant = np.append(np.zeros(self.n_bits), 1.0)  # meets the bias of the item
         layer = W.astype(np.float32), constant.astype(np.float32)
         bias = biases.items * self.use_item_bias
@@ -114,7 +100,7 @@ class DFM(Baseline):
             "dfm",
             NetworkEncoder(scale, (layer,), "linear"),
             np.column_stack([P, np.ones(len(P))]).astype(np.float32),
-            vectors=np.column_stack([codes.items, bias]).astype(np.float32),
+            vectors=np.column_stack([c, bias]).astype(np.float32),
         )
 
     def _alternate(self, S: csr_array, X: np.ndarray, training: Training) -> tuple[Codes, Biases]:
@@ -122,49 +108,34 @@ class DFM(Baseline):
         codes = self._start(biases.subtract_from(S), X, training.rng)
         for _ in range(self.n_rounds):
             old = codes
-            codes = self._flip_blocks(codes, biases.subtract_from(S), X)
-            fitted = fitted_entries(S, codes.users + X @ codes.features, codes.items)
+            a, A, c = codes = self._flip_blocks(codes, biases.subtract_from(S), X)
+            fitted = observed.fitted_entries(S, a + X @ A, c)
             biases = fit_biases(S, S.data - fitted, self.bias_ridge, biases)
             error = biases.subtract_from(S).data - fitted
             cost = self.bias_ridge * (np.sum(biases.users**2) + np.sum(biases.items**2))
-            blocks = (codes.users, codes.features, codes.items)
-            pulled = sum(np.sum(block * self._pull(block)) for block in blocks)
+            pulled = sum(np.sum(block * self._pull(block)) for block in codes)
             training.record(float(error @ error + cost - 2 * pulled))  # (1)
-            if codes.equal(old):
+            if all(map(np.array_equal, codes, old)):
                 break
         return codes, biases
 
     def _start(self, S: csr_array, X: np.ndarray, rng: np.random.Generator) -> Codes:
         """Return the signs of real factors, and of their map from features."""
-        P, Q = relax(S, self.n_bits, rng, self.ridge, 0.0, self.n_relaxed)
-        A = solve_ridge(X, X.T @ P, 1.0)
-        return Codes(*(signs(block, np.float64) for block in (P, A, Q)))
+        P, Q = observed.relax(S, self.n_bits, rng, self.ridge, 0.0, self.n_relaxed)
+        A = shared.solve_ridge(X, X.T @ P, 1.0)
+        return signs(P, np.float64), signs(A, np.float64), signs(Q, np.float64)
 
     def _flip_blocks(self, codes: Codes, S: csr_array, X: np.ndarray) -> Codes:
         """Update the blocks one after the other, each given the others."""
-        a, A, c = codes.users, codes.features, codes.items
-        a = flip_bits(_residual(S, X @ A, c), a, c, self._pull(a), self.n_sweeps)
+        a, A, c = codes
+        a = observed.flip_bits(_residual(S, X @ A, c), a, c, self._pull(a), self.n_sweeps)
         St = csr_array(S.T.tocsr())
-        c = flip_bits(St, c, a + X @ A, self._pull(c), self.n_sweeps)
+        c = observed.flip_bits(St, c, a + X @ A, self._pull(c), self.n_sweeps)
         A = flip_feature_bits(_residual(S, a, c), X, A, c, self._pull(A), self.n_sweeps)
-        return Codes(a, A, c)
+        return a, A, c
 
     def _pull(self, block: np.ndarray) -> np.ndarray:
-        return balance(block, self.balance_weight if len(block) > self.n_bits else 0.0)
-
-
-@dataclass(frozen=True, eq=False)
-class Codes:
-    """The three blocks: user ids, features of users, item ids."""
-
-    users: np.ndarray
-    features: np.ndarray
-    items: np.ndarray
-
-    def equal(self, other: Codes) -> bool:
-        """Return whether no bit differs."""
-        mine, others = (astuple(each) for each in (self, other))
-        return all(map(np.array_equal, mine, others))
+        return shared.balance(block, self.balance_weight if len(block) > self.n_bits else 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,8 +148,8 @@ class Biases:
 
     def subtract_from(self, S: csr_array) -> csr_array:
         """Subtract the biases from the known entries."""
-        users = self.users[row_of_entries(S)]
-        return with_values(S, S.data - self.base - users - self.items[S.indices])
+        users = self.users[shared.row_of_entries(S)]
+        return shared.with_values(S, S.data - self.base - users - self.items[S.indices])
 
 
 def fit_biases(
@@ -186,7 +157,7 @@ def fit_biases(
 ) -> Biases:
     """Lower Σ (error - w_0 - w_u - w_i)² + ridge (Σ w_u² + Σ w_i²), each in turn."""
     n_users, n_items = S.shape
-    owners = row_of_entries(S)
+    owners = shared.row_of_entries(S)
     found = start or Biases(float(error.mean()), np.zeros(n_users), np.zeros(n_items))
 
     def shrink(left: np.ndarray, rows: np.ndarray, size: int) -> np.ndarray:
@@ -213,8 +184,9 @@ def flip_feature_bits(
     A, P, columns = A.copy(), X @ A, csc_array(X)
     V, stale = times(S, c), np.ones(len(X), dtype=bool)
     known = V.copy()
-    weights = csr_array((columns * columns).T @ with_values(S, np.ones(S.nnz)))  # features x items
-    indptr, indices = layout(S)
+    ones = shared.with_values(S, np.ones(S.nnz))
+    weights = csr_array((columns * columns).T @ ones)  # features x items
+    indptr, indices = observed.layout(S)
     for f in range(len(A)):
         at = slice(columns.indptr[f], columns.indptr[f + 1])
         users, x = columns.indices[at], columns.data[at]
@@ -226,7 +198,7 @@ def flip_feature_bits(
         H = (some.T * weights.data[rated]) @ some
         force = x @ V[users] + A[f] @ H + pull[f]
         new = A[f].copy()
-        flip_row(*_NO_ENTRIES, new, c, force, H, 1.0, n_sweeps)
+        observed.flip_row(*_NO_ENTRIES, new, c, force, H, 1.0, n_sweeps)
         if not np.array_equal(new, A[f]):
             P[users] += np.outer(x, new - A[f])
             A[f], stale[users] = new, True
@@ -249,4 +221,4 @@ def _sum_fitted(indptr, indices, P, c, rows):  # type: ignore[no-untyped-def]
 
 def _residual(S: csr_array, P: np.ndarray, c: np.ndarray) -> csr_array:
     """Subtract p·c from the known entries."""
-    return with_values(S, S.data - fitted_entries(S, P, c))
+    return shared.with_values(S, S.data - observed.fitted_entries(S, P, c))

@@ -61,7 +61,7 @@ class ITQ(Baseline):
     map_ridge: PositiveFloat = 100.0
 
     def _fit(self, training: Training) -> Recommender:
-        """Factorise, rotate, round."""
+        """Factorise, rotate and round."""
         factors = MF(
             n_factors=self.n_bits,
             confidence=self.confidence,

@@ -141,17 +141,16 @@ class BucketEncoder(Encoder):
 
     def encode(self, features: Features, history: csr_array | None) -> Encoded:
         """Encode people; a history tells this encoder nothing."""
-        del history
-        keys, told = bucket_keys(self.tokens(features), self.multipliers, self.shifts)
+        keys, known = bucket_keys(self.tokens(features), self.multipliers, self.shifts)
         at = np.searchsorted(self.keys, keys)
         found = (np.append(self.keys, NO_BUCKET)[at] == keys) & (at < len(self.keys))
-        found &= told[:, None]
+        found &= known[:, None]
         sizes = np.where(found, np.append(self.sizes, 0)[at], 0) + self.smoothing
         weights = 1 / np.maximum(sizes, 1e-9) / len(self.multipliers)
         vectors = np.zeros((len(features), len(self.keys) + 1), dtype=np.float32)
         rows, _ = np.nonzero(found)
         vectors[rows, at[found]] = weights[found]
-        vectors[:, -1] = (self.smoothing * weights).sum(axis=1) * told
+        vectors[:, -1] = (self.smoothing * weights).sum(axis=1) * known
         shares = group_shares(features, self.tokens.groups)
         return Encoded(vectors, shares, np.asarray(~found.any(axis=1)))
 

@@ -93,25 +93,22 @@ class NoEncoder(Encoder):
 
     def encode(self, features: Features, history: csr_array | None) -> Encoded:
         """Return the same vector for everybody."""
-        del history
         n_rows = len(features)
         return Encoded(np.ones((n_rows, 1), dtype=np.float32), {}, np.ones(n_rows, dtype=bool))
 
     def state(self) -> State:
-        """There is nothing to rebuild."""
+        """Return nothing: there is nothing to rebuild."""
         return {}, {}
 
     @classmethod
     def restore(cls, state: State, items: Items, features: FeatureEncoder) -> Self:
         """Rebuild the encoder."""
-        del items, features
-        del state
         return cls()
 
 
 @dataclass(frozen=True, eq=False)
 class CellEncoder(Encoder):
-    """The cell of a table over some columns of one group, beside a constant.
+    """The cell of a table over some columns of one group, and a constant.
 
     A missing column counts as its average, so that the person stands in several cells in part.
     """
@@ -121,7 +118,6 @@ class CellEncoder(Encoder):
 
     def encode(self, features: Features, history: csr_array | None) -> Encoded:
         """Encode people; a history tells this encoder nothing."""
-        del history
         matrix, has = features.matrices[self.group], features.has[self.group]
         cells = np.ones((len(has), 1), dtype=np.float32)
         for start, end in self.blocks:
@@ -137,6 +133,5 @@ class CellEncoder(Encoder):
     @classmethod
     def restore(cls, state: State, items: Items, features: FeatureEncoder) -> Self:
         """Rebuild the encoder."""
-        del items, features
         json, _ = state
         return cls(json["group"], tuple((start, end) for start, end in json["blocks"]))

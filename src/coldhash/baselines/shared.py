@@ -174,7 +174,7 @@ class Training:
         codes, vectors
             What was learned of items, one of the two: rows of +1 and -1, or real numbers.
         report
-            What the fit reports of itself, beside the objective.
+            What the fit reports, in addition to the objective.
 
         Returns
         -------
@@ -311,7 +311,6 @@ class StackEncoder(Encoder):
 
     def encode(self, features: Features, history: csr_array | None) -> Encoded:
         """Encode people; a history tells this encoder nothing."""
-        del history
         vectors = stack_features(features, self.groups)
         if self.matrix is not None:
             vectors = times(vectors, self.matrix)

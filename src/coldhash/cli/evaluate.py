@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from typer import Argument, Option
 
@@ -14,9 +13,6 @@ import coldhash as ch
 from coldhash.cli.app import AsJson, DataFolder, DataOptions, Texts, command, find_method
 from coldhash.cli.output import format_facts, print_result, progress_bar
 from coldhash.errors import SettingError
-
-if TYPE_CHECKING:
-    from coldhash.evaluate.compare import ComparisonTable
 
 Jobs = Annotated[int, Option("--jobs", "-j", min=1, help="Processes.", show_default="all cores")]
 _CORES = os.cpu_count() or 1
@@ -60,7 +56,7 @@ def evaluate(
     data = source.read()
     with progress_bar("evaluating") as update:
         found = compare_models(data, settings, shots=given, progress=update, **vars(options))
-    print_result(asdict(found), _format_table(found), as_json)
+    print_result(asdict(found), [found], as_json)
 
 
 @command
@@ -137,22 +133,3 @@ def _parse_shots(text: str) -> list[int]:
         return [int(number) for number in text.split(",")]
     except ValueError:
         raise SettingError(f"--shots {text!r}", hint="whole numbers, e.g. 0,5,20") from None
-
-
-def _format_table(found: ComparisonTable) -> Iterator[str]:
-    yield (
-        f"{'method':12} {'given':>5} {'accuracy':>9} {'between':>17} {'ndcg':>7} {'coverage':>9}"
-        f"  {found.rows[0].model} is"
-    )
-    for each in found.rows:
-        accuracy, metrics = each.accuracy, each.metrics
-        yield (
-            f"{each.model:12} {each.shots:>5} {accuracy.mean:9.4f} {accuracy.low:8.4f}"
-            f" {accuracy.high:8.4f} {metrics[f'ndcg@{found.k}']:7.4f}"
-            f" {metrics['coverage@10']:9.3f}  {each.verdict or ''}"
-        )
-    yield f"accuracy and ndcg at {found.k}; between: 95% interval, resampled over users"
-    if found.correction:
-        yield found.correction
-    if found.order is not None:
-        yield f"given: first ratings, order: {found.order}"

@@ -16,6 +16,7 @@ from typer import Option
 
 import coldhash as ch
 from coldhash.arrays.startup import expect_one_answer
+from coldhash.cli import output
 from coldhash.cli.app import (
     AsJson,
     DataOptions,
@@ -26,14 +27,6 @@ from coldhash.cli.app import (
     find_method,
     parse_pairs,
     read_file,
-)
-from coldhash.cli.output import (
-    format_facts,
-    format_row,
-    note_compilation,
-    print_result,
-    printable,
-    progress_bar,
 )
 from coldhash.errors import SettingError
 from coldhash.files import draft_folder, replace_file
@@ -92,7 +85,7 @@ def fit(
             from coldhash.scale.places import Disk
 
             place["on"] = Disk(out.with_name(f"{out.name}.work"), memory)
-        update = stack.enter_context(progress_bar(f"fitting {model}"))
+        update = stack.enter_context(output.progress_bar(f"fitting {model}"))
         fitted = settings.fit(
             data,
             seed=seed,
@@ -101,8 +94,8 @@ def fit(
         )
         fitted.save(out)
     if fitted.report.get("warning"):
-        print(f"warning: {printable(str(fitted.report['warning']))}", file=sys.stderr)
-    print_result(_model_facts(fitted, out), [out], as_json)
+        print(f"warning: {output.printable(str(fitted.report['warning']))}", file=sys.stderr)
+    output.print_result(_model_facts(fitted, out), [out], as_json)
 
 
 @dataclass(frozen=True)
@@ -155,7 +148,7 @@ def recommend(
 
         if not everybody or out is None:
             raise SettingError(f"--dask {dask}", hint="--all --dask local --out FOLDER")
-        with connect(dask) as client, progress_bar("recommending") as update:
+        with connect(dask) as client, output.progress_bar("recommending") as update:
             recommend_all_on(client, file, out, progress=update, **arguments)
         print(out)
         return
@@ -176,7 +169,7 @@ def recommend(
         checked: Any = unknown  # by `recommend`
         answer = model.recommend(people, user_ids=user_id or None, unknown=checked, **arguments)
         for note in answer.notes:
-            print(f"note: {printable(note)}", file=sys.stderr)
+            print(f"note: {output.printable(note)}", file=sys.stderr)
         if out is not None:
             tables = iter([answer.to_arrow()])
         rows = iter(answer)
@@ -185,7 +178,7 @@ def recommend(
         _write_tables(tables, out)
         print(out)
         return
-    print_result({"items": rows, **document}, map(format_row, rows), as_json)
+    output.print_result({"items": rows, **document}, map(output.format_row, rows), as_json)
 
 
 @command
@@ -200,7 +193,7 @@ def explain(
     """Show what carries an item for a person: parts that add up to the score."""
     checked: Any = unknown  # by the model
     found = _load(file).explain(_parse_person(user), item, popularity=popularity, unknown=checked)
-    print_result(found, format_facts(found), as_json)
+    output.print_result(found, output.format_facts(found), as_json)
 
 
 @command
@@ -219,14 +212,14 @@ def similar(
         kind, rows = "items", iter(model.similar_items(item, k))
     else:
         kind, rows = "users", iter(model.similar_users(user_id=user_id, k=k))
-    print_result({kind: rows}, map(format_row, rows), as_json)
+    output.print_result({kind: rows}, map(output.format_row, rows), as_json)
 
 
 @command
 def inspect(file: ModelFile, as_json: AsJson = False) -> None:
     """Show what a model file holds; its checksum is verified."""
     facts = _model_facts(_load(file), file)
-    print_result(facts, format_facts(facts), as_json)
+    output.print_result(facts, output.format_facts(facts), as_json)
 
 
 @command
@@ -276,12 +269,12 @@ def update(
         model, steps["users"] = update_users(model, users, ratings if items is None else None)
     model.save(out)
     changes = {name: change.as_dict() for name, change in steps.items()}
-    print_result({"file": str(out), "changes": changes}, (*steps.values(), out), as_json)
+    output.print_result({"file": str(out), "changes": changes}, (*steps.values(), out), as_json)
 
 
 def _load(file: Path) -> ch.Recommender:
     expect_one_answer()
-    with note_compilation():  # a model answers once when it is loaded
+    with output.note_compilation():  # a model answers once when it is loaded
         return ch.load(file)
 
 
@@ -319,7 +312,7 @@ def _read_lines(path: Path) -> list[str]:
 
 
 def _recommend_all(model: ch.Recommender, arguments: dict[str, Any]) -> Iterator[pa.Table]:
-    with progress_bar("recommending") as update:
+    with output.progress_bar("recommending") as update:
         yield from model.recommend_all(progress=update, **arguments)
 
 

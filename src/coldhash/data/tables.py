@@ -55,9 +55,7 @@ _JSON_ERROR = re.compile(
 _HIVE = re.compile(r"([^/=]+)=([^/]*)/")
 _RECBOLE_TYPES = ("token", "token_seq", "float", "float_seq")
 _TOO_LONG = f"a row may be {READ_BYTES >> 20} MiB long"
-_PANDAS_INDEX = re.compile(
-    r"__index_level_\d+__$"
-)  # what Arrow calls an index of pandas without a name
+_PANDAS_INDEX = re.compile(r"__index_level_\d+__$")  # of pandas, without a name
 INTEGER = r"^\s*-?(0|[1-9][0-9]*)\s*$"
 DECIMAL = r"^\s*-?(0|[1-9][0-9]*)?(\.[0-9]*)?([eE][-+]?[0-9]+)?\s*$"
 

@@ -173,6 +173,23 @@ class ComparisonTable:
         compared = sum(row.verdict is not None for row in self.rows)
         return f"{compared} comparisons, corrected by Holm's method" if compared > 1 else ""
 
+    def __str__(self) -> str:
+        lines = [
+            f"{'method':12} {'given':>5} {'accuracy':>9} {'between':>17} {'ndcg':>7}"
+            f" {'coverage':>9}  {self.rows[0].model} is"
+        ]
+        for row in self.rows:
+            accuracy, metrics = row.accuracy, row.metrics
+            lines.append(
+                f"{row.model:12} {row.shots:>5} {accuracy.mean:9.4f} {accuracy.low:8.4f}"
+                f" {accuracy.high:8.4f} {metrics[f'ndcg@{self.k}']:7.4f}"
+                f" {metrics['coverage@10']:9.3f}  {row.verdict or ''}"
+            )
+        lines.append(f"accuracy and ndcg at {self.k}; between: 95% interval, resampled over users")
+        lines.append(self.correction)
+        lines.append(f"given: first ratings, order: {self.order}" if self.order else "")
+        return "\n".join(filter(None, lines))
+
     def to_pandas(self) -> pandas.DataFrame:
         """Return a pandas frame.
 

@@ -61,6 +61,14 @@ class GroupEncoder:
             return WIDEST
         return sum(column.width for column in self.columns.values()) + 1
 
+    @property
+    def owners(self) -> np.ndarray:
+        """Which column each number of a row belongs to; in a folded group, each to its own."""
+        if self.folded:
+            return np.arange(WIDEST)
+        widths = [*(column.width for column in self.columns.values()), 1]
+        return np.repeat(np.arange(len(widths)), widths)
+
     def apply(self, values: Mapping[str, Value], n_rows: int) -> tuple[Matrix, np.ndarray]:
         """Encode columns of values; returns the matrix and who has the group.
 

@@ -220,10 +220,10 @@ def _add_legend(figure: Figure, title: str, note: str) -> None:
     )
 
 
-def format_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def format_table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
     """Format a table in Markdown: text to the left, numbers to the right."""
-    lines = [list(head), ["---"] + ["---:"] * (len(head) - 1), *map(list, rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    lines: list[Sequence[object]] = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:

@@ -4,13 +4,11 @@
 gauge and costs nothing to leave out. Here H, W and V are always those of the gauge I; a step for R
 turns them. `alm` is the printed augmented Lagrangian; `mm` is a step that never raises (9).
 
-`item_step`: `pinv-sign` rounds the least-squares solution, as printed; `guarded` keeps a rounded
-code only where it lowers the objective.
+`item_step`: `pinv-sign` rounds the least-squares solution, as printed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -19,34 +17,21 @@ from scipy.sparse.linalg import svds
 
 from coldhash.arrays.codes import signs
 from coldhash.baselines.shared import polar, random_rotation
-from coldhash.data.dataset import Dataset
-from coldhash.data.ratings import RatingTarget
 from coldhash.errors import SettingError
-from coldhash.features.groups import FeatureEncoder
+from coldhash.mfdcf import equations
 from coldhash.mfdcf.checkpoint import Checkpoint
-from coldhash.mfdcf.equations import (
-    FitState,
-    inverse_gram,
-    item_problem,
-    objective,
-    set_items,
-    start,
-    unpack_codes,
-    update_maps,
-    update_vectors,
-)
+from coldhash.mfdcf.equations import FitState
 from coldhash.mfdcf.items import descend
 from coldhash.mfdcf.model import MFDCF
-from coldhash.mfdcf.problem import ItemSums, Problem, UserBlock, choose_ridges
+from coldhash.mfdcf.problem import Problem, UserBlock
 from coldhash.mfdcf.report import Clock
-from coldhash.partitions import Partitions, PerPartition
+from coldhash.mfdcf.ridges import choose_ridges
+from coldhash.partitions import Partitions
 from coldhash.recommender.settings import Callback, check_settings
 from coldhash.registry import MODELS, Model
-from coldhash.scale import Prepared
 
 RotationKind = Literal["alm", "mm", "identity"]
-ItemStepKind = Literal["pinv-sign", "guarded", "descent"]
-ItemStep = Callable[[np.ndarray, np.ndarray, np.ndarray, int, np.random.Generator], np.ndarray]
+ItemStepKind = Literal["pinv-sign", "descent"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +47,7 @@ class PrintedMFDCF(MFDCF):
     rotation_weight
         λ of the printed steps (17), (24) and (25).
     item_step
-        The step for item codes: "pinv-sign" (printed), "guarded", or "descent" (that of `MFDCF`).
+        The step for item codes: "pinv-sign" (printed), or "descent" (that of `MFDCF`).
     cold_rotation
         Whether maps for strangers are rotated with H; False as printed in (28).
     svd_rank
@@ -88,21 +73,6 @@ class PrintedMFDCF(MFDCF):
         svd_rank = (self.svd_rank is None or self.svd_rank >= 1, "1 or more, or None")
         check_settings(self, svd_rank=svd_rank)
 
-    def _prepare(
-        self,
-        users: Partitions,
-        data: Dataset | Prepared,
-        encoder: FeatureEncoder,
-        target: RatingTarget,
-        rng: np.random.Generator,
-    ) -> tuple[Problem, ItemSums]:
-        problem, sums = super()._prepare(users, data, encoder, target, rng)
-        if self.svd_rank is not None:
-            blocks, norms = truncate(users, problem.blocks, self.svd_rank, rng)
-            known = float(problem.item_weights[:, 0] @ norms)
-            problem = replace(problem, blocks=blocks, known=known)
-        return problem, sums
-
     def _alternate(
         self,
         users: Partitions,
@@ -113,24 +83,27 @@ class PrintedMFDCF(MFDCF):
         callback: Callback | None,
     ) -> tuple[Problem, FitState, list[float]]:
         """Go round the steps as `MFDCF` does, with the printed ones between them."""
-        del checkpoint, clock
-        state = start(users, problem, self._first_codes(problem, rng, None))
+        if self.svd_rank is not None:
+            problem = truncate(users, problem, self.svd_rank, rng)
+        state = equations.start(users, problem, self._first_codes(problem, rng, None))
         losses: list[float] = []
         rotation = Rotation(self.rotation, self.rotation_weight, self.n_bits, rng)
-        improve = ITEM_STEPS[self.item_step]
         if self.ridge is None:
-            problem = choose_ridges(users, problem, state.TD, inverse_gram(state.DtD), rng)
+            inverse = equations.inverse_gram(state.DtD)
+            problem = choose_ridges(users, problem, state.TD, inverse, rng)
         while not self._settled(losses):
-            update_maps(problem, state)
-            update_vectors(users, problem, state)
+            equations.update_maps(problem, state)
+            equations.update_vectors(users, problem, state)
             rotation.update(users, problem, state)  # (17), (24), (25)
-            L, G = item_problem(users, problem, state)
-            set_items(users, problem, state, improve(state.D, L, G, self.n_sweeps, rng))  # (21)
-            losses.append(objective(users, problem, state))
+            L, G = equations.item_problem(users, problem, state)
+            descent = self.item_step == "descent"
+            D = descend(state.D, L, G, self.n_sweeps, rng) if descent else pinv_sign(L, G)
+            equations.set_items(users, problem, state, D)  # (21)
+            losses.append(equations.objective(users, problem, state))
             if callback is not None:
                 callback(len(losses) - 1, losses[-1])
-        update_maps(problem, state)
-        update_vectors(users, problem, state)
+        equations.update_maps(problem, state)
+        equations.update_vectors(users, problem, state)
         if not self.cold_rotation:  # (28) as printed: maps to H before it is rotated
             state.W = {name: W @ rotation.R.astype(np.float32) for name, W in state.W.items()}
         return problem, state, losses
@@ -201,16 +174,14 @@ def _quadratic(
         H = H.astype(np.float64)
         K = alpha * TD.T @ H
         if B is not None:
-            K += beta * length * unpack_codes(B, H.shape[1]).T @ H
+            K += beta * length * equations.unpack_codes(B, H.shape[1]).T @ H
         return H.T @ H, K
 
     return users.sum(products, state.H, state.TD, state.B)
 
 
-def truncate(
-    users: Partitions, blocks: PerPartition[UserBlock], rank: int, rng: np.random.Generator
-) -> tuple[PerPartition[UserBlock], np.ndarray]:
-    """Replace S by its truncated SVD; return also the squared lengths of its columns."""
+def truncate(users: Partitions, problem: Problem, rank: int, rng: np.random.Generator) -> Problem:
+    """Replace S by its truncated SVD."""
     if len(users) > 1:
         raise SettingError(
             f"svd_rank={rank} needs all users in one partition, here are {len(users):,}",
@@ -224,39 +195,15 @@ def truncate(
         norms = np.sum(low.astype(np.float64) ** 2, axis=0)
         return replace(block, S=low, St=np.ascontiguousarray(low.T)), norms
 
-    kept, norms = users.update(replace_targets, blocks)
-    return kept, norms
+    blocks, norms = users.update(replace_targets, problem.blocks)
+    return replace(problem, blocks=blocks, known=float(problem.item_weights[:, 0] @ norms))
 
 
-def pinv_sign(
-    D: np.ndarray, L: np.ndarray, G: np.ndarray, n_sweeps: int, rng: np.random.Generator
-) -> np.ndarray:
+def pinv_sign(L: np.ndarray, G: np.ndarray) -> np.ndarray:
     """Round the least-squares solution, as printed in (21)."""
-    del D, n_sweeps, rng
     relaxed = L @ np.linalg.pinv(G.astype(np.float64), hermitian=True)
     return signs(relaxed, np.float32)
 
 
-def guarded(
-    D: np.ndarray, L: np.ndarray, G: np.ndarray, n_sweeps: int, rng: np.random.Generator
-) -> np.ndarray:
-    """Round the least-squares solution, and keep the old code where that is no gain."""
-    rounded = pinv_sign(D, L, G, n_sweeps, rng)
-    better = energy(rounded, L, G) < energy(D, L, G)
-    return np.where(better[:, None], rounded, D)
-
-
-def energy(D: np.ndarray, L: np.ndarray, G: np.ndarray) -> np.ndarray:
-    """Return d G d' - 2 d l' of each row."""
-    D = D.astype(np.float64)
-    return np.einsum("ik,ik->i", D, D @ G - 2 * L)  # type: ignore[no-any-return]
-
-
 # what experiments may name: the methods of the registry, and this one
 METHODS: dict[str, type[Model]] = {**MODELS, "printed-mfdcf": PrintedMFDCF}
-
-ITEM_STEPS: dict[ItemStepKind, ItemStep] = {
-    "descent": descend,
-    "pinv-sign": pinv_sign,
-    "guarded": guarded,
-}

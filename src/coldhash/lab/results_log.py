@@ -16,7 +16,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal, overload
+from typing import IO, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -29,8 +29,6 @@ from coldhash.files import lock_file, replace_file, writing
 
 Row = dict[str, Any]  # JSON
 LoggedTies = Literal["expected", "optimistic"]
-TextColumn = Literal["dataset", "model", "label", "protocol", "score"]  # in every row
-NumberColumn = Literal["split", "shots"]
 
 _QUESTION = ("protocol", "shots", "oracle", "score", "popularity")
 _NESTED = ("judgements", "metrics", "seconds", "objective", "fit_parts", "stamp")  # not in a table
@@ -145,13 +143,7 @@ class Results:
             [row for row in self.rows if all(row.get(n) == value for n, value in wanted.items())]
         )
 
-    @overload
-    def values(self, name: TextColumn) -> list[str]: ...
-    @overload
-    def values(self, name: NumberColumn) -> list[int]: ...
-    @overload
-    def values(self, name: str) -> list[object]: ...
-    def values(self, name: str) -> list[str] | list[int] | list[object]:
+    def values(self, name: str) -> list[object]:
         """List the distinct values of a column in order of appearance.
 
         Parameters
@@ -161,17 +153,11 @@ class Results:
 
         Returns
         -------
-        list
+        list of object
             The values; None for rows without the column.
         """
         return list(dict.fromkeys(row.get(name) for row in self.rows))
 
-    @overload
-    def by(self, name: TextColumn) -> Iterator[tuple[str, Results]]: ...
-    @overload
-    def by(self, name: NumberColumn) -> Iterator[tuple[int, Results]]: ...
-    @overload
-    def by(self, name: str) -> Iterator[tuple[object, Results]]: ...
     def by(self, name: str) -> Iterator[tuple[object, Results]]:
         """Iterate over the values of a column and the rows that have them.
 

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from importlib.metadata import version
-from multiprocessing.connection import wait
 from pathlib import Path
 
 import numba
@@ -26,16 +25,14 @@ import pyarrow as pa
 from llvmlite.binding import get_host_cpu_name
 from threadpoolctl import threadpool_limits
 
-from coldhash.data.dataset import Dataset
-from coldhash.data.sources import read
-from coldhash.data.splits import Order, split_cold_users, split_first_ratings
+import coldhash as ch
+from coldhash.data.splits import Order
 from coldhash.errors import ColdhashError, SettingError
 from coldhash.evaluate import Judgement, Trial, judge, make_trial, scorer
 from coldhash.evaluate.judge import KS
 from coldhash.lab.experiment import Experiment, Question, Run
 from coldhash.lab.printed import METHODS
 from coldhash.lab.results_log import Results, ResultsLog, Row
-from coldhash.recommender.recommender import Recommender
 from coldhash.recommender.settings import settings_from
 
 _LOGGED_KS = (5, 10, 20, 50)  # for which hits are logged user by user
@@ -137,13 +134,13 @@ def _execute_all(runs: list[Run], data: Path | None, jobs: int) -> Iterator[tupl
 
 def _start_worker(threads: int) -> None:
     numba.set_num_threads(min(threads, numba.get_num_threads()))
+    threading.Thread(target=_exit_with_parent, daemon=True).start()  # which may be killed
+
+
+def _exit_with_parent() -> None:
     parent = multiprocessing.parent_process()
-    if parent is not None:  # it may be killed
-        threading.Thread(target=_exit_with, args=(parent.sentinel,), daemon=True).start()
-
-
-def _exit_with(sentinel: int) -> None:
-    wait([sentinel])
+    assert parent is not None
+    parent.join()
     os._exit(1)
 
 
@@ -189,13 +186,13 @@ def _execute(run: Run, data: Path | None) -> Outcome:
     return line, pa.concat_tables(tables)
 
 
-def _answers(model: Recommender, question: Question) -> bool:
+def _answers(model: ch.Recommender, question: Question) -> bool:
     """Return whether a model has what a question is about: codes, levels."""
     coded, leveled = model.has_codes, model.items.levels is not None
     return (coded or question.score == "real") and (leveled or question.popularity == 1)
 
 
-def _fit(run: Run, train: Dataset) -> tuple[Recommender, float]:
+def _fit(run: Run, train: ch.Dataset) -> tuple[ch.Recommender, float]:
     settings = settings_from(METHODS[run.model], json.loads(run.settings))
     threads = numba.get_num_threads()
     with warnings.catch_warnings():
@@ -214,7 +211,7 @@ def _fit(run: Run, train: Dataset) -> tuple[Recommender, float]:
 @functools.cache
 def _compile(model: str) -> None:
     """Fit a tiny data set, so that compilation is not timed."""
-    train, _ = split_cold_users(read("sample", n_users=300, n_items=120), seed=0)
+    train, _ = ch.split_cold_users(ch.read("sample", n_users=300, n_items=120), seed=0)
     METHODS[model]().fit(train)
 
 
@@ -232,16 +229,16 @@ def _user_table(question: Question, user_ids: list[object], judged: Judgement) -
     )
 
 
-_read = functools.lru_cache(maxsize=2)(read)
+_read = functools.lru_cache(maxsize=2)(ch.read)
 
 
 @functools.lru_cache(maxsize=2)
 def _read_split(
     name: str, share: float, seed: int, user_ratings: int, folder: Path | None
-) -> tuple[Dataset, Dataset]:
-    train, cold = split_cold_users(_read(name, folder), share, seed, described=True)
+) -> tuple[ch.Dataset, ch.Dataset]:
+    train, cold = ch.split_cold_users(_read(name, folder), share, seed, described=True)
     if user_ratings:
-        train, _ = split_first_ratings(train, user_ratings, seed, "random")
+        train, _ = ch.split_first_ratings(train, user_ratings, seed, "random")
     return train, cold
 
 

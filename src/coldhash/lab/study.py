@@ -34,10 +34,6 @@ from pydantic import (
     Field,
     NonNegativeInt,
     PositiveInt,
-    StrictBool,
-    StrictFloat,
-    StrictInt,
-    StrictStr,
     Tag,
     model_validator,
 )
@@ -50,13 +46,13 @@ from coldhash.lab.runner import stamp
 from coldhash.recommender.settings import settings_from
 from coldhash.registry import Model
 
-Number = StrictInt | StrictFloat
-Value = StrictBool | StrictInt | StrictFloat | StrictStr
+Number = int | float
+Value = bool | int | float | str
 AttemptState = Literal["complete", "pruned", "refused"]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
 
 
 class Range(_Strict):
@@ -129,7 +125,7 @@ class Choices(_Strict):
     True
     """
 
-    choices: Annotated[tuple[Value, ...], Field(min_length=2)]
+    choices: Annotated[list[Value], Field(min_length=2)]
     start: Value | None = None
 
     def contains(self, value: object) -> bool:

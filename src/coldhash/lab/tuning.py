@@ -6,8 +6,8 @@ the model's accuracy@k divided by that of popularity on the same fold.
 
 A study is kept in one SQLite file, which one process at a time may open, and is resumed where it
 was stopped. What a trial draws depends on the study's seed and the number of earlier trials, so
-stopping changes no result. A trial that was running when the process was killed is marked as
-failed and queued again.
+stopping changes no result: after a trial that was killed, which is marked as failed, the next one
+draws the same settings.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from coldhash.data.splits import split_cold_users
 from coldhash.errors import CodeCollapse, ColdhashError, DataError, SettingError, import_extra
 from coldhash.evaluate import Trial, accuracy_at, make_trial, rank, scorer
 from coldhash.files import lock_file
-from coldhash.lab.study import Attempt, AttemptState, FoldInfo, Range, Study, StudyResult
+from coldhash.lab.study import Attempt, AttemptState, Choices, FoldInfo, Range, Study, StudyResult
 from coldhash.registry import MODELS, Model
 
 if TYPE_CHECKING:
     import optuna
-    from optuna.distributions import BaseDistribution
 
 _COLD_SHARE = 0.2
 _FIRST_FOLD = 1000  # the seeds of folds, different from those of splits
 _RANDOM_TRIALS = 5  # before Optuna begins to model, and before it prunes
+_REFUSALS = (ColdhashError, np.linalg.LinAlgError)  # of settings, by a model
 _STATES: dict[str, AttemptState] = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "refused"}
 
 StudyProgress = Callable[[float, int, float | None], None]  # trials done, in all, best value
@@ -90,7 +90,7 @@ def run_study(
     --------
     >>> from tempfile import TemporaryDirectory
     >>> from coldhash import read
-    >>> space = {"ridge": Range(low=1.0, high=1000.0)}
+    >>> space = {"ridge": {"low": 1.0, "high": 1000.0}}
     >>> study = Study(model="ridge", datasets=["sample"], trials=2, space=space)
     >>> with TemporaryDirectory() as folder:
     ...     found = run_study(study, {"sample": read("sample", n_users=200, n_items=60)}, folder)
@@ -149,47 +149,43 @@ def _run_trial(
     before: tuple[Attempt, ...],
     progress: StudyProgress | None,
 ) -> None:
-    """Judge one set of settings fold by fold, and stop when Optuna prunes it."""
-    from optuna.samplers import TPESampler
-    from optuna.trial import TrialState
+    """Judge one set of settings fold by fold, until Optuna prunes it."""
+    import optuna
+
+    best = max((each.value or 0.0 for each in before if each.state == "complete"), default=None)
+
+    def judge(trial: optuna.Trial) -> float:
+        values: list[float] = []
+        try:
+            drawn = {name: _suggest(trial, name, domain) for name, domain in study.space.items()}
+            model = study.make_model(drawn)
+            for fold in folds:
+                values.append(fold.judge(model, study))
+                trial.set_user_attr("by_fold", values)
+                if progress is not None:
+                    progress(len(before) + len(values) / len(folds), study.trials, best)
+                n_rounds, between = divmod(len(values), len(study.datasets))
+                if between == 0 and len(values) < len(folds):  # values of data sets differ
+                    trial.report(float(np.mean(values)), n_rounds)
+                    if trial.should_prune():
+                        raise optuna.TrialPruned
+        except _REFUSALS as error:
+            trial.set_user_attr("refused", str(error))
+            raise
+        return float(np.mean(values))
 
     seed = int(np.random.SeedSequence([study.seed, len(before)]).generate_state(1)[0])
-    search.sampler = TPESampler(seed=seed, n_startup_trials=_RANDOM_TRIALS)
-    trial = search.ask(_distributions(study))
-    best = max((each.value or 0.0 for each in before if each.state == "complete"), default=None)
-    values: list[float] = []
-    try:
-        model = study.make_model(trial.params)
-        for fold in folds:
-            values.append(fold.judge(model, study))
-            trial.set_user_attr("by_fold", values)
-            if progress is not None:
-                progress(len(before) + len(values) / len(folds), study.trials, best)
-            n_rounds, between = divmod(len(values), len(study.datasets))
-            if between == 0 and len(values) < len(folds):  # values of data sets differ
-                trial.report(float(np.mean(values)), n_rounds)
-                if trial.should_prune():
-                    search.tell(trial, state=TrialState.PRUNED)
-                    return
-    except (ColdhashError, np.linalg.LinAlgError) as error:
-        trial.set_user_attr("refused", str(error))
-        search.tell(trial, state=TrialState.FAIL)
-        return
-    search.tell(trial, float(np.mean(values)))
+    search.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=_RANDOM_TRIALS)
+    search.optimize(judge, n_trials=1, catch=_REFUSALS)
 
 
-def _distributions(study: Study) -> dict[str, BaseDistribution]:
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-
-    found: dict[str, BaseDistribution] = {}
-    for name, domain in study.space.items():
-        if not isinstance(domain, Range):
-            found[name] = CategoricalDistribution(domain.choices)
-        elif domain.is_integer:
-            found[name] = IntDistribution(int(domain.low), int(domain.high), log=domain.log)
-        else:
-            found[name] = FloatDistribution(domain.low, domain.high, log=domain.log)
-    return found
+def _suggest(trial: optuna.Trial, name: str, domain: Range | Choices) -> object:
+    """Draw a value of a setting."""
+    if not isinstance(domain, Range):
+        return trial.suggest_categorical(name, domain.choices)
+    if domain.is_integer:
+        return trial.suggest_int(name, int(domain.low), int(domain.high), log=domain.log)
+    return trial.suggest_float(name, domain.low, domain.high, log=domain.log)
 
 
 def _list_attempts(search: optuna.Study) -> tuple[Attempt, ...]:
@@ -211,7 +207,7 @@ def _list_attempts(search: optuna.Study) -> tuple[Attempt, ...]:
 
 @contextmanager
 def _open_study(study: Study, out: Path) -> Iterator[optuna.Study]:
-    """Open or create the study's file, and queue interrupted trials again."""
+    """Open or create the study's file, and queue the defaults as the first trial."""
     import optuna
 
     file = out / f"{study.model}.sqlite"
@@ -226,7 +222,7 @@ def _open_study(study: Study, out: Path) -> Iterator[optuna.Study]:
                 load_if_exists=True,
             )
             _check_same(study, search, file)
-            _requeue(study, search)
+            _queue_defaults(study, search)
             yield search
         finally:
             storage.remove_session()
@@ -249,13 +245,11 @@ def _check_same(study: Study, search: optuna.Study, file: Path) -> None:
         )
 
 
-def _requeue(study: Study, search: optuna.Study) -> None:
-    """Mark running trials as failed and queue them again; queue the defaults first."""
+def _queue_defaults(study: Study, search: optuna.Study) -> None:
+    """Mark running trials as failed, and queue the defaults unless they were tried."""
     from optuna.trial import TrialState
 
     for stopped in search.get_trials(states=(TrialState.RUNNING,)):
-        if not stopped.user_attrs.get("is_default"):
-            search.enqueue_trial(stopped.params)
         search.tell(stopped.number, state=TrialState.FAIL)
     waiting = search.get_trials(states=(TrialState.WAITING,))
     has_default = any(attempt.is_default for attempt in _list_attempts(search))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,7 @@ class Checkpoint:
             return
         arrays = {f"W/{name}": W for name, W in state.W.items()}
         arrays |= {f"V/{name}": V for name, V in state.V.items() if V is not None}
+        arrays |= {f"relevance/{name}": g.relevance for name, g in problem.groups.items()}
         arrays |= {f"B/{at:08}": part for at, part in enumerate(codes)}
         arrays["D"] = state.D.astype(np.int8)
         facts = {
@@ -84,7 +85,11 @@ class Checkpoint:
         state.mu, state.alpha, state.length = facts["mu"], facts["alpha"], facts["length"]
         state.W = {name: arrays[f"W/{name}"] for name in problem.groups}
         state.V = {name: arrays.get(f"V/{name}") for name in problem.groups}
-        return problem.with_ridges(facts["ridges"]), state, facts["objective"]
+        groups = {
+            name: replace(group, ridge=facts["ridges"][name], relevance=arrays[f"relevance/{name}"])
+            for name, group in problem.groups.items()
+        }
+        return replace(problem, groups=groups), state, facts["objective"]
 
     def clear(self) -> None:
         """Remove the file, and drafts of it that killed fits left: the folder is this fit's own."""

@@ -103,7 +103,10 @@ def update_maps(problem: Problem, state: FitState) -> None:
         )
         for name, group in problem.groups.items()
     }
-    state.V = {name: beyond_rank(W, problem.retained_rank) for name, W in state.W.items()}
+    state.V = {
+        name: beyond_rank(problem.groups[name].penalised(W), problem.retained_rank)
+        for name, W in state.W.items()
+    }
 
 
 def inverse_gram(DtD: np.ndarray) -> np.ndarray:
@@ -156,8 +159,8 @@ def update_vectors(users: Partitions, problem: Problem, state: FitState) -> None
     if problem.level.bytes is None:  # beside a level, the average user is 0
         state.average = (sums.total / problem.n_users).astype(np.float32)
     state.misfits = {
-        name: value + problem.groups[name].ridge * square(W[name])
-        for name, value in sums.misfits.items()
+        name: sums.misfits[name] + group.ridge * square(group.penalised(W[name]))
+        for name, group in problem.groups.items()
     }
     state.mu = group_weights(state.misfits)
     if problem.fit_weight is None:
@@ -272,7 +275,7 @@ def objective(users: Partitions, problem: Problem, state: FitState) -> float:
         others += state.misfits[name] / state.mu[name]
         V = state.V.get(name)
         if V is not None:
-            others += problem.rank_weight * square(W @ V)
+            others += problem.rank_weight * square(problem.groups[name].penalised(W) @ V)
     return float(fit + others / state.alpha)
 
 

@@ -58,19 +58,18 @@ from coldhash.mfdcf.history import fit_history
 from coldhash.mfdcf.items import descend
 from coldhash.mfdcf.new_items import fit_item_map
 from coldhash.mfdcf.problem import (
-    FIRST_RIDGE,
     Drawn,
     ItemSums,
     Level,
     Problem,
     UserBlock,
-    choose_ridges,
     draw_strangers,
     groups_of_strangers,
     item_weights,
     make_blocks,
 )
 from coldhash.mfdcf.report import REPORTED, Clock, code_report, warn_of_collapse
+from coldhash.mfdcf.ridges import FIRST_RIDGE, choose_ridges
 from coldhash.partitions import Partitions
 from coldhash.recommender.encoders import ConsensusEncoder
 from coldhash.recommender.items import CodeItems
@@ -103,7 +102,8 @@ class MFDCF:
     retained_rank
         Rank of the maps that costs nothing (k); None: half of the bits.
     ridge
-        Ridge of the maps (ε); None: chosen by leave-one-out error, group by group.
+        Ridge of the maps (ε); None: chosen by leave-one-out error, group by group, and with a
+        level by the relevance of each feature.
     n_rounds
         Rounds at most; None: 8, and more for short codes, which cost little.
     tolerance
@@ -116,7 +116,8 @@ class MFDCF:
     popularity_power
         Items weigh popularity to this power; 0 in the paper. None: .75, or .5 without a level.
     stranger_weight
-        Weight of strangers in the item step; None: .6, or .9 up to 16 bits.
+        Weight of strangers in the item step; None: .6, or .9 up to 16 bits, and more where most
+        users have few ratings.
     stranger_code_share
         Share of it that strangers have by their codes; None: all, or a third up to 16 bits.
     new_items
@@ -354,7 +355,9 @@ class MFDCF:
     ) -> tuple[Problem, ItemSums]:
         """Prepare every partition; return also the sums over items that come out of it."""
         ridge, n_users = self.ridge or FIRST_RIDGE, data.n_users
-        blocks, sums, groups = make_blocks(users, encoder, target, ridge, n_users)
+        blocks, sums, groups = make_blocks(
+            users, encoder, target, ridge, n_users, by_relevance=self.level
+        )
         if not groups and not self.level:
             raise DataError(
                 "no training user has any feature",
@@ -362,6 +365,8 @@ class MFDCF:
             )
         names = groups_of_strangers(groups)
         short = self.n_code_bits <= 16  # too few bits to serve vectors and codes alike
+        # users with few ratings are nearly strangers
+        known = sums.known / n_users if self.level else 1.0
         weights = item_weights(
             sums.targets, _default(self.popularity_power, 0.75 if self.level else 0.5)
         )
@@ -384,7 +389,7 @@ class MFDCF:
             code_weight=self.code_weight,
             rank_weight=self.rank_weight,
             retained_rank=self.retained_rank or max(self.n_code_bits // 2, 1),
-            stranger_weight=_default(self.stranger_weight, 0.9 if short else 0.6),
+            stranger_weight=_default(self.stranger_weight, 1 - known * (0.1 if short else 0.4)),
             stranger_code_share=_default(self.stranger_code_share, 1 / 3 if short else 1.0),
         )
         return problem, sums

@@ -16,7 +16,8 @@ from coldhash.data.dataset import UserRecords
 from coldhash.data.ratings import RatingTarget
 from coldhash.features.preference import choose_rows
 from coldhash.mfdcf.equations import FitState, item_problem
-from coldhash.mfdcf.problem import RIDGE_SAMPLE, Problem, best_ridge
+from coldhash.mfdcf.problem import Problem
+from coldhash.mfdcf.ridges import RIDGE_SAMPLE, best_ridge
 from coldhash.partitions import Partitions
 from coldhash.recommender.item_map import ItemMap, prepared
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -10,17 +11,14 @@ from scipy.sparse import csr_array
 
 from coldhash.data.dataset import UserRecords
 from coldhash.data.ratings import RatingTarget
-from coldhash.errors import DataError
 from coldhash.features.groups import FeatureEncoder, Matrix
-from coldhash.features.preference import PREFERENCE, choose_rows, split_rows
+from coldhash.features.preference import PREFERENCE
 from coldhash.partitions import Partitions, PerPartition, add_up
 
-FIRST_RIDGE = 30.0  # until it is chosen
-RIDGES = (1.0, 3.0, 10.0, 30.0, 50.0, 100.0, 200.0, 300.0, 1e3, 3e3, 1e4, 3e4, 1e5, 1e6)
-RIDGE_SAMPLE = 20_000  # users that a ridge is chosen on
 STRANGER_HAS = 0.7  # the share of a stranger's groups that are known, if there are several
 HELD_OUT = 1000  # users wanted outside of the item step, to judge what histories say
 HELD_SHARES = (0.1, 0.25)  # the least and the greatest share of users held out
+FEW_RATINGS = 10  # with so many, a user's vector says about as much as the features
 MAX_STEPS = 1024  # bits that the highest level may be worth
 
 
@@ -41,21 +39,41 @@ Drawn = dict[str, np.ndarray]  # users x 1 by group: what each user brings as a 
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """What all users together say of one feature group: the eigendecomposition of X'X."""
+    """What all users together say of one feature group.
 
-    eigenvalues: np.ndarray
-    U: np.ndarray
-    ridge: float
+    Features count by their relevance r: the ridge is ε‖R⁻¹W‖² with R = diag(r), 1 unless chosen.
+    """
+
+    gram: np.ndarray  # X'X
+    relevance: np.ndarray  # r, features x 1
+    ridge: float  # ε
     counts: list[int]  # users who have the group, by partition
+    columns: np.ndarray | None  # which column each feature belongs to; None: all count alike
+
+    @cached_property
+    def _decomposed(self) -> tuple[np.ndarray, np.ndarray]:
+        """The eigenvalues of R X'X R = Q diag(e) Q', and R Q: in it the ridge is the identity."""
+        eigenvalues, Q = np.linalg.eigh(self.relevance * self.gram * self.relevance.T)
+        return np.maximum(eigenvalues, 0.0), self.relevance * Q
+
+    @property
+    def directions(self) -> np.ndarray:
+        """The directions along which features are independent."""
+        return self._decomposed[1]
 
     def map(self, XtH: np.ndarray, extra: float = 0.0, V: np.ndarray | None = None) -> np.ndarray:
         """Solve (14): ridge regression of H on X, stiffer by `extra` along the directions V."""
-        rotated = self.U.T @ XtH
-        plain = rotated / (self.eigenvalues + self.ridge)[:, None]
+        eigenvalues, U = self._decomposed
+        rotated = U.T @ XtH
+        plain = rotated / (eigenvalues + self.ridge)[:, None]
         if V is not None and extra > 0:
-            stiff = rotated / (self.eigenvalues + self.ridge + extra)[:, None]
+            stiff = rotated / (eigenvalues + self.ridge + extra)[:, None]
             plain = plain + (stiff - plain) @ V @ V.T
-        return (self.U @ plain).astype(np.float32)  # type: ignore[no-any-return]
+        return (U @ plain).astype(np.float32)  # type: ignore[no-any-return]
+
+    def penalised(self, W: np.ndarray) -> np.ndarray:
+        """Return R⁻¹W, which the ridge and the retained rank are about."""
+        return np.asarray(W / self.relevance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,11 +96,6 @@ class Problem:
     stranger_weight: float
     stranger_code_share: float
 
-    def with_ridges(self, ridges: dict[str, float]) -> Problem:
-        """Return the problem with these ridges, by group."""
-        groups = {name: replace(group, ridge=ridges[name]) for name, group in self.groups.items()}
-        return replace(self, groups=groups)
-
 
 class ItemSums(NamedTuple):
     """What is added up over users while their blocks are prepared, by item."""
@@ -93,6 +106,7 @@ class ItemSums(NamedTuple):
     ratings: np.ndarray  # counts
     rated: np.ndarray  # sums of ratings
     squares: float  # the sum of all squared ratings
+    known: float  # Σ_u n / (n + FEW_RATINGS), with n the number of ratings of a user
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,9 +163,15 @@ class Level:
 
 
 def make_blocks(
-    users: Partitions, encoder: FeatureEncoder, target: RatingTarget, ridge: float, n_users: int
+    users: Partitions,
+    encoder: FeatureEncoder,
+    target: RatingTarget,
+    ridge: float,
+    n_users: int,
+    *,
+    by_relevance: bool,
 ) -> tuple[PerPartition[UserBlock], ItemSums, dict[str, Group]]:
-    """Turn ratings into targets and tables into features; decompose the groups."""
+    """Turn ratings into targets and tables into features."""
     share = float(np.clip(HELD_OUT / n_users, *HELD_SHARES))
 
     def prepare(
@@ -166,7 +186,7 @@ def make_blocks(
         trained = (uniform(rows, 0) >= share).astype(np.float32)[:, None]
         block = UserBlock(records.first, S, csr_array(S.T.tocsr()), features.matrices, has, trained)
         liked = target.feedback.is_favourite(ratings)
-        ratings64 = ratings.data.astype(np.float64)
+        ratings64, n_ratings = ratings.data.astype(np.float64), np.diff(ratings.indptr)
         sums = ItemSums(
             targets=np.bincount(indices, values, minlength=n_items),
             norms=np.bincount(indices, values.astype(np.float64) ** 2, minlength=n_items),
@@ -174,26 +194,30 @@ def make_blocks(
             ratings=np.bincount(indices, minlength=n_items),
             rated=np.bincount(indices, ratings64, minlength=n_items),
             squares=float(ratings64 @ ratings64),
+            known=float(np.sum(n_ratings / (n_ratings + FEW_RATINGS))),
         )
-        grams = {name: _gram(X) for name, X in features.matrices.items()}
+        grams = {name: dense(X.T @ X).astype(np.float64) for name, X in features.matrices.items()}
         return block, (sums, grams, {name: int(has.sum()) for name, has in features.has.items()})
 
     (blocks,), results = users.run(prepare, users.records, n_kept=1)
     sums, grams, counts = zip(*results, strict=True)
-    return blocks, add_up(sums), make_groups(add_up(grams), list(counts), ridge)
+    columns = {name: group.owners for name, group in encoder.groups.items() if by_relevance}
+    return blocks, add_up(sums), make_groups(add_up(grams), list(counts), ridge, columns)
 
 
 def make_groups(
-    grams: dict[str, np.ndarray], counts: list[dict[str, int]], ridge: float
+    grams: dict[str, np.ndarray],
+    counts: list[dict[str, int]],
+    ridge: float,
+    columns: dict[str, np.ndarray],
 ) -> dict[str, Group]:
-    """Decompose X'X of the groups that at least one training user has; maps are then products."""
-    groups = {}
-    for name, gram in grams.items():
-        n_users = [each[name] for each in counts]
-        if any(n_users):
-            eigenvalues, U = np.linalg.eigh(gram)
-            groups[name] = Group(np.maximum(eigenvalues, 0.0), U, ridge, n_users)
-    return groups
+    """Return the groups that at least one training user has; all features count alike."""
+    by_name = {name: [each[name] for each in counts] for name in grams}
+    return {
+        name: Group(gram, np.ones((len(gram), 1)), ridge, by_name[name], columns.get(name))
+        for name, gram in grams.items()
+        if any(by_name[name])
+    }
 
 
 def uniform(rows: np.ndarray, columns: np.ndarray | int) -> np.ndarray:
@@ -248,63 +272,6 @@ def item_weights(popularity: np.ndarray, power: float) -> np.ndarray:
     return (weights / weights.mean()).astype(np.float32)[:, None]  # type: ignore[no-any-return]
 
 
-def choose_ridges(
-    users: Partitions,
-    problem: Problem,
-    TD: PerPartition[np.ndarray],
-    inverse: np.ndarray,
-    rng: np.random.Generator,
-) -> Problem:
-    """Choose for each group the ridge with which it predicts what the ratings alone say.
-
-    `inverse` is (D'V D)⁻¹, of codes that have not seen the ratings: others fit users so well that
-    noise looks like something that features predict.
-    """
-    root = np.linalg.cholesky(inverse).astype(np.float32)  # of T V D (D'V D)⁻¹, in its own metric
-    ridges = {}
-    for name, group in problem.groups.items():
-        rows = choose_rows(sum(group.counts), RIDGE_SAMPLE, rng)
-        chosen = users.scatter(split_rows(rows, group.counts))
-        U = group.U.astype(np.float32)
-
-        def select(
-            block: UserBlock,
-            TD: np.ndarray,
-            chosen: np.ndarray,
-            name: str = name,
-            U: np.ndarray = U,
-        ) -> tuple[np.ndarray, np.ndarray]:
-            """Return features and vectors of the chosen users who have the group."""
-            rows = np.flatnonzero(block.has[name][:, 0])[chosen]
-            return block.X[name][rows] @ U, (TD @ root)[rows]
-
-        found = list(users.map(select, problem.blocks, TD, chosen))
-        Z, Y = (np.concatenate([pair[at] for pair in found]) for at in (0, 1))
-        ridges[name] = best_ridge(Z, Y)
-    return problem.with_ridges(ridges)
-
-
-def best_ridge(Z: np.ndarray, Y: np.ndarray) -> float:
-    """Return the ridge whose leave-one-out error (PRESS) of Z -> Y is lowest.
-
-    Z are features along the eigenvectors of X'X.
-    """
-    eigenvalues = np.maximum(np.einsum("nd,nd->d", Z, Z, dtype=np.float64), 0.0)
-    ZtY, squares = (Z.T @ Y).astype(np.float64), Z.astype(np.float64) ** 2
-    errors = []
-    for ridge in RIDGES:
-        shrink = 1.0 / (eigenvalues + ridge)
-        residual = Y - Z @ (ZtY * shrink[:, None]).astype(np.float32)
-        leverage = np.minimum(squares @ shrink, 1 - 1e-6)
-        square = np.einsum("nr,nr->n", residual, residual, dtype=np.float64)
-        errors.append(float(np.sum(square / (1 - leverage) ** 2)))
-    if not np.isfinite(errors).all():
-        raise DataError("features or settings are too large to fit", hint="scale them to about 1")
-    if not np.isfinite(errors).all():
-        raise DataError("features or settings are too large to fit", hint="scale them to about 1")
-    return RIDGES[int(np.argmin(errors))]
-
-
-def _gram(X: Matrix) -> np.ndarray:
-    XtX = X.T @ X
-    return np.asarray(XtX.toarray() if hasattr(XtX, "toarray") else XtX, dtype=np.float64)
+def dense(X: Matrix) -> np.ndarray:
+    """Return features as a plain array."""
+    return X if isinstance(X, np.ndarray) else X.toarray()

@@ -1,18 +1,19 @@
-"""Every data set beside popularity: many ratings and few, purchases, events in order of time."""
+"""MFDCF against popularity on every data set, dense or sparse, of ratings or purchases."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from coldhash.evaluate import UserHits
 from coldhash.evaluate.compare import arrange
 from coldhash.lab.figures import Line, Panel, draw, format_table
-from coldhash.lab.reproduce.report import DATASETS, ORDERS, Section, format_accuracy, method_name
+from coldhash.lab.reproduce import report
+from coldhash.lab.reproduce.report import DATASETS, Section, format_accuracy, method_name
 from coldhash.lab.results_log import Results
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ _DIAL = "dial"  # the label of the runs that vary `popularity`
 
 @dataclass(frozen=True)
 class Cell:
-    """A method beside popularity at one k, splits pooled.
+    """MFDCF against popularity at one k, splits pooled.
 
     `p` is the chance of a difference so far below 0 if there were none: a normal approximation,
     in which the pairs of a user, in all splits, are one draw.
@@ -48,31 +49,28 @@ class Cell:
 
 
 def anywhere_section(results: Results) -> Section:
-    """Show accuracy beside popularity on every data set, and what the popularity dial does."""
+    """Compare with popularity on every data set, and what the popularity dial does."""
     matrix = Results([row for row in results.rows if row["label"] != _DIAL])
     panels, rows = [], []
     for name, of_data in by_data(matrix):
         lines = []
-        for label, of_label in of_data.by("label"):
-            for score, part in of_label.by("score"):
-                method = method_name(label, score)
-                at_10 = {}
-                for n, each in part.by("shots"):
-                    means = [each.mean(f"accuracy@{k}") for k in KS]
-                    at_10[n] = means[KS.index(10)]
-                    given = ORDERS[each.rows[0]["given_by"]]
-                    rows.append([name, method, str(n), given, *map(format_accuracy, means)])
-                lines.append(Line(method, list(at_10), list(at_10.values())))
+        for method, part in report.by_method(of_data):
+            for n, each in part.by("shots"):
+                means = [each.mean(f"accuracy@{k}") for k in KS]
+                given = report.ORDERS[each.rows[0]["given_by"]]
+                rows.append([name, method, n, given, *map(format_accuracy, means)])
+            at_10 = [each.mean("accuracy@10") for _, each in part.by("shots")]
+            lines.append(Line(method, cast(list[int], part.values("shots")), at_10))
         panels.append(Panel(name, "events given", "Accuracy@10", lines))
     head = ["data", "method", "events", "given", *(f"@{k}" for k in KS)]
-    figures = [("anywhere", draw("Beside popularity", panels, 4, "64 bits, fair ties"))]
+    figures = [("anywhere", draw("Against popularity", panels, 4, "64 bits, fair ties"))]
     parts = [_describe_cells(list(make_cells(matrix))), format_table(head, rows)]
     dial = results.where(label=_DIAL, shots=0)
     if dial.rows:
         table, figure = _show_dial(dial)
         parts.append(f"`popularity` at request time, strangers:\n\n{table}")
         figures.append(("dial", figure))
-    title = "Beside popularity on every data set"
+    title = "MFDCF against popularity on every data set"
     return Section("anywhere", title, "\n\n".join(parts), figures)
 
 
@@ -91,7 +89,7 @@ def make_cells(results: Results) -> Iterator[Cell]:
             for score in SCORES:
                 ours = part.where(label="mfdcf", score=score)
                 for k in KS:
-                    yield make_cell(data, n, score, k, ours.hits(k), control.hits(k))
+                    yield make_cell(data, cast(int, n), score, k, ours.hits(k), control.hits(k))
 
 
 def make_cell(

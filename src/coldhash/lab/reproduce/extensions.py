@@ -12,6 +12,7 @@ from coldhash.lab.reproduce.report import (
     ORDERS,
     Claim,
     Section,
+    by_method,
     format_accuracy,
     method_name,
     metric_name,
@@ -34,7 +35,7 @@ def ablation_section(results: Results) -> Section:
                 values = [
                     part.mean(_METRIC)
                     for label, part in steps.where(score=score).by("label")
-                    if label[0].isdigit()
+                    if str(label)[0].isdigit()
                 ]
                 n_steps = len(values)
                 lines.append(Line(method_name("mfdcf", score), range(1, n_steps + 1), values))
@@ -43,7 +44,7 @@ def ablation_section(results: Results) -> Section:
             panels.append(Panel(title, "correction (see the table)", "Accuracy@10", lines))
             for label, part in steps.by("label"):
                 scores = [part.where(score=score).mean(_METRIC) for score in ("real", "hamming")]
-                rows.append([name, str(bits), label, *map(format_accuracy, scores)])
+                rows.append([name, bits, label, *map(format_accuracy, scores)])
         rows.append([name, "", "popularity", format_accuracy(popularity), ""])
     note = "1: as printed; 9: corrected, without level; 10: the default; fair ties"
     return Section(
@@ -79,13 +80,11 @@ def shots_section(results: Results) -> Section:
     panels, rows = [], []
     for dataset, of_data in results.by("dataset"):
         lines = []
-        for label, of_label in of_data.by("label"):
-            for score, part in of_label.by("score"):
-                name = method_name(label, score)
-                means = {shots: each.mean(_METRIC) for shots, each in part.by("shots")}
-                lines.append(Line(name, list(means), list(means.values())))
-                given = ORDERS[part.rows[-1]["given_by"]]
-                rows.append([DATASETS[dataset], name, given, *map(format_accuracy, means.values())])
+        for name, part in by_method(of_data):
+            means = [each.mean(_METRIC) for _, each in part.by("shots")]
+            lines.append(Line(name, cast(list[int], part.values("shots")), means))
+            given = ORDERS[part.rows[-1]["given_by"]]
+            rows.append([DATASETS[dataset], name, given, *map(format_accuracy, means)])
         title = f"{DATASETS[dataset]}, {ORDERS[of_data.rows[-1]['given_by']]}"
         panels.append(Panel(title, "ratings given", "Accuracy@10", lines))
     head = ["data", "method", "chosen", *(f"{n} given" for n in results.values("shots"))]
@@ -156,7 +155,7 @@ def protocols_section(results: Results) -> Section:
         for label, of_label in of_data.by("label"):
             for bits, of_bits in of_label.by("n_bits"):
                 for score, part in of_bits.by("score"):
-                    length = f", {bits} bits" if label.startswith("mfdcf") else ""
+                    length = f", {bits} bits" if str(label).startswith("mfdcf") else ""
                     name = method_name(f"{label}{length}", score)
                     rows.append([name, *_protocol_cells(part)])
         parts.append(f"**{DATASETS[dataset]}**\n\n{format_table(head, rows)}")
@@ -165,7 +164,7 @@ def protocols_section(results: Results) -> Section:
 
 def _protocol_cells(part: Results) -> list[str]:
     means = [
-        each.mean(metric_name(10, PROTOCOLS[protocol].ties))
+        each.mean(metric_name(10, PROTOCOLS[str(protocol)].ties))
         for protocol, each in part.where(oracle=False).by("protocol")
     ]
     leak = part.where(oracle=True, protocol="sampled-1000").mean(_METRIC)

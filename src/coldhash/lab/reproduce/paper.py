@@ -65,12 +65,12 @@ def code_lengths(results: Results) -> list[int]:
     return sorted(cast(list[int], results.where(label=PAPER).values("n_bits")))
 
 
-def select_bits(results: Results, label: str, bits: int) -> Results:
+def select_bits(results: Results, label: object, bits: int) -> Results:
     """Select a method at a code length; one without codes is the same at every length."""
     part = results.where(label=label)
     if len(part.values("n_bits")) < 2:
         return part
-    return part.where(n_bits=bits - EXTRA_BITS.get(label, 0))
+    return part.where(n_bits=bits - EXTRA_BITS.get(str(label), 0))
 
 
 def select_score(results: Results, score: str) -> Results:
@@ -162,7 +162,7 @@ def _ties_table(results: Results) -> str:
             if part.rows:
                 kinds = ("expected", "optimistic", "pessimistic")
                 values = [format_accuracy(part.mean(metric_name(10, ties))) for ties in kinds]
-                rows.append([method_name(label), str(bits), *values, f"{part.mean('tied'):.2f}"])
+                rows.append([method_name(label), bits, *values, f"{part.mean('tied'):.2f}"])
     head = ["by Hamming distance", "bits", "@10, fair", "ties as hits", "ties as misses",
             "share tied"]  # fmt: skip
     return "What ties do to codes on both sides:\n\n" + format_table(head, rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ClaimVerdict = Literal["holds", "does not hold", "does not hold under fair ties", "inconclusive"]
 
-DATASETS = {
+DATASETS: dict[object, str] = {
     "ml-1m": "MovieLens-1M",
     "ml-100k": "MovieLens-100K",
     "book-crossing": "Book-Crossing",
@@ -73,11 +73,18 @@ class Section:
     claims: Sequence[Claim] = ()
 
 
-def method_name(label: str, score: str = "real") -> str:
+def method_name(label: object, score: object = "real") -> str:
     """Return the name of a method in tables and figures."""
-    model, comma, variant = label.partition(", ")
+    model, comma, variant = str(label).partition(", ")
     name = f"{NAMES.get(model, model.upper())}{comma}{variant}"
     return f"{name}, Hamming" if score == "hamming" else name
+
+
+def by_method(results: Results) -> Iterator[tuple[str, Results]]:
+    """Iterate over the methods and the ways they are scored, by their names."""
+    for label, of_label in results.by("label"):
+        for score, part in of_label.by("score"):
+            yield method_name(label, score), part
 
 
 def metric_name(k: int, ties: str = "expected") -> str:
