@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test test-fast test-cpus test-openapi coverage mutation check format docs bench soak fuzz audit sbom clean
 
-demo: .venv/demo.done  ## fit on the embedded sample, judge it, open the page
+demo: .venv/demo.done  ## show what strangers in the embedded sample get, judge it, open the page
 	$(BIN)/coldhash demo
 
 test: .venv/dev.done  ## run all tests, in three processes: many of them wait for other processes

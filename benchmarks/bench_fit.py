@@ -1,4 +1,4 @@
-"""Fitting time beside implicit's ALS, how it grows, the same codes everywhere, and evaluation."""
+"""Fitting time beside implicit and irspack, how it grows, the same codes everywhere, evaluation."""
 
 from __future__ import annotations
 
@@ -6,21 +6,69 @@ import sys
 
 import numba
 import numpy as np
-from rivals import als, as_implicit
+from rivals import IRSPACK, People, als, as_implicit, irspack_ials
+from scipy.sparse import csr_array
 from table import Row, best_times, finish, options
 
 from coldhash import Dataset, read, split_cold_users
+from coldhash.arrays.products import times, times_codes
 from coldhash.evaluate.protocol import make_trial, rank
 from coldhash.mfdcf.model import MFDCF
 
 
-def beside_als(train: Dataset, repeats: int) -> Row:
-    ratings = as_implicit(train.ratings.matrix)
-    fits = {"ours": lambda: MFDCF().fit(train), "peer": lambda: als(ratings, 64, alpha=5.0)}
+def beside_peers(train: Dataset, cold: Dataset, repeats: int) -> list[Row]:
+    """Time fits in turns; irspack at the setting of the peers' table."""
+    ratings, people = as_implicit(train.ratings.matrix), People(train, cold)
+    fits = {
+        "64 bits": lambda: MFDCF(n_bits=64).fit(train),
+        "32 bits": lambda: MFDCF(n_bits=32).fit(train),
+        "implicit": lambda: als(ratings, 64, alpha=5.0),
+        "irspack": lambda: irspack_ials(train, people, *IRSPACK[0]),
+    }
     best_times(fits, 1)  # compile
-    times = best_times(fits, repeats)
-    what = "fit, 64 bits / implicit ALS, 64 x 15"
-    return Row(what, times["ours"], times["peer"], "<= 0.2", "implicit")
+    best = best_times(fits, repeats)
+    implicit, irspack = best["implicit"], best["irspack"]
+    return [
+        Row(
+            "fit, 64 bits / implicit ALS, 64 x 15", best["64 bits"], implicit, "<= 0.15", "implicit"
+        ),
+        Row(
+            "fit, 32 bits / implicit ALS, 64 x 15", best["32 bits"], implicit, "<= 0.1", "implicit"
+        ),
+        Row("fit, 64 bits / irspack iALS, 64 x 12", best["64 bits"], irspack, "<= 0.5", "irspack"),
+    ]
+
+
+def beside_bandwidth(train: Dataset, repeats: int) -> list[Row]:
+    """Compare sparse products with the time that their bytes take to come from memory.
+
+    An entry is an index and a value, 8 bytes, read once; codes and vectors come from the cache. The
+    bandwidth is that of adding up an array which no cache holds, on one thread, like the products.
+    """
+    rng, ratings = np.random.default_rng(0), train.ratings.matrix
+    indices, indptr = ratings.indices.astype(np.int32), ratings.indptr.astype(np.int32)
+    by_user = csr_array((ratings.data, indices, indptr), shape=ratings.shape)
+    by_item = csr_array(by_user.T.tocsr())
+    words = rng.integers(0, 2**63, size=(ratings.shape[1], 1)).astype(np.uint64)
+    weights = rng.random(ratings.shape[1], dtype=np.float32)
+    vectors = rng.random((ratings.shape[0], 56), dtype=np.float32)
+    large = np.ones(1 << 26, dtype=np.float32)
+    threads = numba.get_num_threads()
+    numba.set_num_threads(1)
+    best = best_times(
+        {
+            "memory": large.sum,
+            "codes": lambda: times_codes(by_user, words, weights, 56),
+            "vectors": lambda: times(by_item, vectors),
+        },
+        3 * repeats,
+    )
+    numba.set_num_threads(threads)
+    limit = 8 * ratings.nnz / (large.nbytes / best["memory"])
+    return [
+        Row("S D with packed codes / its bytes over the bandwidth", best["codes"], limit, "<= 12"),
+        Row("S'H / its bytes over the bandwidth", best["vectors"], limit, "<= 12"),
+    ]
 
 
 def exponent(sizes: list[float], seconds: list[float]) -> float:
@@ -30,7 +78,7 @@ def exponent(sizes: list[float], seconds: list[float]) -> float:
 
 def round_seconds(settings: MFDCF, data: Dataset, repeats: int) -> float:
     """Time the steps of one round, without preparation."""
-    steps = ("users", "maps", "items", "objective")
+    steps = ("users", "items", "objective")
     reports = [settings.fit(data).report for _ in range(repeats)]
     return min(
         sum(report["seconds"][step] for step in steps) / len(report["objective"])
@@ -92,7 +140,8 @@ def main() -> None:
         print("no data folder: only the growth is measured", file=sys.stderr)
     else:
         train, cold = split_cold_users(read("ml-1m", args.data))
-        rows += [beside_als(train, repeats), same_codes(train), evaluation(train, cold)]
+        rows += beside_peers(train, cold, repeats) + beside_bandwidth(train, repeats)
+        rows += [same_codes(train), evaluation(train, cold)]
     finish(rows, args.out)
 
 

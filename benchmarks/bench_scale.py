@@ -22,7 +22,7 @@ from table import Row, finish, options, run_python
 
 N_ITEMS, PER_USER, BLOCK = 100_000, 100, 50_000
 ROUNDS = 10
-STEPS = ("users", "maps", "items", "objective")
+STEPS = ("users", "items", "objective")
 FIT = Path(__file__).with_name("fit_once.py")
 
 
@@ -132,9 +132,9 @@ def at_full_size(path: Path, by_place: dict, seconds: float, peak: float) -> lis
         Row("peak with the model saved / 2 GB", whole["peak"], 2e9, "<= 1"),
         Row("peak of the preparation / 2 GB", peak, 2e9, "<= 1"),
         Row(
-            "minutes, prepared and fit from disk, 10 rounds / 15",
+            "minutes, prepared and fit from disk, 10 rounds / 4",
             (seconds + whole["seconds"]) / 60,
-            15.0,
+            4.0,
             "<= 1",
         ),
     ]

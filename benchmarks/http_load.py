@@ -75,35 +75,43 @@ async def load(
     return np.array(seconds)
 
 
-def raw_load(port: int, requests: Iterable[bytes], connections: int) -> np.ndarray:
-    """Send requests like `load`, by bare sockets: the client costs as little as it can."""
-    left, seconds = iter(requests), []
+def raw_load(
+    port: int, requests: list[bytes], connections: int, rate: float = float("inf")
+) -> np.ndarray:
+    """Send requests like `load`, by bare sockets: the client costs as little as it can.
+
+    With a `rate`, a request is due every 1 / rate seconds, whether others are answered or not, and
+    its time counts from then.
+    """
+    due = time.perf_counter() + np.arange(len(requests)) / rate
+    sent, seconds = 0, []
     started: dict[socket.socket, float] = {}
     received: dict[socket.socket, bytes] = {}
-
-    def send_next(connection: socket.socket) -> None:
-        received[connection] = b""
-        if (request := next(left, None)) is None:
-            ready.unregister(connection)
-            connection.close()
-        else:
-            started[connection] = time.perf_counter()
-            connection.sendall(request)
-
+    free = []
     with selectors.DefaultSelector() as ready:
         for _ in range(connections):
             connection = socket.create_connection(("127.0.0.1", port), LONGEST)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             ready.register(connection, selectors.EVENT_READ)
-            send_next(connection)
-        while ready.get_map():
-            for key, _ in ready.select(LONGEST):
+            free.append(connection)
+        while len(seconds) < len(requests):
+            now = time.perf_counter()
+            while free and sent < len(requests) and due[sent] <= now:
+                connection = free.pop()
+                started[connection] = now if rate == float("inf") else due[sent]
+                received[connection] = b""
+                connection.sendall(requests[sent])
+                sent += 1
+            waiting = free and sent < len(requests)
+            for key, _ in ready.select(max(0.0, due[sent] - now) if waiting else LONGEST):
                 connection = key.fileobj
                 assert isinstance(connection, socket.socket)
                 received[connection] += connection.recv(1 << 16)
                 if is_whole(received[connection]):
                     seconds.append(time.perf_counter() - started[connection])
-                    send_next(connection)
+                    free.append(connection)
+        for connection in free:
+            connection.close()
     return np.array(seconds)
 
 

@@ -52,6 +52,7 @@ class Visit:
     def __init__(self, page, url):
         self.page, self.url = page, url
         self.requests, self.complaints = [], []
+        self.elsewhere = None  # scheme and host of images
         self.may_fail = False  # the browser itself complains of refused requests
         page.on("request", lambda request: self.requests.append(request.url))
         page.on("console", self._heard)

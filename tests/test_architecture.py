@@ -12,8 +12,8 @@ import pytest
 import coldhash
 
 PACKAGE = Path(coldhash.__file__).parent
-STAGES = """errors files arrays data partitions features search recommender scale mfdcf baselines
-registry evaluate update serve lab cli __main__""".split()
+STAGES = """errors files render arrays data partitions features search recommender scale mfdcf
+baselines registry evaluate update serve lab cli __main__""".split()
 HEAVY = {"numpy", "scipy", "numba", "pyarrow", "pydantic", "typer", "rich"}
 
 

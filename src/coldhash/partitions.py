@@ -18,6 +18,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 
+from coldhash.arrays.threads import run_pieces
 from coldhash.data.dataset import UserRecords
 
 T = TypeVar("T")
@@ -110,7 +111,9 @@ class Partitions(ABC):
 
 
 class MemoryPartitions(Partitions):
-    """Partitions in the memory of this process, visited one after the other."""
+    """Partitions in the memory of this process; each thread takes one after the other."""
+
+    _apply: Callable[..., Iterator[Any]] = staticmethod(run_pieces)
 
     def __init__(self, records: Sequence[UserRecords | Stored]) -> None:
         self.records = self.scatter(records)
@@ -121,9 +124,12 @@ class MemoryPartitions(Partitions):
         """Apply a function to the values of every partition."""
         kept: tuple[PerPartition[Any], ...] = tuple(PerPartition([]) for _ in range(n_kept))
 
+        def load_and_run(parts: tuple[Any, ...]) -> Any:
+            return function(*map(self._load, parts))
+
         def results() -> Iterator[Any]:
-            for parts in zip(*(value.parts for value in values), strict=True):
-                made = function(*map(self._load, parts))
+            parts = zip(*(value.parts for value in values), strict=True)
+            for made in self._apply(load_and_run, parts):
                 *to_keep, result = made if n_kept else (made,)
                 for each, value in zip(kept, to_keep, strict=True):
                     each.parts.append(self._store(value))
@@ -146,7 +152,7 @@ class MemoryPartitions(Partitions):
 
 def loaded(value: Any) -> Any:
     """Return a value itself, read if it is stored."""
-    return value.load() if isinstance(value, Stored) else value
+    return value.load() if hasattr(value, "load") else value  # faster than asking for a protocol
 
 
 def _itself(value: T) -> T:

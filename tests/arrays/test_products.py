@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array, random_array
 
 from coldhash.arrays import kernels, products
+from coldhash.arrays.codes import pack, signs
 
 
 def matrices(n_rows, n_columns, n_bits, seed):
@@ -36,17 +37,27 @@ def test_a_row_is_the_same_in_any_company(dense):
 @pytest.mark.compiled
 def test_kernels_equal_their_plain_python(monkeypatch):
     S, D = matrices(12, 9, 4, 1)
-    order = products.even_order(S.indptr)
+    rows = (S.indptr, S.indices, S.data)
     for kernel, arguments in (
-        (kernels.multiply_sparse, (S.indptr, S.indices, S.data, D, order)),
+        (kernels.multiply_sparse, (*rows, D)),
+        (kernels.multiply_codes, (*rows, pack(signs(D)), D[:, 0].copy())),
         (kernels.multiply_dense, (S.toarray(), D)),
     ):
-        plain = np.zeros((12, 4), np.float32)
-        kernel.py_func(*arguments, plain)
-        for run in (kernel, kernel.on_one_thread()):
-            compiled = np.zeros((12, 4), np.float32)
-            run(*arguments, compiled)
-            np.testing.assert_allclose(plain, compiled, rtol=1e-6, atol=1e-6)
+        plain, compiled = np.zeros((2, 12, 4), np.float32)
+        kernel.py_func(*arguments, plain, 0, 12)
+        kernel(*arguments, compiled, 0, 12)
+        np.testing.assert_allclose(plain, compiled, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("n_bits", [5, 64, 130])
+@pytest.mark.parametrize("dense", [False, True])
+def test_packed_codes_give_the_product_with_codes(n_bits, dense):
+    S, D = matrices(100, 30, n_bits, 4)
+    A = S.toarray() if dense else S
+    weights = np.abs(D[:, 0])
+    product = products.times_codes(A, pack(signs(D)), weights, n_bits)
+    expected = products.times(A, signs(D) * weights[:, None])
+    np.testing.assert_allclose(product, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_the_even_order_takes_every_row_once_and_spreads_them(rng):
@@ -61,9 +72,11 @@ def test_the_even_order_takes_every_row_once_and_spreads_them(rng):
 def test_without_compiled_code_products_are_the_same_bits(monkeypatch, dense):
     S, D = matrices(20, 30, 16, 5)
     A = S.toarray() if dense else S
-    compiled = products.times(A, D)
+    words, weights = pack(signs(D)), np.abs(D[:, 0])
+    compiled = products.times(A, D), products.times_codes(A, words, weights, 16)
     monkeypatch.setattr(products, "prefer_numpy", lambda _: True)
-    np.testing.assert_array_equal(products.times(A, D), compiled)
+    np.testing.assert_array_equal(products.times(A, D), compiled[0])
+    np.testing.assert_array_equal(products.times_codes(A, words, weights, 16), compiled[1])
 
 
 def test_matrices_that_do_not_fit_are_refused():

@@ -32,6 +32,39 @@ def test_describe_ml_1m(data_folder):
     counts = ("users", "items", "items_described", "items_rated", "ratings", "sparsity")
     assert [facts[name] for name in counts] == [6040, 3952, 3883, 3706, 1_000_209, 95.81]
     assert facts["groups"]["demographics"] == {"width": 2 + 7 + 21 + 1, "users": 6040}
+    ages, occupations = (facts["user_columns"][name]["values"] for name in ("age", "occupation"))
+    assert (ages["under 18"], ages["25-34"], len(ages)) == (222, 2096, 7)
+    assert (occupations["programmer"], len(occupations)) == (388, 21)
+
+
+def test_labels_are_shown_and_codes_are_kept(tmp_path):
+    rows = [f"{u},{i},{1 + (u + i) % 5}\n" for u in range(20) for i in range(10)]
+    (tmp_path / "r.csv").write_text("user_id,item_id,rating\n" + "".join(rows), encoding="utf-8")
+    (tmp_path / "i.csv").write_text(
+        "item_id,title,kind\n" + "".join(f"{i},T{i},{i % 2}\n" for i in range(10)), encoding="utf-8"
+    )
+    plan = '[users.who]\nage = "number"\n\n[items.content]\nkind = "category"\n\n'
+    plan += '[labels.kind]\n0 = "new"\n1 = "old"\n'
+    (tmp_path / "plan.toml").write_text(plan, encoding="utf-8")
+    users = "user_id,age\n" + "".join(f"{u},{20 + u}\n" for u in range(20))
+    (tmp_path / "u.csv").write_text(users, encoding="utf-8")
+    data = ("--ratings", "r.csv", "--users", "u.csv", "--items", "i.csv", "--plan", "plan.toml")
+    described = coldhash_in_process("describe", *data, cwd=tmp_path)
+    assert "new: 5" in described.stdout
+    assert plan.split("\n")[-2] in described.stdout
+    fitted = coldhash_in_process(
+        "fit", *data, "--model", "popularity", "--out", "m", "--judge", cwd=tmp_path
+    )
+    assert fitted.returncode == 0, fitted.stderr
+    ask = ("recommend", "m", "--user", "{}", "--fields", "kind", "-k", "1")
+    shown = coldhash_in_process(*ask, cwd=tmp_path).stdout.split()[-1]
+    kept = json.loads(coldhash_in_process(*ask, "--json", cwd=tmp_path).stdout)["items"][0]["kind"]
+    assert {"0": "new", "1": "old"}[str(kept)] == shown
+    (row,) = json.loads(coldhash_in_process("inspect", "m", "--json", cwd=tmp_path).stdout)[
+        "report"
+    ]["judged"]["rows"]
+    assert (row["given"], row["verdict"]) == (0, "tied")
+    assert row["model"] == row["popularity"]
 
 
 def test_describe_in_words():
@@ -345,6 +378,39 @@ def test_explain(model_file):
     assert run.stderr.endswith("did you mean age? (or --unknown ignore)\n")
 
 
+def test_sql_ranks_an_export_and_items_are_filtered(model_file, tmp_path):
+    import duckdb
+
+    person, database = '{"age": 30}', tmp_path / "items.duckdb"
+    coldhash_in_process("export", model_file, "--to", "duckdb", "--out", database)
+    sql = coldhash_in_process(
+        "query-sql", model_file, "--to", "duckdb", "--user", person, "--planes", "8",
+        "--condition", "year >= 2000", "-k", "4",
+    )  # fmt: skip
+    with duckdb.connect(str(database), read_only=True) as connection:
+        found = [item_id for item_id, _ in connection.execute(sql.stdout).fetchall()]
+    ask = [
+        "recommend",
+        model_file,
+        "--user",
+        person,
+        "-k",
+        "4",
+        "--fields",
+        "year,genres",
+        "--json",
+    ]
+    run = coldhash_in_process(*ask, "--where", 'year={"min": 2000}')
+    rows = json.loads(run.stdout)["items"]
+    assert [row["item_id"] for row in rows] == found
+    assert all(row["year"] >= 2000 for row in rows)
+    run = coldhash_in_process(*ask, "--where", "genres=drama", "--where", "genres=music")
+    rows = json.loads(run.stdout)["items"]
+    assert all({"drama", "music"} & set(row["genres"].split("|")) for row in rows)
+    run = coldhash_in_process(*ask, "--where", "genre=drama")
+    assert (run.returncode, "did you mean genres?" in run.stderr) == (2, True)
+
+
 FIT, ASK = ["fit", "--dataset", "sample"], ["recommend", "no model", "--user", "{}"]
 EXPORT = ["export", "no model", "--to", "parquet"]
 
@@ -353,7 +419,7 @@ EXPORT = ["export", "no model", "--to", "parquet"]
     ("command", "out"),
     [
         *((command, "nowhere/m") for command in (FIT, ASK, EXPORT)),
-        *((command, "folder") for command in (FIT, ASK)),
+        *((command, "folder") for command in (FIT, ASK, EXPORT)),
     ],
 )
 def test_where_to_write_is_checked_first(tmp_path, monkeypatch, command, out):
@@ -384,7 +450,7 @@ def test_commands_that_read_data_take_the_same_options():
     fields = {f"--{name}" for name in names}
     for command in ("describe", "fit", "evaluate"):
         assert fields <= options_of(command)
-    not_there = {"--dataset", "--data", "--encoding", "--event-weight"}
+    not_there = {"--dataset", "--data", "--encoding"}
     assert fields & options_of("prepare") == fields - not_there
     assert not any("source" in option for option in options_of("fit"))
 

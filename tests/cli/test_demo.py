@@ -17,7 +17,7 @@ from commands import coldhash_in_process
 pytestmark = pytest.mark.slow
 
 
-def test_it_fits_judges_draws_opens_the_page_and_ends_cleanly(tmp_path):
+def test_it_shows_strangers_judges_opens_the_page_and_ends_cleanly(tmp_path):
     with (tmp_path / "stdout").open("w+", encoding="utf-8") as stdout:
         running = subprocess.Popen(
             [sys.executable, "-m", "coldhash", "demo", "--port", "0"],
@@ -35,15 +35,21 @@ def test_it_fits_judges_draws_opens_the_page_and_ends_cleanly(tmp_path):
         running.stderr.close()
         stdout.seek(0)
         text = stdout.read()
-    found = dict(re.findall(r"^(\w+) +0 +(0\.\d+) ", text, re.M))
-    assert set(found) == {"mfdcf", "ridge", "popularity"}
-    assert float(found["mfdcf"]) > float(found["popularity"])
-    assert re.search(r"^popularity .* ahead$", text, re.M)
-    assert len(re.findall(r"^  \d\. item ", text, re.M)) == 5
+    titles = set(read("sample").items.column("title").to_pylist())
+    lists = re.search(r"Three strangers.*?\n\n(.*?)\nThe first one", text, re.S)[1].split("\n")
+    shown = [re.split(r"  +\+? ?", line.strip(" +")) for line in lists]
+    assert [len(line) for line in shown] == [3] * 5
+    assert {title for line in shown for title in line} <= titles
+    assert len(re.findall(r"^  \d of 5: ", text, re.M)) == 5
+    found = [float(figure) for figure in re.findall(r"(0\.\d+)  \(95%", text)]
+    assert len(found) == 3
+    # features matter as much as in MovieLens-1M, and five ratings more
+    assert 1.05 < found[1] / found[0] < 1.16
+    assert 1.2 < found[2] / found[0] < 1.45
     folder = tmp_path / "coldhash-demo"
-    assert (folder / "demo.png").read_bytes().startswith(b"\x89PNG")
-    assert b"<svg" in (folder / "demo.svg").read_bytes()
-    assert len(load(folder / "sample.coldhash").item_ids) == 1000
+    model = load(folder / "sample.coldhash")
+    assert len(model.item_ids) == 1000
+    assert model.report["judged"]["rows"][0]["verdict"] == "ahead"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["coldhash-demo", "stdout"]
 
 

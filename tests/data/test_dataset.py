@@ -205,8 +205,9 @@ ROW = {"user": [1], "item": [1], "rating": [1]}
         ({}, {"rating": "stars"}, ColumnError, "no column 'stars'"),
         ({}, {"user_id": None}, ColumnError, "no column for user_id"),
         ({}, {"item_id": "user"}, ColumnError, "two roles"),
-        ({}, {"users": "user"}, SettingError, "'users' is not a role"),
-        ({"rating": [True]}, {}, DataError, "of type bool"),
+        ({}, {"users": "user"}, SettingError, "columns={'users': 'user'}"),
+        ({}, "user", SettingError, "columns='user'"),
+        ({"rating": [b"5"]}, {}, DataError, "of type binary"),
         ({"rating": [[1]]}, {}, DataError, "of type list"),
         ({"rating": [None]}, {}, DataError, "row 0 of the ratings table, column 'rating'"),
         ({"rating": ["x"]}, {}, DataError, "column 'rating': 'x' is not a number"),
@@ -449,7 +450,8 @@ def test_weights_take_the_place_of_values():
         ({"event": ["view"] * 5}, {"view": 0}, DataError, "no ratings", "right file"),
         ({"event": None}, {"view": 1}, ColumnError, "no column for the type", "columns="),
         ({}, {"view": -1}, SettingError, "event_weights={'view': -1}", "a number for each type"),
-        ({}, {"view": "1"}, SettingError, "event_weights={'view': '1'}", "a number for each type"),
+        ({}, {"view": "x"}, SettingError, "event_weights={'view': 'x'}", "a number for each type"),
+        ({}, ["view"], SettingError, "event_weights=['view']", "a number for each type"),
         ({"sku": ["x", None, "x", "x", "x"]}, {"view": 0, "purchase": 1, "remove": 1}, DataError,
          "row 1 of the ratings table: no item id", "remove the row"),
     ],
@@ -465,6 +467,12 @@ def test_wrong_weights_are_an_error_with_a_hint(change, weights, error, why, way
 def test_one_described_user_is_no_reason_to_warn():
     data = Dataset.from_tables(grid(), {"user_id": [3], "age": [20]})
     assert data.plan.users == {}
+
+
+def test_a_data_set_shows_its_columns_in_a_notebook():
+    users = {"user_id": [1, 2], "<b>": ["x", "y"]}
+    shown = Dataset.from_tables({"user_id": [1], "item_id": [2]}, users)._repr_html_()
+    assert "<td>&lt;b&gt;</td><td>string</td><td>0</td><td>2</td><td>category</td>" in shown
 
 
 def test_the_index_of_a_filtered_frame_is_no_column():

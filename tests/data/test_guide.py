@@ -179,7 +179,7 @@ ROLES = {
     read_ml_100k: (
         "ratings",
         {"age": "number", "gender": "category", "occupation": "category", "zip_code": AN_ID},
-        {"title": "text", "released": "category", "video": MISSING, "address": AN_ID}
+        {"title": "text", "released": "date", "video": MISSING, "address": AN_ID}
         | dict.fromkeys(GENRES, "category"),
     ),
     read_book_crossing: (

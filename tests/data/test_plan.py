@@ -32,7 +32,7 @@ columns = st.one_of(
         separator=st.text(st.characters(codec="utf-8"), min_size=1, max_size=3),
         min_count=counts,
     ),
-    st.builds(Number, method=st.sampled_from(["buckets", "standard"]), n_knots=st.integers(2, 256)),
+    st.builds(Number, n_knots=st.integers(2, 256)),
     st.builds(Text, min_count=counts, max_words=counts),
     st.just(Category()),
     st.just(Vector()),
@@ -48,7 +48,8 @@ groups = st.dictionaries(names, st.dictionaries(names, columns, min_size=1, max_
 def plans(draw):
     users, items = draw(groups), draw(groups)
     preference = draw(st.none() | st.builds(Preference, max_width=counts)) if items else None
-    return FeaturePlan(users=users, items=items, preference=preference)
+    labels = draw(st.dictionaries(names, st.dictionaries(names, names, max_size=3), max_size=2))
+    return FeaturePlan(users=users, items=items, preference=preference, labels=labels)
 
 
 @pytest.mark.slow
@@ -67,6 +68,7 @@ def test_toml_is_what_a_person_would_write():
         users={"demographics": {"gender": Category(), "age": Number(n_knots=6)}},
         items={"content": {"main genre": MultiLabel(separator=", ")}},
         preference=Preference(max_width=64),
+        labels={"gender": {"F": "female"}, "age": {18: "18-24"}},
     )
     assert plan.to_toml() == (
         "[users.demographics]\n"
@@ -78,6 +80,12 @@ def test_toml_is_what_a_person_would_write():
         "\n"
         "[preference]\n"
         "max_width = 64\n"
+        "\n"
+        "[labels.gender]\n"
+        'F = "female"\n'
+        "\n"
+        "[labels.age]\n"
+        '18 = "18-24"\n'
     )
 
 
@@ -202,6 +210,18 @@ MOMENTS = [datetime.datetime(2020, 1, 1, 12) + datetime.timedelta(days=k) for k 
         ("joined", [moment.date().isoformat() for moment in MOMENTS], Date()),
         ("joined", [f"{moment.isoformat()}Z" for moment in MOMENTS], Date()),
         ("joined", ["2020-01-01", "2020-02-31"] * 50, Category()),  # there is no such day
+        (
+            "joined",
+            [f"{day}-{name}-2020" for name in ("Jan", "Apr") for day in range(1, 31)],
+            Date(),
+        ),
+        ("joined", [f"{moment:%d.%m.%Y %H:%M}" for moment in MOMENTS], Date()),
+        ("joined", [f"{moment:%Y/%m/%d}" for moment in MOMENTS], Date()),
+        (
+            "joined",
+            [f"{moment:%m/%d/%Y}" for moment in MOMENTS],
+            "dates, but '01/01/2020' is not clear: write 2024-01-31",
+        ),
         ("signup_date", [int(f"{moment:%Y%m%d}") for moment in MOMENTS], Date()),
         ("created_at", [int(moment.timestamp()) for moment in MOMENTS], Date()),
         ("created_at", [int(moment.timestamp() * 1000) for moment in MOMENTS], Date()),
@@ -264,6 +284,8 @@ def test_a_plan_is_taken_in_every_form_everywhere(forms, tmp_path):
     ("plan", "error", "why"),
     [
         ({"users": {"who": {"size": "number"}}}, ColumnError, "needs column 'size'"),
+        ({"labels": {"size": {"1": "small"}}}, ColumnError, "labels need column 'size'"),
+        ({"labels": {"age": {"1": 1}}}, SettingError, "labels.age.1"),
         ({"users": {"who": {"age": "numbr"}}}, SettingError, "numbr"),
         ({"people": {"who": {"age": "number"}}}, SettingError, "people"),
         ({1: {}}, SettingError, "feature plan, 1"),

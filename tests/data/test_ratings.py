@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import coo_array, csr_array, csr_matrix
+from threadpoolctl import threadpool_limits
 
 from coldhash import Ids, Ratings
 from coldhash.errors import ColdhashError, DataError, SettingError
@@ -293,3 +294,16 @@ def test_a_dictionary_counts_only_for_what_it_spells():
 def test_a_missing_id_in_a_dictionary_names_its_row(users):
     with pytest.raises(ColdhashError, match="line 1: no user id"):
         Ratings.from_columns(users, [1, 2], [1, 2], where="line {}".format)
+
+
+def test_ratings_can_be_handed_to_implicit():
+    rng = np.random.default_rng(0)
+    rows = np.unique(rng.integers(30, size=(200, 2)), axis=0)
+    matrix = Ratings.from_columns(*rows.T, np.ones(len(rows))).to_csr_matrix()
+    assert matrix.indices.dtype == matrix.indptr.dtype == np.int32
+    assert all(part.flags.writeable for part in (matrix.data, matrix.indices, matrix.indptr))
+    als = pytest.importorskip("implicit.als")
+    with threadpool_limits(1, "blas"):  # implicit warns otherwise
+        model = als.AlternatingLeastSquares(factors=4, iterations=1, num_threads=1, use_gpu=False)
+        model.fit(matrix, show_progress=False)
+    assert len(model.recommend(0, matrix[0], N=3)[0]) == 3

@@ -602,6 +602,13 @@ def test_hive_partitions_are_columns(tmp_path, suffix):
         assert table["year"] == ["2020", "2020", "2021", "2021"]
 
 
+def test_hive_values_are_decoded(tmp_path):
+    for at, name in enumerate(("S%C3%A3o Paulo%2FRio", "__HIVE_DEFAULT_PARTITION__")):
+        write_part(tmp_path / f"home%20town={name}" / "x.parquet", {"user_id": [str(at)]})
+    table = as_table(tmp_path, "user").table
+    assert table.column("home town").to_pylist() == ["São Paulo/Rio", None]
+
+
 def test_a_column_that_some_files_lack_is_missing_there(tmp_path):
     write_part(tmp_path / "a.parquet", {"user_id": ["1"], "age": [5]})
     write_part(tmp_path / "b.parquet", {"user_id": ["2"]})

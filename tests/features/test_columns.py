@@ -81,15 +81,8 @@ def test_a_few_wild_values_do_not_stretch_the_buckets():
     assert column.knots.max() < 61
 
 
-def test_standard_score():
-    column = fitted(plan.Number(method="standard"), [2.0, 4.0, 6.0])
-    block = dense(column, [4.0, 6.0, 1e9])
-    np.testing.assert_allclose(block[:, 0], [0, 2 / np.std([2, 4, 6]), 4], rtol=1e-6)
-
-
-@pytest.mark.parametrize("method", ["buckets", "standard"])
-def test_a_word_is_no_number(method):
-    column = fitted(plan.Number(method=method), [1, 2, 3])
+def test_a_word_is_no_number():
+    column = fitted(plan.Number(), [1, 2, 3])
     for value in MISSING:
         assert not is_known(column, value)
     with pytest.raises(DataError, match=r"column 'age', 'old'.*not a number.*hint"):
@@ -131,7 +124,7 @@ SPECS = st.sampled_from(
         (plan.Category(min_count=1), st.integers(-3, 3)),
         (plan.MultiLabel(min_count=1), st.text("ab|c", max_size=5)),
         (plan.Number(), st.floats(-1e9, 1e9)),
-        (plan.Number(method="standard"), st.integers(-5, 5)),
+        (plan.Number(n_knots=2), st.integers(-5, 5)),
         (plan.Text(min_count=1), st.text("ab c", max_size=6)),
     ]
 )

@@ -48,15 +48,14 @@ def test_a_large_vector_that_is_allowed_can_be_fitted():
     assert np.isfinite(model.user_vectors).all()
 
 
-@pytest.mark.parametrize("method", ["buckets", "standard"])
-def test_a_huge_number_is_one_more_number_or_refused(method):
+def test_a_huge_number_is_one_more_number_or_refused():
     numbers = np.random.default_rng(0).normal(size=N)
     numbers[:2] = 1e20, -1e20
-    model = MFDCF(n_bits=16).fit(world(numbers, Number(method=method)))
+    model = MFDCF(n_bits=16).fit(world(numbers, Number()))
     assert np.isfinite(model.user_vectors).all()
     for value in (1e308, 10**400, float("-inf")):
         with pytest.raises(DataError, match=r"column 'it'.*not a finite number"):
             model.recommend({"it": value})
     numbers[0] = 1e308
     with pytest.raises(DataError, match=r"column 'it'.*not a finite number"):
-        MFDCF(n_bits=16).fit(world(numbers, Number(method=method)))
+        MFDCF(n_bits=16).fit(world(numbers, Number()))

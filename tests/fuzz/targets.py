@@ -189,8 +189,7 @@ def plans(data: bytes) -> None:
 def plan_seeds() -> list[bytes]:
     return [
         world().plan.to_toml().encode(),
-        b'[users.a]\nage = {kind = "number", method = "standard", n_knots = 6}\n'
-        b'gender = "category"\n',
+        b'[users.a]\nage = {kind = "number", n_knots = 6}\ngender = "category"\n',
         b'[users.a]\nbio = {kind = "text", min_count = 1, max_words = 3}\n"taste" = "vector"\n',
         b'[users.a]\nage = "category"\nbio = "multi-label"\n[items."b c"]\ntitle = "text"\n',
         b'[items.c]\ngenres = {kind = "multi-label", separator = "|", min_count = 1}\n'
@@ -314,8 +313,8 @@ def command_seeds() -> list[bytes]:
         "similar m --user-id 3",
         "inspect m --json",
         "inspect m",
-        "export m --to parquet --out e.parquet --what users --overwrite",
-        "export m --to numpy --out e.npz",
+        "export m --to parquet --out e.parquet --overwrite",
+        "export m --to sqlite --out e.sqlite",
         "describe --ratings r.csv --users u.csv --plan p.toml --json",
         "describe --ratings r.csv --column user_id=item_id --column item_id=user_id",
         "describe --ratings r.csv --encoding latin-1 --duplicates mean",

@@ -1,4 +1,4 @@
-"""Search each export in its own engine: the distances and the order must equal ours."""
+"""Rank each exported database by its own SQL: lists must equal those of the rounded query."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import re
 import resource
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,15 +25,15 @@ import pytest
 from pyarrow import parquet
 
 from coldhash import MFDCF, Ids, load, read
-from coldhash.arrays.codes import pack, signs
 from coldhash.errors import DataError, SettingError, SourceError
-from coldhash.recommender.export import EXPORTERS, CodeTable, bit_strings, code_bytes, export
+from coldhash.recommender.export import EXPORTERS, export
 from coldhash.recommender.items import CodeItems, RealItems
+from coldhash.recommender.planes import Planes, query_sql
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:(faiss|duckdb).*")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:duckdb.*")
 
 K = 10
-N_QUERIES = 4
+N_ITEMS = 120
 HOSTILE = [
     "a\tb",
     "back\\slash",
@@ -45,189 +47,126 @@ HOSTILE = [
     "{x}",
     "映画🎬",
 ]
+PEOPLE = [{"age": 30}, {"age": 60, "gender": "male", "history": {"it's": 5, "40": 1}}, {}]
 
 
 @pytest.fixture(scope="module")
 def fitted():
-    data = read("sample", n_users=200, n_items=120)
-    return {n_bits: MFDCF(n_bits=n_bits).fit(data) for n_bits in (48, 64)}
+    model = MFDCF(n_bits=72).fit(read("sample", n_users=200, n_items=N_ITEMS))  # codes of 64 bits
+    rows = range(N_ITEMS)
+    more = {
+        "in stock": pa.array([row % 3 > 0 for row in rows]),
+        "tags": pa.array([["new", "it's"] if row % 2 else None for row in rows]),
+        "price": pa.array([None if row % 10 == 0 else row / 4 for row in rows]),
+        "Base": pa.array([f"\\ \t{row}\n" for row in rows]),
+        "added": pa.array([row * 86400 for row in rows], pa.timestamp("s")),
+    }
+    table = model.item_table
+    for name, column in more.items():
+        table = table.append_column(name, column)
+    ids = Ids.of(HOSTILE + list(model.item_ids)[len(HOSTILE) :], "item")
+    return replace(model, item_ids=ids, item_table=table)
 
 
-def with_random_codes(model, n_bits, most_steps=None):
-    """Return a model of any code length, with hostile ids, ties, and the largest distance."""
+def with_random_codes(model, n_bits, has_level):
+    """Return a model of any code length, with ties: every code and level occurs twice."""
     rng = np.random.default_rng(n_bits)
-    n_items, n_users = len(model.item_ids), len(model.user_ids)
-    users = rng.standard_normal((n_users, n_bits)).astype(np.float32)
-    codes = rng.choice(np.array([-1, 1], dtype=np.int8), (n_items, n_bits))
-    codes[: n_items // 2] = codes[n_items // 2 : 2 * (n_items // 2)]  # each code twice
-    codes[0] = np.where(users[0] >= 0, -1, 1)
-    popularity = rng.integers(0, 3, n_items).astype(np.float32)
+    half = N_ITEMS // 2
+    codes = np.tile(rng.choice(np.array([-1, 1], dtype=np.int8), (half, n_bits)), (2, 1))
+    popularity = rng.integers(0, 3, N_ITEMS).astype(np.float32)
     level = ()
-    if most_steps is not None:
-        steps = np.rint(np.linspace(0, most_steps, 256)).astype(np.int32)
+    if has_level:
         gains = np.linspace(0, 1, 256).astype(np.float32)
-        level = (rng.choice(np.array([0, 1, 100, 128, 255], np.uint8), n_items), gains, steps)
+        levels = np.tile(rng.integers(0, 256, half).astype(np.uint8), 2)
+        level = (levels, gains, np.arange(256, dtype=np.int32))
+    weights = rng.standard_normal((model.items.width, n_bits)).astype(np.float32)
+    users = model.user_vectors @ weights
     return replace(
-        model,
-        item_ids=Ids.of(HOSTILE + list(model.item_ids)[len(HOSTILE) :], "item"),
-        items=CodeItems.of(codes, popularity, *level),
-        popularity=popularity,
-        user_vectors=users,
+        model, items=CodeItems.of(codes, popularity, *level), popularity=popularity,
+        encoder=Projected(model.encoder, weights), user_vectors=users,
+    )  # fmt: skip
+
+
+class Projected:
+    """An encoder whose vectors have another length."""
+
+    uses_preference = False
+
+    def __init__(self, encoder, weights):
+        self.encoder, self.weights = encoder, weights
+
+    def encode(self, features, ratings):
+        encoded = self.encoder.encode(features, ratings)
+        return replace(encoded, vectors=encoded.vectors @ self.weights)
+
+
+MODELS = {"fitted": None, "13": (13, False), "70": (70, True), "128": (128, True)}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def model(request, fitted):
+    """Fitted codes and levels; random ones that do not fill their bytes or words."""
+    return (
+        fitted
+        if MODELS[request.param] is None
+        else with_random_codes(fitted, *MODELS[request.param])
     )
 
 
-# bits, and what the highest level is worth; fitted codes, unless it is None or a number
-MODELS = {"48 fitted": (48, ...), "64 fitted": (64, ...), "13": (13, None), "200": (200, None)}
-MODELS |= {"13, level of 9": (13, 9), "20, level of 300": (20, 300), "16, level of 0": (16, 0)}
+def expected(model, person, n_planes, allowed=None):
+    """Ids and scores by arithmetic on +1 and -1."""
+    encoded = model.encode([person])
+    vector = Planes.of(encoded.vectors[0], n_planes).vector
+    index = model.items.index
+    levels = np.zeros(N_ITEMS, int) if model.items.levels is None else model.items.levels
+    base, gain = index.terms(1.0, by_code=False)
+    scores = gain[levels] * (base[levels] + model.items.rows().astype(float) @ vector)
+    order = np.lexsort((index.rank, -np.round(scores, 9)))
+    seen = set() if encoded.history is None else set(encoded.history.indices.tolist())
+    kept = [row for row in order if row not in seen and (allowed is None or allowed[row])]
+    return [(model.item_ids[row], scores[row]) for row in kept[:K]]
 
 
-@pytest.fixture(params=MODELS)
-def model(request, fitted):
-    """Fitted codes and levels; random ones that do not fill their bytes or words."""
-    n_bits, most_steps = MODELS[request.param]
-    if most_steps is ...:
-        return fitted[n_bits]
-    return with_random_codes(fitted[64], n_bits, most_steps)
+def check(found, wanted):
+    assert [item for item, _ in found] == [item for item, _ in wanted]
+    assert [score for _, score in found] == pytest.approx([score for _, score in wanted])
 
 
-def true_distances(model, most_level_bits=None, users=slice(N_QUERIES)):
-    """Distances by arithmetic on +1 and -1, and by counting steps: users x items."""
-    codes = np.where(model.user_vectors[users] >= 0, 1, -1)
-    distances = (model.items.n_bits - codes @ model.items.rows().T.astype(int)) // 2
-    if model.items.levels is None:
-        return distances
-    steps, most = model.items.index.steps[model.items.levels], model.items.index.steps[-1]
-    if most_level_bits is not None and most > most_level_bits:
-        steps, most = np.rint(steps * (most_level_bits / most)).astype(int), most_level_bits
-    return distances + most - steps
+CONDITION = '"in stock" AND price < 20'
 
 
-def expected_top(model):
-    """The items that our own search by code finds."""
-    codes = pack(signs(model.user_vectors[:N_QUERIES]))
-    rows, _ = model.items.index.hamming(codes, K)
-    return [[model.item_ids[row] for row in each] for each in rows]
+@pytest.fixture(scope="module")
+def allowed(fitted):
+    rows = fitted.item_table.to_pylist()
+    return [row["in stock"] and row["price"] is not None and row["price"] < 20 for row in rows]
 
 
-def sorted_top(model, most_level_bits=64):
-    """The items that are best by distance with few bits for the level."""
-    ids, ranked = list(model.item_ids), order_of(model)
-    return [top_of(each, ids, *ranked) for each in true_distances(model, most_level_bits)]
-
-
-def order_of(model):
-    """What ties are ordered by: highest first."""
-    return [each for each in (model.items.levels, model.popularity) if each is not None]
-
-
-def test_without_a_level_the_order_is_that_of_recommend(fitted):
-    model = with_random_codes(fitted[64], 13)
-    names = [model.user_ids[row] for row in range(N_QUERIES)]
-    found = model.recommend(user_ids=names, k=K, score="hamming", exclude_seen=False)
-    assert found.item_ids == expected_top(model) == sorted_top(model)
-
-
-def queries(model, with_level=False):
-    n_level_bits = CodeTable.of(model, "items").n_level_bits if with_level else 0
-    return code_bytes(model.user_vectors[:N_QUERIES], n_level_bits)
-
-
-def top_of(distances, ids, *keys):
-    """The k best by distance, by keys (highest first), and row, as a client of FAISS would."""
-    keys = [-np.asarray(key, dtype=float) for key in keys]
-    order = np.lexsort((np.arange(len(ids)), *reversed(keys), distances))[:K]
-    return [ids[row] for row in order]
-
-
-def bytes_of(column):
-    return np.frombuffer(b"".join(column.to_pylist()), np.uint8).reshape(len(column), -1)
-
-
-def test_parquet(model, tmp_path):
-    table = parquet.read_table(export(model, "parquet", tmp_path / "items.parquet"))
-    n_bytes = -(-model.items.n_bits // 8)
-    of_items = ["popularity"] + ["level", "gain", "steps"] * (model.items.levels is not None)
-    assert table.column_names == ["id", "code", *of_items]
-    assert table.schema.types[:2] == [pa.string(), pa.binary(n_bytes)]
-    assert table["id"].to_pylist() == list(model.item_ids)
-    assert table.schema.metadata[b"n_bits"] == str(model.items.n_bits).encode()
-    ours = queries(model)[:, None] ^ bytes_of(table["code"])
-    distances = np.bitwise_count(ours).sum(axis=2, dtype=int)
-    if "level" in of_items:
-        assert table.schema.types[3:] == [pa.uint8(), pa.float32(), pa.int32()]
-        np.testing.assert_array_equal(
-            table["gain"].to_numpy(), model.items.index.gains[model.items.levels]
-        )
-        distances += int(table.schema.metadata[b"most_steps"]) - table["steps"].to_numpy()
-    np.testing.assert_array_equal(distances, true_distances(model))
-    ids = table["id"].to_pylist()
-    keys = [table[key] for key in ("level", "popularity") if key in of_items]
-    assert [top_of(each, ids, *keys) for each in distances] == expected_top(model)
-
-
-def test_numpy(model, tmp_path):
-    names = ["codes", "ids", "most_steps", "n_bits", "n_level_bits", "popularity"]
-    names += ["gain", "level", "steps"] * (model.items.levels is not None)
-    with np.load(export(model, "numpy", tmp_path / "items"), allow_pickle=False) as arrays:
-        assert sorted(arrays) == sorted(names)
-        assert arrays["ids"].tolist() == list(model.item_ids)
-        bits = np.unpackbits(arrays["codes"], axis=1, count=arrays["n_bits"], bitorder="little")
-        np.testing.assert_array_equal(2 * bits.astype(int) - 1, model.items.rows())
-        np.testing.assert_array_equal(arrays["popularity"], model.popularity)
-    assert [path.name for path in tmp_path.iterdir()] == ["items"]
-
-
-def test_faiss(model, tmp_path):
-    import faiss
-
-    path = export(model, "faiss", tmp_path / "items.faiss")
-    index = faiss.read_index_binary(str(path))
-    names = parquet.read_table(f"{path}.ids.parquet")
-    ids = names["id"].to_pylist()
-    assert ids == list(model.item_ids)
-    asked = code_bytes(model.user_vectors[:N_QUERIES], int(names.schema.metadata[b"n_level_bits"]))
-    distances, rows = index.search(asked, len(ids))
-    ours = true_distances(model, most_level_bits=64)
-    np.testing.assert_array_equal(distances, np.take_along_axis(ours, rows, axis=1))
-    np.testing.assert_array_equal(np.sort(rows), np.tile(np.arange(len(ids)), (N_QUERIES, 1)))
-    for user, query in enumerate(asked):
-        furthest = int(index.search(query[None], K)[0].max())
-        _, near, which = index.range_search(query[None], furthest + 1)
-        found = np.full(len(ids), np.inf)
-        found[which] = near
-        assert top_of(found, ids, *order_of(model)) == sorted_top(model)[user]
-
-
-@pytest.mark.parametrize("most_steps", [9, 64])
-def test_levels_up_to_64_bits_are_exact(fitted, most_steps):
-    model = with_random_codes(fitted[64], 13, most_steps)
-    assert CodeTable.of(model, "items").n_level_bits == most_steps
-    np.testing.assert_array_equal(true_distances(model, 64), true_distances(model))
-    assert sorted_top(model) == expected_top(model)
-
-
-def test_duckdb(model, tmp_path):
+def test_duckdb(model, allowed, tmp_path):
     import duckdb
 
     path = export(model, "duckdb", tmp_path / "items.duckdb")
-    users = export(model, "duckdb", tmp_path / "users.duckdb", what="users")
-    ours, n_items = true_distances(model), len(model.item_ids)
     with duckdb.connect(str(path), read_only=True) as connection:
-        for user, query in enumerate(queries(model)):
-            asked = [query.tobytes(), n_items]
-            everything = connection.execute("FROM nearest(?::BLOB, ?)", asked).fetchall()
-            assert {(line[-1], line[1]) for line in everything} == set(enumerate(ours[user]))
-            assert [line[0] for line in everything[:K]] == expected_top(model)[user]
-        with pytest.raises(duckdb.Error, match="the query is not of"):
-            connection.execute("FROM nearest(?::BLOB, 1)", [b"\0" * 100]).fetchall()
-        connection.execute(f"ATTACH '{users}' AS other (READ_ONLY)")
-        lists = connection.execute(
-            f"SELECT list(id ORDER BY {CodeTable.of(model, 'items').order}) FROM "
-            "(SELECT u.row AS place, best.* FROM other.users u, nearest(u.code, 10) best) "
-            "WHERE place < ? GROUP BY place ORDER BY place",
-            [N_QUERIES],
-        ).fetchall()
-        assert [each for (each,) in lists] == expected_top(model)
+        for n_planes, person in zip((4, 2, 1), PEOPLE, strict=True):
+            for condition, mask in ((None, None), (CONDITION, allowed)):
+                sql = query_sql(model, "duckdb", person, K, planes=n_planes, condition=condition)
+                check(connection.execute(sql).fetchall(), expected(model, person, n_planes, mask))
+        count = connection.execute("SELECT count(*) FROM items WHERE list_contains(tags, 'new')")
+        assert count.fetchone() == (N_ITEMS // 2,)
+
+
+def test_sqlite(model, allowed, tmp_path):
+    path = export(model, "sqlite", tmp_path / "items.sqlite")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.create_function("bit_count", 1, lambda word: (word % 2**64).bit_count())
+        for n_planes, person in zip((4, 2, 1), PEOPLE, strict=True):
+            for condition, mask in ((None, None), (CONDITION, allowed)):
+                sql = query_sql(model, "sqlite", person, K, planes=n_planes, condition=condition)
+                check(connection.execute(sql).fetchall(), expected(model, person, n_planes, mask))
+        rows = connection.execute("SELECT id, item_Base, tags FROM items ORDER BY rowid").fetchall()
+    table = model.item_table.to_pylist()
+    assert [row[0] for row in rows] == list(model.item_ids)
+    assert [row[1] for row in rows] == [row["Base"] for row in table]
+    assert [row[2] for row in rows[:2]] == [None, '["new", "it\'s"]']
 
 
 def server_programs():
@@ -310,182 +249,130 @@ def postgres():
 
 
 @pytest.mark.slow
-def test_postgres(model, postgres, tmp_path):
-    folders = {
-        what: export(model, "postgres", tmp_path / what, what=what) for what in ("items", "users")
+def test_postgres(model, allowed, postgres, tmp_path):
+    path = export(model, "postgres", tmp_path / "items.sql")
+    postgres.psql("-c", "DROP TABLE IF EXISTS items")
+    postgres.psql("-f", path)
+    for n_planes, person in zip((4, 2, 1), PEOPLE, strict=True):
+        for condition, mask in ((None, None), (CONDITION, allowed)):
+            sql = query_sql(model, "postgres", person, K, planes=n_planes, condition=condition)
+            found = [(item, float(score)) for item, score in postgres.rows("-c", sql)]
+            check(found, expected(model, person, n_planes, mask))
+    rows = postgres.rows("-c", 'SELECT id, "item_Base", price FROM items')
+    wanted = zip(model.item_ids, model.item_table.to_pylist(), strict=True)
+    assert {tuple(row) for row in rows} == {
+        (item, row["Base"], "" if row["price"] is None else f"{row['price']:g}")
+        for item, row in wanted
     }
-    for what, folder in folders.items():
-        postgres.psql("-c", f"DROP TABLE IF EXISTS {what}")
-        postgres.psql("-c", f"DROP FUNCTION IF EXISTS nearest_{what}")
-        schema = (folder / "schema.sql").read_text(encoding="utf-8")
-        command = re.search(r'psql (-f schema.sql) -c "(.*)"', schema)  # as the file says
-        postgres.psql("-f", "schema.sql", "-c", command[2], cwd=folder)
-    ours, n_items = true_distances(model, most_level_bits=64), len(model.item_ids)
-    n_bits = model.items.n_bits + CodeTable.of(model, "items").n_level_bits
-    for user, query in enumerate(bit_strings(queries(model, with_level=True), n_bits)):
-        everything = postgres.rows("-c", f"SELECT * FROM nearest_items('{query}', {n_items})")
-        found = {item: int(distance) for item, distance in everything}
-        assert found == dict(zip(model.item_ids, ours[user].tolist(), strict=True))
-        assert [line[0] for line in everything[:K]] == sorted_top(model)[user]
-        nearest = postgres.rows("-c", f"SELECT * FROM nearest_users('{query}', 1)")
-        assert nearest[0][1] == "0"
-    refused = postgres.psql("-c", "SELECT * FROM nearest_items('01', 1)", check=False)
-    assert b"cannot XOR bit strings of different sizes" in refused.stderr
-    lists = {}
-    for user, item in postgres.rows(
-        "-c", f"SELECT u.id, best.id FROM users u, nearest_items(u.code, {K}) best"
-    ):
-        lists.setdefault(user, []).append(item)
-    assert [lists[model.user_ids[row]] for row in range(N_QUERIES)] == sorted_top(model)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("to", EXPORTERS)
-def test_users(fitted, to, tmp_path):
-    model = fitted[48]
-    path = export(model, to, tmp_path / "users", what="users")
-    n_level_bits = CodeTable.of(model, "users").n_level_bits
-    if to in ("parquet", "numpy", "duckdb"):
-        n_level_bits = 0
-    ids, codes = list(model.user_ids), code_bytes(model.user_vectors, n_level_bits)
-    if to == "parquet":
-        table = parquet.read_table(path)
-        assert table.column_names == ["id", "code"]
-        found = table["id"].to_pylist(), bytes_of(table["code"])
-    elif to == "numpy":
-        with np.load(path, allow_pickle=False) as arrays:
-            assert sorted(arrays) == ["codes", "ids", "most_steps", "n_bits", "n_level_bits"]
-            found = arrays["ids"].tolist(), arrays["codes"]
-    elif to == "faiss":
-        import faiss
+def test_parquet(model, tmp_path):
+    table = parquet.read_table(export(model, "parquet", tmp_path / "items.parquet"))
+    own = ["id", "place", "popularity", "base", "gain", "code"]
+    assert table.column_names[:6] == own
+    assert table["id"].to_pylist() == list(model.item_ids)
+    codes = np.frombuffer(b"".join(table["code"].to_pylist()), np.uint8).reshape(N_ITEMS, -1)
+    bits = np.unpackbits(codes, axis=1, count=model.items.n_bits, bitorder="little")
+    np.testing.assert_array_equal(2 * bits.astype(int) - 1, model.items.rows())
+    vectors = model.encode(PEOPLE[:1]).vectors
+    scores = table["gain"].to_numpy() * (
+        table["base"].to_numpy() + model.items.rows().astype(float) @ vectors[0]
+    )
+    np.testing.assert_allclose(scores, model.score(PEOPLE[0])[0], rtol=1e-4, atol=1e-5)
+    order = np.lexsort((table["place"].to_numpy(), -scores))[:K]
+    best = model.recommend(PEOPLE[0], k=K).scores[0]
+    np.testing.assert_allclose(scores[order], best, rtol=1e-4, atol=1e-5)
 
-        index = faiss.read_index_binary(str(path))
-        flat = faiss.vector_to_array(index.xb).reshape(index.ntotal, -1)
-        found = parquet.read_table(f"{path}.ids.parquet")["id"].to_pylist(), flat
-    elif to == "duckdb":
-        import duckdb
 
-        with duckdb.connect(str(path), read_only=True) as connection:
-            lines = connection.execute("SELECT id, code FROM users ORDER BY row").fetchall()
-            nearest = connection.execute("FROM nearest(?::BLOB, 1)", [codes[3].tobytes()])
-            assert nearest.fetchone()[1] == 0
-        found = [line[0] for line in lines], np.array([list(line[1]) for line in lines])
-    else:
-        lines = [
-            line.split("\t")
-            for line in (path / "users.copy").read_text(encoding="utf-8").splitlines()
-        ]
-        assert [int(line[0]) for line in lines] == list(range(len(ids)))
-        assert [line[2] for line in lines] == bit_strings(codes, model.items.n_bits + n_level_bits)
-        found = [line[1] for line in lines], codes
-    assert found[0] == ids
-    np.testing.assert_array_equal(found[1], codes)
+def test_more_planes_are_nearer_to_the_vector(fitted):
+    vector = fitted.encode(PEOPLE[0]).vectors[0]
+    errors = [np.linalg.norm(Planes.of(vector, n).vector - vector) for n in range(1, 9)]
+    assert errors == sorted(errors, reverse=True)
+    assert errors[3] < 0.15 * np.linalg.norm(vector)
+    assert errors[7] < 0.01 * np.linalg.norm(vector)
+
+
+def test_a_vector_of_zeros_leaves_the_order_of_places(fitted):
+    planes = Planes.of(np.zeros(20), 4)
+    assert (planes.scale, planes.vector.tolist()) == (0.0, [0.0] * 20)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"planes": 0}, "planes=0"),
+        ({"planes": 9}, "planes=9"),
+        ({"k": 0}, "k=0"),
+        ({"to": "parquet"}, "to="),
+    ],
+)
+def test_queries_that_cannot_be_are_refused(fitted, options, message):
+    with pytest.raises(SettingError, match=message):
+        query_sql(fitted, **{"to": "duckdb", "person": {}, **options})
 
 
 def test_a_loaded_model_exports_the_same(fitted, tmp_path):
-    fitted[48].save(tmp_path / "model")
-    for name, model in {"fitted": fitted[48], "loaded": load(tmp_path / "model")}.items():
+    fitted.save(tmp_path / "model")
+    for name, model in {"fitted": fitted, "loaded": load(tmp_path / "model")}.items():
         export(model, "parquet", tmp_path / name)
     assert parquet.read_table(tmp_path / "fitted") == parquet.read_table(tmp_path / "loaded")
 
 
-def test_bits_are_where_the_documentation_says():
-    vectors = -np.ones((1, 20))
-    vectors[0, 11] = 1
-    codes = code_bytes(vectors)
-    assert codes.tolist() == [[0, 1 << 11 % 8, 0]]
-    assert bit_strings(codes, 20) == ["0" * 11 + "1" + "0" * 8]
-    assert bit_strings(code_bytes(vectors, 5), 25) == ["0" * 11 + "1" + "0" * 8 + "1" * 5]
-
-
 @pytest.mark.parametrize("to", EXPORTERS)
 def test_models_without_codes_are_refused(fitted, to, tmp_path):
-    vectors = np.ones((len(fitted[48].item_ids), 48), dtype=np.float32)
-    real = replace(fitted[48], items=RealItems(vectors, fitted[48].popularity))
+    real = replace(fitted, items=RealItems(np.ones((N_ITEMS, 8), np.float32), fitted.popularity))
     with pytest.raises(SettingError, match="real-valued items, so there are no codes"):
         export(real, to, tmp_path / "out")
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("to", "what", "message"),
-    [("excel", "items", "to='excel'"), ("numpy", "all", "what=")],
-)
-def test_unknown_names_are_refused(fitted, to, what, message, tmp_path):
-    with pytest.raises(SettingError, match=message):
-        export(fitted[48], to, tmp_path / "out", what=what)
+def test_an_unknown_database_is_refused(fitted, tmp_path):
+    with pytest.raises(SettingError, match="to='excel'"):
+        export(fitted, "excel", tmp_path / "out")
 
 
-@pytest.mark.parametrize("engine", ["faiss", "duckdb"])
-def test_a_missing_engine_is_named(fitted, engine, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, engine, None)
-    with pytest.raises(SettingError, match=rf"{engine} is not .* pip install 'coldhash\[export\]'"):
-        export(fitted[48], engine, tmp_path / "out")
+def test_a_missing_package_is_named(fitted, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    with pytest.raises(SettingError, match=r"duckdb is not .* pip install 'coldhash\[export\]'"):
+        export(fitted, "duckdb", tmp_path / "out")
     assert not any(tmp_path.iterdir())
-
-
-def contents(folder):
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize("to", EXPORTERS)
 def test_what_exists_is_refused_or_replaced(fitted, to, tmp_path):
     path = tmp_path / "out"
-    export(fitted[48], to, path)
-    before, names = contents(tmp_path), sorted(os.listdir(tmp_path))
+    export(fitted, to, path)
+    before = path.read_bytes()
+    other = with_random_codes(fitted, 64, True)
     with pytest.raises(SourceError, match="out exists already"):
-        export(fitted[64], to, path)
-    assert contents(tmp_path) == before
-    assert export(fitted[64], to, path, overwrite=True) == path
-    assert contents(tmp_path) != before
-    assert sorted(os.listdir(tmp_path)) == names
-
-
-@pytest.mark.parametrize(("to", "beside"), [("faiss", ".ids.parquet"), ("duckdb", ".wal")])
-def test_files_beside_the_target_count_too(fitted, to, beside, tmp_path):
-    (tmp_path / f"out{beside}").write_text("mine", encoding="utf-8")
-    with pytest.raises(SourceError, match="exists already"):
-        export(fitted[48], to, tmp_path / "out")
-    assert os.listdir(tmp_path) == [f"out{beside}"]
+        export(other, to, path)
+    assert path.read_bytes() == before
+    assert export(other, to, path, overwrite=True) == path
+    assert path.read_bytes() != before
+    assert os.listdir(tmp_path) == ["out"]
 
 
 def test_a_database_that_is_open_is_not_replaced(fitted, tmp_path):
-    path = export(fitted[48], "duckdb", tmp_path / "out")
+    path = export(fitted, "duckdb", tmp_path / "out")
     (tmp_path / "out.wal").write_text("unfinished", encoding="utf-8")
     with pytest.raises(SourceError, match="was not closed properly"):
-        export(fitted[48], "duckdb", path, overwrite=True)
+        export(fitted, "duckdb", path, overwrite=True)
 
 
 @pytest.mark.parametrize("to", EXPORTERS)
-def test_a_folder_of_other_things_is_never_replaced(fitted, to, tmp_path):
-    folder = tmp_path / "home"
-    folder.mkdir()
-    (folder / "thesis").write_text("years of work", encoding="utf-8")
-    with pytest.raises(SourceError, match=r"home"):
-        export(fitted[48], to, folder, overwrite=True)
-    assert (folder / "thesis").read_text(encoding="utf-8") == "years of work"
-    assert [os.listdir(tmp_path), os.listdir(folder)] == [["home"], ["thesis"]]
-
-
-def test_a_file_is_not_replaced_by_a_folder(fitted, tmp_path):
-    (tmp_path / "thesis").write_text("years of work", encoding="utf-8")
-    with pytest.raises(SourceError, match="thesis is a file"):
-        export(fitted[48], "postgres", tmp_path / "thesis", overwrite=True)
-    assert (tmp_path / "thesis").read_text(encoding="utf-8") == "years of work"
-    assert os.listdir(tmp_path) == ["thesis"]
-
-
-@pytest.mark.parametrize("to", EXPORTERS)
-def test_a_folder_that_is_missing_is_named(fitted, to, tmp_path):
+def test_a_folder_is_never_replaced(fitted, to, tmp_path):
+    (tmp_path / "home").mkdir()
+    with pytest.raises(SourceError, match="home is a folder"):
+        export(fitted, to, tmp_path / "home", overwrite=True)
     with pytest.raises(SourceError, match=r"cannot write .*gone.*No such file"):
-        export(fitted[48], to, tmp_path / "gone" / "out")
+        export(fitted, to, tmp_path / "gone" / "out")
+    assert os.listdir(tmp_path) == ["home"]
 
 
-@pytest.mark.parametrize(("to", "text"), [("postgres", "a\0b"), ("numpy", "a\0")])
-def test_an_id_that_a_format_cannot_hold_is_named_and_nothing_is_left(fitted, to, text, tmp_path):
-    ids = Ids.of([text, *list(fitted[48].item_ids)[1:]], "item")
-    with pytest.raises(DataError, match=r"id 'a\\x00"):
-        export(replace(fitted[48], item_ids=ids), to, tmp_path / "out")
+def test_a_text_that_a_database_cannot_hold_is_named_and_nothing_is_left(fitted, tmp_path):
+    ids = Ids.of(["a\0b", *list(fitted.item_ids)[1:]], "item")
+    with pytest.raises(DataError, match=r"'a\\x00b'"):
+        export(replace(fitted, item_ids=ids), "postgres", tmp_path / "out")
     assert not any(tmp_path.iterdir())
 
 
@@ -495,16 +382,15 @@ def test_nothing_is_left_when_the_disk_is_full(fitted, to, tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (512, hard))  # no file may grow beyond 512 bytes
     try:
         with pytest.raises(SourceError, match=r"cannot write .*out: .*what was there is untouched"):
-            export(fitted[48], to, tmp_path / "out")
+            export(fitted, to, tmp_path / "out")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("to", EXPORTERS)
-def test_the_draft_of_a_killed_export_is_removed(fitted, to, tmp_path):
+def test_the_draft_of_a_killed_export_is_removed(fitted, tmp_path):
     left = tmp_path / ".out.0123abcd.part"
     (left / "new").mkdir(parents=True)
     os.utime(left, (0, 0))
-    export(fitted[48], to, tmp_path / "out")
+    export(fitted, "parquet", tmp_path / "out")
     assert not left.exists()

@@ -128,7 +128,7 @@ def test_a_wrong_tensor_of_any_kind_of_column_is_refused_or_harmless(data, tmp_p
     columns = {
         "bio": {"kind": "text", "min_count": 1},
         "taste": {"kind": "vector"},
-        "age": {"kind": "number", "method": "standard"},
+        "age": {"kind": "number"},
     }
     plan = data.plan.model_dump() | {"users": {"demographics": columns}}
     described = replace(data, users=users, plan=FeaturePlan(**plan))

@@ -11,7 +11,15 @@ import pyarrow.parquet
 import pytest
 
 from coldhash import Dataset
-from coldhash.errors import DataError, SettingError, SourceError, TableError, UnlikelyFavourites
+from coldhash.errors import (
+    ColumnError,
+    DataError,
+    SettingError,
+    SourceError,
+    TableError,
+    UnlikelyData,
+    UnlikelyFavourites,
+)
 from coldhash.scale import Prepared, prepare
 
 USERS = {"user_id": ["u3", "u1", "idle"], "town": ["Oslo", "Bergen", None]}
@@ -98,7 +106,9 @@ DAYS = [3, 1, 2, 1, 9]
         ["2020-01-03", "2019-12-31", "2020-01-01", "2019-12-31", "2021-01-01"],
         ["2020-01-03T10:00:00", "2020-01-03 09:00:00", "2020-01-01", "2020-01-01", "2020-01-02"],
         ["10.5", "9.5", "1", "1", "3"],
-        ["b", "a", "c", "a", "d"],
+        ["2020-01-03T10:00+02:00", "2020-01-03T09:00Z", "2020-01-01T00:00Z"] + ["2020-02-01"] * 2,
+        ["31-Jan-2020", "01-Feb-2020", "3-Jan-2020", "01-Feb-2020", "1-Mar-1999"],
+        ["31.1.2020", "1.2.2020", "3.1.2020", "3.1.2020", "1.3.1999"],
         [5] * 5,
         [1, 2, None, 3, 4],
         ["1", "NULL", "2", "3", "4"],
@@ -132,6 +142,42 @@ def test_times_and_feedback_are_those_of_memory(tmp_path, ending, times, values)
         assert found.dtype == np.int64
         order = np.unique(found, return_inverse=True)[1]  # ranks need not be the same numbers
         np.testing.assert_array_equal(order, np.unique(wanted, return_inverse=True)[1])
+
+
+@pytest.mark.parametrize("times", [["b", "a", "c", "a", "d"], ["01/02/2020"] * 4 + ["03/04/2020"]])
+def test_times_that_are_no_dates_are_told(tmp_path, times):
+    pyarrow.csv.write_csv(pa.table(EVENTS | {"ts": times}), tmp_path / "r.csv")
+    with pytest.warns(UnlikelyData, match=f"times such as '{times[0]}' are not clear"):
+        assert Dataset.from_tables(tmp_path / "r.csv").ratings.times is None
+    with pytest.warns(UnlikelyData, match="are not clear"):
+        prepared = prepare(tmp_path / "r.csv", tmp_path / "parts")
+    assert prepared.records()[0].load().times is None
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_folders_and_types_of_events_are_those_of_memory(tmp_path, ending):
+    kinds = {"event": ["view", "buy", "it's", "view", "buy"]}
+    writer = pyarrow.parquet.write_table if ending == ".parquet" else pyarrow.csv.write_csv
+    table = pa.table(EVENTS | kinds)
+    for name, first, last in (("b", 2, 5), ("a", 0, 2)):
+        folder = tmp_path / "logs" / f"part={name}"
+        folder.mkdir(parents=True)
+        writer(table.slice(first, last - first), folder / f"x{ending}")
+    weights = {"view": 1, "buy": 2.5, "it's": 0}
+    for source in (tmp_path / "logs", tmp_path / "logs" / "*" / f"*{ending}"):
+        expected = Dataset.from_tables(source, event_weights=weights)
+        prepared = prepare(source, tmp_path / "parts", event_weights=weights, part_users=1)
+        np.testing.assert_array_equal(matrix_of(prepared)[0], expected.ratings.matrix.toarray())
+        assert prepared.feedback == expected.feedback
+    with pytest.raises(DataError, match="no weight for"):
+        prepare(tmp_path / "logs", tmp_path / "parts", event_weights={"view": 1, "buy": 2})
+    with pytest.raises(ColumnError, match="no column for the type"):
+        prepare(
+            tmp_path / "logs",
+            tmp_path / "parts",
+            event_weights={"view": 1},
+            columns={"event": None},
+        )
 
 
 @pytest.mark.parametrize(
@@ -176,7 +222,7 @@ def test_a_repetition_is_an_error_that_names_both_rows(tmp_path):
     [
         ("user,item,rating\na,x,5\n,x,1\n", "row 1: no user id"),
         ("user,item,rating\na,x,5\nb,,1\n", "row 1: no item id"),
-        ("user,item,rating\na,x,5\nb,x,much\n", "row 1: no rating, or not a number"),
+        ("user,item,rating\na,x,5\nb,x,much\n", "row 1: the rating is nan, not a number"),
         ("user,item,rating\na,x,-5e7\n", "row 0: the rating is -5e.*, below -1e"),
         ("user,item,rating\na,x,nan\n", "row 0: the rating is nan"),
         ("user,item,rating\n", "no ratings"),

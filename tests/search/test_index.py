@@ -270,7 +270,7 @@ def test_a_lone_query_is_split_over_threads(rng, monkeypatch):
     calls, run = [], kernels.weighted_kernel
 
     def kernel(*arguments):
-        calls.append(arguments[8:10])
+        calls.append(arguments[9:11])
         run(*arguments)
 
     monkeypatch.setattr(kernels, "weighted_kernel", kernel)
@@ -278,6 +278,36 @@ def test_a_lone_query_is_split_over_threads(rng, monkeypatch):
     index = CodeIndex.of(pack(codes), 64, np.zeros(640))
     index.weighted(codes[:1].astype(np.float32), 3, threads=4)
     assert sorted(calls) == [(0, 4), (1, 4), (2, 4), (3, 4)]
+
+
+@pytest.mark.parametrize("levels", [False, True])
+@pytest.mark.parametrize("share", [0, 0.01, 0.5, 1])
+def test_a_subset_is_searched_as_its_list_is(rng, share, levels):
+    n_items = 5000
+    codes = random_codes(rng, n_items, 40)
+    tables = ()
+    if levels:
+        gains, steps = np.linspace(0, 1, 256, dtype=np.float32), np.arange(256, dtype=np.int32) // 8
+        tables = (rng.integers(256, size=n_items).astype(np.uint8), gains, steps)
+    index = CodeIndex.of(pack(codes), 40, rng.integers(5, size=n_items), *tables)
+    mask = rng.random(n_items) < share
+    within = index.subset(mask)
+    vectors = rng.standard_normal((9, 40)).astype(np.float32)
+    listed = index.lists([np.flatnonzero(mask)] * 9)
+    excluded = index.lists([np.flatnonzero(mask)[::3]] * 9)
+    for search, queries in ((index.hamming, pack(signs(vectors))), (index.weighted, vectors)):
+        rows, scores = search(queries, 20, excluded, within=within)
+        expected, expected_scores = search(queries, 20, excluded, listed)
+        np.testing.assert_array_equal(rows, expected)
+        np.testing.assert_array_equal(scores, expected_scores)
+        alone, _ = search(queries[:1], 20, None, None, 4, within=within)
+        np.testing.assert_array_equal(
+            alone, search(queries[:1], 20, None, listed=None, within=within)[0]
+        )
+    with pytest.raises(DataError, match="mask"):
+        index.subset(mask[1:])
+    with pytest.raises(DataError, match="subset"):
+        index.weighted(vectors, 1, within=within[1:])
 
 
 def test_a_batch_answers_as_its_queries_do_alone(rng):
@@ -441,16 +471,14 @@ def test_without_compiled_code_answers_are_the_same_bits(rng, monkeypatch, n_bit
     vectors[2] = 0
     queries = {"hamming": pack(signs(vectors)), "weighted": vectors}
     some, others = (index.lists(random_lists(rng, 150, 3)) for _ in range(2))
-    cases = [
-        (name, k, filters)
-        for name in queries
-        for k in (1, 10, 200)
-        for filters in ((None, None), (some, None), (None, others), (some, others))
-    ]
+    lists = {"excluded": some, "listed": others}
+    filters = [{}, *({name: each} for name, each in lists.items()), lists]
+    filters += [{**each, "within": index.subset(rng.random(150) < 0.4)} for each in filters]
+    cases = [(name, k, each) for name in queries for k in (1, 10, 200) for each in filters]
     answers = []
     for plain in (False, True):
         monkeypatch.setattr(index_module, "prefer_numpy", lambda _, plain=plain: plain)
-        answers.append([getattr(index, name)(queries[name], k, *f) for name, k, f in cases])
+        answers.append([getattr(index, name)(queries[name], k, **f) for name, k, f in cases])
     for compiled, plain in zip(*answers, strict=True):
         for ours, again in zip(compiled, plain, strict=True):
             np.testing.assert_array_equal(ours, again, strict=True)

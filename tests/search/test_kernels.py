@@ -30,6 +30,13 @@ def both(function, *arguments):
     return results[0]
 
 
+def test_python_cannot_call_what_is_compiled_for_kernels_only():
+    for function in (kernels._valid, kernels._sums):
+        if hasattr(function, "py_func"):  # compilation is not disabled
+            with pytest.raises(TypeError, match="only compiled functions"):
+                function(0, 200)
+
+
 @pytest.fixture
 def plain(monkeypatch):
     """The functions that only compiled ones can call, as plain Python."""

@@ -187,6 +187,22 @@ def test_encode(client, model):
     answer = client.post("/v1/encode", json={"user": PERSON}).json()
     vector = model.encode(PERSON).vectors[0]
     np.testing.assert_array_equal(np.float32(answer["vector"]), vector)
+    assert answer["planes"] is None
+
+
+def test_planes_add_up_to_the_vector(client, model):
+    by_body = client.post("/v1/encode", json={"user": PERSON, "planes": 4}).json()
+    by_query = client.post("/v1/encode?planes=4", json={"user": PERSON}).json()
+    assert by_body == by_query
+    planes = by_body["planes"]
+    bits = [np.frombuffer(bytes.fromhex(text), np.uint8) for text in planes["bits"]]
+    signs_of = 2.0 * np.unpackbits(bits, axis=1, count=24, bitorder="little") - 1
+    rounded = planes["scale"] * (2.0 ** np.arange(4) @ signs_of)
+    assert np.abs(rounded - by_body["vector"]).max() <= 2 * planes["scale"]
+    assert planes["offset"] == 24 * 15
+    for wrong in ("planes=0", "planes=9", "planes=x", "plane=4", f"planes={'9' * 5000}"):
+        refused = client.post(f"/v1/encode?{wrong}", json={"user": PERSON})
+        assert (refused.status_code, refused.json()["error"]["field"]) == (422, wrong.split("=")[0])
 
 
 def test_explain_adds_up_and_says_why(client, model):
@@ -315,3 +331,84 @@ def test_health_and_page(client):
         assert "unsafe" not in page.headers["content-security-policy"]
         again = client.get("/page/index.html", headers={"if-none-match": page.headers["etag"]})
         assert again.status_code == 304
+
+
+def test_where_and_fields(client, model):
+    where = {"genres": ["drama", "music"], "year": {"min": 2000}}
+    ask = {"user": PERSON, "k": 5, "where": where, "fields": ["genres", "year"]}
+    rows = list(model.recommend(PERSON, k=5, where=where, fields=["genres", "year"]))
+    items = client.post("/v1/recommend", json=ask).json()["items"]
+    names = ("item_id", "title", "genres", "year", "rank")
+    assert [[item[name] for name in names] for item in items] == [
+        [row[name] for name in names] for row in rows
+    ]
+    batch = {**ask, "users": [PERSON]}
+    del batch["user"]
+    assert client.post("/v1/recommend/batch", json=batch).json()["answers"][0]["items"] == items
+    params = {"k": 5, "where": json.dumps(where), "fields": "genres,year"}
+    near = client.get(f"/v1/items/{rows[0]['item_id']}/similar", params=params).json()["items"]
+    ours = list(model.similar_items(rows[0]["item_id"], 5, where=where, fields=["genres", "year"]))
+    assert [[item[name] for name in names] for item in near] == [
+        [row[name] for name in names] for row in ours
+    ]
+    found = client.get("/v1/items", params={"search": "the", "fields": "year"}).json()["items"]
+    assert all(item["year"] and item["title"] for item in found)
+    for params in ({"where": "{"}, {"where": "[]"}, {"where": '{"x": 1}'}, {"wher": "{}"}):
+        refused = client.get("/v1/items/5/similar", params=params)
+        assert refused.status_code == 422
+        assert refused.json()["error"]["field"] == next(iter(params))
+
+
+def test_a_description_counts_for_an_unknown_id(client, model):
+    known, stranger = model.user_ids[5], {"user_id": "nobody", "user": PERSON}
+    alone = client.post("/v1/recommend", json={"user_id": known}).json()
+    both = client.post("/v1/recommend", json={"user_id": known, "user": PERSON}).json()
+    assert told(both) == told(alone)
+    described = client.post("/v1/recommend", json={"user": PERSON}).json()
+    answer = client.post("/v1/recommend", json=stranger).json()
+    assert (told(answer), answer["user_id"]) == (told(described), "nobody")
+
+
+BATCH = "/v1/recommend/batch"
+BAD_PEOPLE = [{"age": "x"}, {"agee": 1}, 7, None, [], "x", {"history": {"1": 99}}]
+
+
+@pytest.mark.parametrize("at", [0, 64, 70])
+def test_a_bad_row_of_a_batch_is_an_error_of_that_row(client, model, at):
+    people = [{"age": 20 + n} for n in range(71 - len(BAD_PEOPLE))]
+    asked = people[:at] + BAD_PEOPLE + people[at:]
+    where = {"genres": "drama"}
+    good = client.post(BATCH, json={"users": people, "k": 2, "where": where}).json()
+    whole = client.post(BATCH, json={"users": asked, "k": 2, "where": where}).json()
+    at = min(at, len(people))
+    wrong = range(at, at + len(BAD_PEOPLE))
+    assert [error["index"] for error in whole["errors"]] == [*wrong]
+    assert whole["errors"][0]["field"] == f"users.{at}.age"
+    assert all(error["message"] and error["hint"] for error in whole["errors"])
+    assert [whole["answers"][row] for row in wrong] == [None] * len(wrong)
+    assert [each for each in whole["answers"] if each is not None] == good["answers"]
+    lines = client.post(
+        BATCH,
+        json={"users": asked, "k": 2, "where": where},
+        headers={"Accept": "application/x-ndjson"},
+    ).text.splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert [row for row, line in enumerate(rows) if "error" in line] == [*wrong]
+
+
+def test_unknown_users_of_a_batch_are_errors_unless_they_are_described(client, model):
+    ids = [model.user_ids[0], "nobody", 1.5, model.user_ids[1]]
+    found = client.post(BATCH, json={"user_ids": ids, "k": 2}).json()
+    assert [(each["index"], each["field"]) for each in found["errors"]] == [
+        (1, "user_ids.1"), (2, "user_ids.2")
+    ]  # fmt: skip
+    assert [answer and answer["user_id"] for answer in found["answers"]] == [
+        ids[0], None, None, ids[3]
+    ]  # fmt: skip
+    described = client.post(BATCH, json={"user_ids": ids[:2], "users": [{"age": 20}] * 2}).json()
+    assert described["errors"] == []
+    for answer, ask in zip(
+        described["answers"], ({"user_id": ids[0]}, {"user": {"age": 20}}), strict=True
+    ):
+        alone = client.post("/v1/recommend", json=ask).json()
+        assert answer["items"] == alone["items"]

@@ -107,6 +107,34 @@ def test_the_page_is_no_way_around_the_token(guarded, path):
     assert guarded.get(path).status_code in (401, 404)
 
 
+ORIGIN = "https://shop.example"
+PREFLIGHT = {
+    "Access-Control-Request-Method": "POST",
+    "Access-Control-Request-Headers": "authorization, content-type",
+}
+
+
+def test_pages_of_other_origins_are_refused_unless_they_are_allowed(guarded, model):
+    asked = guarded.options("/v1/recommend", headers={"Origin": ORIGIN, **PREFLIGHT})
+    assert asked.status_code == 401
+    assert not [name for name in asked.headers if name.startswith("access-control")]
+    app = create_app(model, token="secret", allowed_origins=[ORIGIN], log=lambda _: None)
+    with TestClient(app) as client:
+        asked = client.options("/v1/recommend", headers={"Origin": ORIGIN, **PREFLIGHT})
+        assert (asked.status_code, asked.headers["access-control-allow-origin"]) == (204, ORIGIN)
+        allowed = asked.headers["access-control-allow-headers"].lower()
+        assert {"authorization", "content-type"} <= set(allowed.split(", "))
+        assert "POST" in asked.headers["access-control-allow-methods"]
+        for token, status in (("secret", 200), ("wrong", 401)):  # a page can read errors, too
+            headers = {"Origin": ORIGIN, "Authorization": f"Bearer {token}"}
+            answer = client.post("/v1/recommend", json={"user": {}}, headers=headers)
+            assert answer.status_code == status
+            assert answer.headers["access-control-allow-origin"] == ORIGIN
+            assert answer.headers["vary"] == "Origin"
+        other = client.get("/v1/model", headers={"Origin": "https://other.example"})
+        assert "access-control-allow-origin" not in other.headers
+
+
 def test_a_request_that_takes_too_long_gets_a_504(model, log):
     people = [{"age": age % 90} for age in range(1000)]
     limits = Limits(timeout=0.001, max_batch_items=100_000)

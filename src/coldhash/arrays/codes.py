@@ -64,7 +64,7 @@ def pack(codes: np.ndarray) -> np.ndarray:
     >>> pack(np.array([[1, -1, 1, -1]]))
     array([[5]], dtype=uint64)
     """
-    if codes.ndim != 2 or not np.isin(codes, (-1, 1)).all():
+    if codes.ndim != 2 or not (np.abs(codes) == 1).all():
         raise DataError("codes are rows of +1 and -1", hint="codes.signs(vectors)")
     n_rows, n_bits = codes.shape
     packed = np.zeros((n_rows, n_words(n_bits) * 8), dtype=np.uint8)

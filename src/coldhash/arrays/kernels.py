@@ -3,43 +3,51 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
 
 from coldhash.arrays.compiled import compiled
 
 
 @compiled(nogil=True)
-def _sparse_row(indices, values, B, total):  # type: ignore[no-untyped-def]
-    for j in range(len(indices)):
-        value = values[j]
-        other = B[indices[j]]
-        for k in range(len(total)):
-            total[k] += value * other[k]
+def multiply_sparse(indptr, indices, values, B, product, first, last):  # type: ignore[no-untyped-def]
+    """Compute the rows from first to last of a sparse matrix times B."""
+    width = B.shape[1]
+    total = np.empty(width, B.dtype)
+    for row in range(first, last):
+        total[:] = 0
+        for j in range(indptr[row], indptr[row + 1]):
+            value, at = values[j], np.uint64(indices[j])
+            for k in range(width):
+                total[k] += value * B[at, k]
+        product[row] = total
 
 
 @compiled(nogil=True)
-def _dense_row(values, B, total):  # type: ignore[no-untyped-def]
-    for j in range(len(values)):
-        value = values[j]
-        if value != 0:  # features are mostly zeros
-            for k in range(len(total)):
-                total[k] += value * B[j, k]
+def multiply_codes(indptr, indices, values, words, weights, product, first, last):  # type: ignore[no-untyped-def]
+    """Compute the rows from first to last of a sparse matrix times weighted codes."""
+    n_bits = product.shape[1]
+    total = np.empty(64, np.float32)
+    for word in range(words.shape[1]):
+        begin = 64 * word
+        for row in range(first, last):
+            total[:] = 0
+            for j in range(indptr[row], indptr[row + 1]):
+                at = np.uint64(indices[j])
+                value, code = values[j] * weights[at], words[at, word]
+                for k in range(64):
+                    total[k] += value if (code >> np.uint64(k)) & np.uint64(1) else -value
+            for k in range(min(64, n_bits - begin)):
+                product[row, begin + k] = total[k]
 
 
-@compiled(parallel=True)
-def multiply_sparse(indptr, indices, values, B, order, product):  # type: ignore[no-untyped-def]
-    """Compute the rows of a sparse matrix times B, in some order."""
-    for position in prange(len(order)):
-        row = order[position]
-        start, end = indptr[row], indptr[row + 1]
-        _sparse_row(indices[start:end], values[start:end], B, product[row])
-
-
-@compiled(parallel=True)
-def multiply_dense(A, B, product):  # type: ignore[no-untyped-def]
-    """Compute the rows of a dense matrix times B."""
-    for row in prange(len(product)):
-        _dense_row(A[row], B, product[row])
+@compiled(nogil=True)
+def multiply_dense(A, B, product, first, last):  # type: ignore[no-untyped-def]
+    """Compute the rows from first to last of a dense matrix times B."""
+    for row in range(first, last):
+        for j in range(A.shape[1]):
+            value = A[row, j]
+            if value != 0:  # features are mostly zeros
+                for k in range(B.shape[1]):
+                    product[row, k] += value * B[j, k]
 
 
 @compiled(nogil=True)

@@ -7,15 +7,16 @@ differently for one row than for many.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from coldhash.arrays.codes import unpack
 from coldhash.arrays.startup import prefer_numpy
+from coldhash.arrays.threads import run_rows
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -23,43 +24,64 @@ if TYPE_CHECKING:
     from coldhash.arrays.rows import SparseRows
 
 _ROW_COST = 1024  # operations that NumPy could do in the time in which it adds one short row
-_FEW_ROWS = 64  # for so few, starting threads costs more than they save
-# numba's threads serve one caller at a time (without OpenMP, a second one ends the process);
-# others run on one thread, with the same result
-_threads = threading.Lock()
 
 
 def times(A: np.ndarray | csr_array | SparseRows, B: np.ndarray) -> np.ndarray:
     """Multiply a sparse (CSR) or dense matrix by a dense one, in B's precision."""
-    B = np.ascontiguousarray(B)
-    if A.shape[1] != B.shape[0]:  # compiled code would read past the end
-        raise ValueError(f"{A.shape} does not fit {B.shape}")
-    product = np.zeros((A.shape[0], B.shape[1]), dtype=B.dtype)
+    B = _read_only(np.ascontiguousarray(B))
+    product = _empty_product(A, B, B.shape[1], B.dtype)
     n_numbers = A.size if isinstance(A, np.ndarray) else len(A.indices)
     if prefer_numpy(n_numbers * _ROW_COST):
         return _add_rows(A, B, product)
-    many = A.shape[0] > _FEW_ROWS and _threads.acquire(blocking=False)
-    run = _kernel(isinstance(A, np.ndarray), many)
-    try:
-        if isinstance(A, np.ndarray):
-            run(A, B, product)
-        else:
-            order = even_order(A.indptr) if many else np.arange(A.shape[0])
-            run(A.indptr, A.indices, A.data, B, order, product)
-    finally:
-        if many:
-            _threads.release()
+    kernels = _kernels()
+    if isinstance(A, np.ndarray):
+        A, steps = _read_only(A), np.arange(len(A) + 1)
+        run_rows(lambda first, last: kernels.multiply_dense(A, B, product, first, last), steps)
+        return product
+    rows = _rows_of(A)
+    run_rows(lambda first, last: kernels.multiply_sparse(*rows, B, product, first, last), A.indptr)
     return product
 
 
+def times_codes(
+    A: np.ndarray | csr_array | SparseRows, words: np.ndarray, weights: np.ndarray, n_bits: int
+) -> np.ndarray:
+    """Multiply a matrix by packed codes, each of them times a weight, in single precision.
+
+    The same numbers as `times(A, unpack(words, n_bits) * weights)`. An entry of a sparse A reads 8
+    bytes for 64 bits of a code instead of 256: the codes of a large catalogue stay in the cache.
+    """
+    if isinstance(A, np.ndarray):
+        return times(A, unpack(words, n_bits) * weights[:, None])
+    product = _empty_product(A, words, n_bits, np.dtype(np.float32))
+    if prefer_numpy(len(A.indices) * _ROW_COST):
+        values = (A.data * weights[A.indices])[:, None] * unpack(words[A.indices], n_bits)
+        for row, (start, end) in enumerate(pairwise(A.indptr.tolist())):
+            for entry in range(start, end):
+                product[row] += values[entry]
+        return product
+    kernel, rows = _kernels().multiply_codes, _rows_of(A)
+    words, weights = _read_only(words), _read_only(weights)
+    run_rows(lambda first, last: kernel(*rows, words, weights, product, first, last), A.indptr)
+    return product
+
+
+def even_order(indptr: np.ndarray) -> np.ndarray:
+    """Order rows so that every stretch of them holds about the same number of entries.
+
+    Rows are ranked by size and ordered by the golden ratio, which spreads any ranking evenly.
+    """
+    by_size = np.argsort(-np.diff(indptr), kind="stable")
+    golden = (np.arange(len(by_size)) * 0.6180339887498949) % 1
+    return by_size[np.argsort(golden, kind="stable")]
+
+
 @cache
-def _kernel(dense: bool, many: bool) -> Callable[..., None]:
+def _kernels() -> ModuleType:
     """Import the compiled functions, and numba with them, when they are first called."""
     from coldhash.arrays import kernels
 
-    kernel = kernels.multiply_dense if dense else kernels.multiply_sparse
-    run: Callable[..., None] = kernel if many else kernel.on_one_thread()
-    return run
+    return kernels
 
 
 def _add_rows(A: np.ndarray | csr_array | SparseRows, B: np.ndarray, P: np.ndarray) -> np.ndarray:
@@ -74,11 +96,23 @@ def _add_rows(A: np.ndarray | csr_array | SparseRows, B: np.ndarray, P: np.ndarr
     return P
 
 
-def even_order(indptr: np.ndarray) -> np.ndarray:
-    """Order rows so that every stretch of them holds about the same number of entries.
+def _empty_product(
+    A: np.ndarray | csr_array | SparseRows, B: np.ndarray, n: int, dtype: np.dtype
+) -> np.ndarray:
+    if A.shape[1] != B.shape[0]:  # compiled code would read past the end
+        raise ValueError(f"{A.shape} does not fit {B.shape}")
+    return np.zeros((A.shape[0], n), dtype=dtype)
 
-    Rows are ranked by size and ordered by the golden ratio, which spreads any ranking evenly.
-    """
-    by_size = np.argsort(-np.diff(indptr), kind="stable")
-    golden = (np.arange(len(by_size)) * 0.6180339887498949) % 1
-    return by_size[np.argsort(golden, kind="stable")]
+
+def _rows_of(A: csr_array | SparseRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the arrays of a matrix, with indices of one type."""
+    index = np.int32 if len(A.data) < 2**31 else np.int64
+    indptr, indices = A.indptr.astype(index, copy=False), A.indices.astype(index, copy=False)
+    return _read_only(indptr), _read_only(indices), _read_only(A.data)
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    """Return a view that cannot be written to: what may and what may not are compiled apart."""
+    view = array.view()
+    view.flags.writeable = False
+    return view

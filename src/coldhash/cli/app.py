@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, is_dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +14,7 @@ from typer import Argument, Option
 
 import coldhash as ch  # whose names are imported when they are used
 from coldhash.errors import SettingError, check_choice
+from coldhash.files import draft_folder
 
 if TYPE_CHECKING:
     from coldhash.registry import Model
@@ -29,7 +30,13 @@ app = typer.Typer(
 File = Path | None
 Texts = list[str] | None
 AsJson = Annotated[bool, Option("--json", help="Print one JSON document.")]
-DataFolder = Annotated[File, Option("--data", help="The folder that holds the data sets.")]
+ColumnNames = Annotated[
+    Texts,
+    Option(
+        help="The column of user_id, item_id, rating, timestamp, event or title.",
+        metavar="ROLE=NAME",
+    ),
+]
 ModelFile = Annotated[Path, Argument(help="A model file made by `coldhash fit`.")]
 
 
@@ -69,13 +76,7 @@ class TableOptions:
 
     users: Annotated[File, Option(help="Your own user table.")] = None
     items: Annotated[File, Option(help="Your own item table.")] = None
-    column: Annotated[
-        Texts,
-        Option(
-            help="The column of user_id, item_id, rating, timestamp, event or title.",
-            metavar="ROLE=NAME",
-        ),
-    ] = None
+    column: ColumnNames = None
     duplicates: Annotated[
         str | None, Option(help="Repeated rows: error, last, mean, max or sum; by --feedback.")
     ] = None
@@ -85,22 +86,23 @@ class TableOptions:
     favourite: Annotated[
         str | None, Option(help="A favourite is: 4 (and more), 60% (of the scale), user-mean.")
     ] = None
+    event_weight: Annotated[
+        Texts,
+        Option(help="What a type of events counts, e.g. purchase=5.", metavar="TYPE=WEIGHT"),
+    ] = None
     plan: Annotated[File, Option(help="A feature plan in TOML.")] = None
 
     def settings(self) -> dict[str, Any]:
         """Return the arguments of `Dataset.from_tables` and `prepare` about columns and values."""
-        pairs = parse_pairs(self.column, "--column", hint="ROLE=NAME, e.g. user_id=customer")
-        columns = {role: name or None for role, name in pairs}
-        rules = {"duplicates": self.duplicates, **self.rules()}
-        return {"columns": columns, "plan": self.read_plan(), **rules}
-
-    def rules(self) -> dict[str, Any]:
-        """Return what makes an item a favourite, checked where it is used."""
-        return {"feedback": self.feedback, "favourite": self.favourite}
-
-    def read_plan(self) -> ch.FeaturePlan | None:
-        """Read the feature plan, if there is one."""
-        return None if self.plan is None else ch.FeaturePlan.from_toml(self.plan)
+        weights = parse_pairs(self.event_weight, "--event-weight", hint="TYPE=WEIGHT, purchase=5")
+        return {
+            "columns": {role: name or None for role, name in parse_columns(self.column)},
+            "plan": self.plan,
+            "duplicates": self.duplicates,
+            "feedback": self.feedback,
+            "favourite": self.favourite,
+            "event_weights": dict(weights) or None,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,36 +113,31 @@ class DataOptions(TableOptions):
     data: Annotated[File, Option(help="The folder or zip archive of the data set.")] = None
     ratings: Annotated[File, Option(help="Your ratings: CSV, TSV, JSON lines, Parquet.")] = None
     encoding: Annotated[str, Option(help="The encoding of your own text files.")] = "utf-8"
-    event_weight: Annotated[
-        Texts,
-        Option(help="What a type of events counts, e.g. purchase=5.", metavar="TYPE=WEIGHT"),
-    ] = None
+
+    @property
+    def is_given(self) -> bool:
+        """Whether a data set or tables are named."""
+        return replace(self, data=None) != DataOptions()
 
     def read(self) -> ch.Dataset:
         """Read the data."""
         if (self.dataset is None) == (self.ratings is None):
             raise SettingError("no data, or two", hint="either --dataset NAME or --ratings FILE")
         if self.dataset is not None:
-            plan = self.read_plan()
-            known = ch.read(self.dataset, self.data, **self.rules())
-            return known if plan is None else known.with_plan(plan)
+            rules: dict[str, Any] = {"feedback": self.feedback, "favourite": self.favourite}
+            known = ch.read(self.dataset, self.data, **rules)
+            return known if self.plan is None else known.with_plan(self.plan)
         ratings, users, items = (
             None if file is None else ch.TableFile(path=file, encoding=self.encoding)
             for file in (self.ratings, self.users, self.items)
         )
         assert ratings is not None
-        return ch.Dataset.from_tables(
-            ratings, users, items, event_weights=self.read_event_weights(), **self.settings()
-        )
+        return ch.Dataset.from_tables(ratings, users, items, **self.settings())
 
-    def read_event_weights(self) -> dict[str, float] | None:
-        """Read the weights of types of events, if there are any."""
-        hint = "TYPE=WEIGHT, e.g. purchase=5"
-        pairs = parse_pairs(self.event_weight, "--event-weight", hint)
-        try:
-            return {name: float(value) for name, value in pairs} or None
-        except ValueError as error:
-            raise SettingError(f"--event-weight: {error}", hint=hint) from None
+
+def parse_columns(texts: list[str] | None) -> list[tuple[str, str]]:
+    """Split the texts ROLE=NAME of --column."""
+    return parse_pairs(texts, "--column", hint="ROLE=NAME, e.g. user_id=customer")
 
 
 def parse_pairs(texts: list[str] | None, option: str, hint: str) -> list[tuple[str, str]]:
@@ -160,6 +157,13 @@ def read_file(path: Path, name: str) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError(f"{name}: {error}") from None
+
+
+def check_out(out: Path) -> None:
+    """Raise an error before the work begins if a file cannot be written at its end."""
+    with draft_folder(out):
+        if out.is_dir():
+            raise SettingError(f"--out {out}: a folder", hint="name a file")
 
 
 def find_method(name: str) -> type[Model]:

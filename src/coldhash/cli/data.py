@@ -55,7 +55,6 @@ def prepare(
     memory: Annotated[str, Option(help="The memory to use.")] = "2GB",
 ) -> None:
     """Sort ratings of any size into partitions; run again, it resumes."""
-    from coldhash.data.dataset import PART_USERS
     from coldhash.scale import prepare as prepare_partitions
 
     with progress_bar("preparing") as update:
@@ -65,7 +64,7 @@ def prepare(
             source.users,
             source.items,
             **source.settings(),
-            part_users=PART_USERS if part_users is None else part_users,
+            part_users=part_users,
             memory=memory,
             progress=lambda step, done, total: update(done, total, step),
         )

@@ -10,9 +10,10 @@ from typing import Annotated
 from typer import Argument, Option
 
 import coldhash as ch
-from coldhash.cli.app import AsJson, DataFolder, DataOptions, Texts, command, find_method
+from coldhash.cli.app import AsJson, DataOptions, File, check_out, command, find_method
 from coldhash.cli.output import format_facts, print_result, progress_bar
 from coldhash.errors import SettingError
+from coldhash.render import check_suffix
 
 Jobs = Annotated[int, Option("--jobs", "-j", min=1, help="Processes.", show_default="all cores")]
 _CORES = os.cpu_count() or 1
@@ -42,6 +43,7 @@ def evaluate(
     ] = "mfdcf,popularity,ridge",
     bits: Annotated[int | None, Option(help="Bits of a code, where a method has codes.")] = None,
     shots: Annotated[str, Option(help="Ratings that a stranger gives first, e.g. 0,5.")] = "0",
+    out: Annotated[File, Option(help="Write all metrics as .csv or .md.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare methods on strangers: the same splits, users and candidates for all."""
@@ -53,9 +55,14 @@ def evaluate(
         has_bits = bits is not None and hasattr(method, "n_bits")
         settings[name] = method(n_bits=bits) if has_bits else method()
     given = _parse_shots(shots)
+    if out is not None:
+        check_suffix(out)
+        check_out(out)
     data = source.read()
     with progress_bar("evaluating") as update:
         found = compare_models(data, settings, shots=given, progress=update, **vars(options))
+    if out is not None:
+        found.save(out)
     print_result(asdict(found), [found], as_json)
 
 
@@ -63,16 +70,17 @@ def evaluate(
 def experiment(
     file: Annotated[Path, Argument(metavar="EXPERIMENT.toml", help="What to run.")],
     out: Annotated[Path, Option(help="The folder for results.")],
-    data: DataFolder = None,
+    source: DataOptions,
     jobs: Jobs = _CORES,
     quick: Quick = False,
 ) -> None:
-    """Run an experiment; run again, it resumes."""
+    """Run an experiment, on its data sets or on your tables; run again, it resumes."""
     from coldhash.lab import Experiment, run_experiment
 
     plan = Experiment.from_toml(file)
     if quick:
         plan = plan.quick_version()
+    data = source.read() if source.is_given else source.data
     with progress_bar(plan.name) as update:
         run_experiment(plan, data, out, jobs, update)
     print(out / plan.name / "results.parquet")
@@ -82,22 +90,22 @@ def experiment(
 def tune(
     file: Annotated[Path, Argument(metavar="STUDY", help="A TOML file, or a method's name.")],
     out: Annotated[Path, Option(help="The folder for the study and its report.")],
-    dataset: Annotated[Texts, Option(help="Instead of the study's data sets.")] = None,
-    data: DataFolder = None,
+    source: DataOptions,
     trials: Annotated[int | None, Option(help="Instead of the study's number.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Search for good settings of a method with Optuna; run again, it resumes."""
+    """Search for good settings of a method on its study's data or yours; run again, it resumes."""
     from coldhash.lab import Study, run_study
     from coldhash.lab.experiment import experiments_folder
 
     shipped = experiments_folder() / "tune" / f"{file}.toml"
     study = Study.from_toml(shipped if shipped.is_file() else file)
-    if dataset:
-        study = study.replace(datasets=dataset)
+    own = source.read() if source.is_given else None
+    if own is not None:
+        study = study.replace(datasets=[own.name])
     if trials is not None:
         study = study.replace(trials=trials)
-    datasets = {name: ch.read(name, data) for name in study.datasets}
+    datasets = {name: own or ch.read(name, source.data) for name in study.datasets}
     with progress_bar(f"tuning {study.model}") as update:
 
         def report(done: float, total: int, best: float | None) -> None:

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,25 +19,39 @@ from coldhash.arrays.startup import expect_one_answer
 from coldhash.cli import output
 from coldhash.cli.app import (
     AsJson,
+    ColumnNames,
     DataOptions,
     File,
     ModelFile,
     Texts,
+    check_out,
     command,
     find_method,
+    parse_columns,
     parse_pairs,
     read_file,
 )
-from coldhash.errors import SettingError
-from coldhash.files import draft_folder, replace_file
+from coldhash.errors import ColumnError, SettingError
+from coldhash.files import replace_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 HowMany = Annotated[int, Option("-k", help="How many to return.")]
+Where = Annotated[
+    Texts,
+    Option(
+        help="Only items of which a column is this, or one of several: category=shoes, or in JSON: "
+        'price={"max": 20}.',
+        metavar="COLUMN=VALUE",
+    ),
+]
+Fields = Annotated[str | None, Option(help="Item columns to show, with commas: price,category.")]
 Popularity = Annotated[float, Option(help="How much it counts what everybody likes: from 1 to 0.")]
-UnknownFields = Annotated[str, Option(help="Fields that the model does not know: error or ignore.")]
+UnknownFields = Annotated[
+    str | None, Option(help="Fields that the model does not know: error or ignore.")
+]
 _ENDINGS = (".csv", ".parquet")
 
 
@@ -54,6 +68,9 @@ def fit(
     parts: Annotated[File, Option(help="A folder that `coldhash prepare` made.")] = None,
     memory: Annotated[str | None, Option(help="With --parts: the memory to use, e.g. 2GB.")] = None,
     dask: Annotated[str | None, Option(help="Use a Dask cluster: its address, or `local`.")] = None,
+    judge: Annotated[
+        bool, Option("--judge", help="Also judge it on held-out users; the file keeps the figure.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Fit a model and write it to one file."""
@@ -69,11 +86,13 @@ def fit(
         raise SettingError(
             "--parts already is the data", hint="give tables and plans to `coldhash prepare`"
         )
+    if judge and (parts or dask):
+        raise SettingError("--judge works in memory only", hint="without --parts and --dask")
     values = {} if bits is None else {"n_bits": bits}
     for name, text in parse_pairs(setting, "--set", hint="NAME=VALUE"):
         values[name] = _parse_json(text)
     settings = settings_from(method, values)
-    _check_out(out)
+    check_out(out)
     data: Any = source.read() if parts is None else Prepared.open(parts)
     with ExitStack() as stack:
         place: dict[str, Any] = {}
@@ -92,6 +111,12 @@ def fit(
             callback=lambda n, objective: update(n + 1, text=f"objective {objective:.6g}"),
             **place,
         )
+        if judge:
+            from coldhash.evaluate.held_out import JUDGED, judge_held_out
+
+            update(0, text="held-out users")
+            judged = judge_held_out(data, settings, seed)
+            fitted = replace(fitted, report={**fitted.report, JUDGED: judged})
         fitted.save(out)
     if fitted.report.get("warning"):
         print(f"warning: {output.printable(str(fitted.report['warning']))}", file=sys.stderr)
@@ -107,14 +132,16 @@ class RecommendOptions:
     candidates: Annotated[
         File, Option(help="A file of the only items to recommend, one a line.")
     ] = None
+    where: Where = None
     exclude_seen: Annotated[bool, Option(help="Leave out what a user has rated or bought.")] = True
     score: Annotated[str, Option(help="real, or hamming: codes on both sides.")] = "real"
     popularity: Popularity = 1.0
+    fields: Fields = None
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of `Recommender.recommend`."""
         candidates = None if self.candidates is None else _read_lines(self.candidates)
-        return {**vars(self), "candidates": candidates}
+        return {**vars(self), "candidates": candidates, **_shown(self.where, self.fields)}
 
 
 @command
@@ -125,9 +152,9 @@ def recommend(
         Texts, Option(help='A person in JSON: {"age": 25, "history": {"1193": 5}}.')
     ] = None,
     users: Annotated[File, Option(help="A table of people.")] = None,
+    column: ColumnNames = None,
     user_id: Annotated[Texts, Option(help="A user of the training data.")] = None,
     everybody: Annotated[bool, Option("--all", help="All training users.")] = False,
-    fields: Annotated[str, Option(help="Item columns to show, with commas: price,category.")] = "",
     unknown: UnknownFields = "error",
     out: Annotated[File, Option(help="Write .csv or .parquet.")] = None,
     dask: Annotated[
@@ -141,7 +168,7 @@ def recommend(
         raise SettingError(
             "no people, or in several ways", hint="one of --user, --users, --user-id, --all"
         )
-    arguments = {**options.arguments(), "fields": fields.split(",") if fields else None}
+    arguments = options.arguments()
     if dask is not None:
         from coldhash.scale.batch import recommend_all_on
         from coldhash.scale.dask import connect
@@ -155,7 +182,7 @@ def recommend(
     if out is not None:
         if out.suffix not in _ENDINGS:
             raise SettingError(f"--out {out}", hint=f"a name that ends in {' or '.join(_ENDINGS)}")
-        _check_out(out)
+        check_out(out)
     model = _load(file)
     document: dict[str, object] = {}
     rows: Iterator[dict[str, Any]]
@@ -163,7 +190,7 @@ def recommend(
         tables = _recommend_all(model, arguments)
         rows = (row for table in tables for row in table.to_pylist())
     else:
-        people: Any = _read_people(users, model) if users else None
+        people: Any = _read_people(users, column, model) if users else None
         if user:
             people = [_parse_person(text) for text in user]
         checked: Any = unknown  # by `recommend`
@@ -178,7 +205,8 @@ def recommend(
         _write_tables(tables, out)
         print(out)
         return
-    output.print_result({"items": rows, **document}, map(output.format_row, rows), as_json)
+    lines = (output.format_row(row, model.features.labels) for row in rows)
+    output.print_result({"items": rows, **document}, lines, as_json)
 
 
 @command
@@ -202,6 +230,8 @@ def similar(
     item: Annotated[str | None, Option(help="An item id.")] = None,
     user_id: Annotated[str | None, Option(help="A user of the training data.")] = None,
     k: HowMany = 10,
+    where: Where = None,
+    fields: Fields = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the items, or the users, most like one."""
@@ -209,7 +239,7 @@ def similar(
         raise SettingError("no item or user, or both", hint="--item ID or --user-id ID")
     model = _load(file)
     if item is not None:
-        kind, rows = "items", iter(model.similar_items(item, k))
+        kind, rows = "items", iter(model.similar_items(item, k, **_shown(where, fields)))
     else:
         kind, rows = "users", iter(model.similar_users(user_id=user_id, k=k))
     output.print_result({kind: rows}, map(output.format_row, rows), as_json)
@@ -225,17 +255,31 @@ def inspect(file: ModelFile, as_json: AsJson = False) -> None:
 @command
 def export(
     file: ModelFile,
-    to: Annotated[str, Option(help="parquet, numpy, faiss, duckdb or postgres.")],
-    out: Annotated[Path, Option(help="The file or folder to write.")],
-    what: Annotated[str, Option(help="items or users")] = "items",
+    to: Annotated[str, Option(help="duckdb, sqlite, postgres or parquet.")],
+    out: Annotated[Path, Option(help="The file to write.")],
     overwrite: Annotated[bool, Option("--overwrite", help="Replace what is there.")] = False,
 ) -> None:
-    """Write codes for another engine to search."""
-    from coldhash.recommender.export import export as export_codes
+    """Write the items, with their codes, for a database that ranks them by SQL."""
+    from coldhash.recommender.export import export as export_items
 
-    checked: Any = what  # by the exporter
-    _check_out(out, may_be_folder=True)
-    print(export_codes(_load(file), to, out, what=checked, overwrite=overwrite))
+    check_out(out)
+    print(export_items(_load(file), to, out, overwrite=overwrite))
+
+
+@command
+def query_sql(
+    file: ModelFile,
+    to: Annotated[str, Option(help="duckdb, sqlite or postgres.")],
+    user: Annotated[str, Option(help='A person in JSON: {"age": 25, "history": {"1193": 5}}.')],
+    k: HowMany = 10,
+    planes: Annotated[int, Option(help="Bit planes of the query: more are more accurate.")] = 4,
+    condition: Annotated[str | None, Option(help="SQL after WHERE: year >= 1990.")] = None,
+) -> None:
+    """Print the SQL that ranks the items of an exported database for a person."""
+    from coldhash.recommender import planes as bit_planes
+
+    options: dict[str, Any] = {"planes": planes, "condition": condition}
+    print(bit_planes.query_sql(_load(file), to, _parse_person(user), k, **options))
 
 
 @command
@@ -251,6 +295,7 @@ def update(
         File, Option("--remove-items", help="A file of items to remove, one id a line.")
     ] = None,
     users: Annotated[File, Option(help="A table of new or changed users.")] = None,
+    column: ColumnNames = None,
     as_json: AsJson = False,
 ) -> None:
     """Add or remove items, change or add users, without fitting again."""
@@ -261,12 +306,13 @@ def update(
             "nothing to update", hint="--add-items, --remove-items, --users, --ratings"
         )
     model, steps = _load(file), dict[str, Any]()
+    new_items, rated, people = _read_tables([items, ratings, users], column)
     if remove is not None:
         model, steps["removed"] = remove_items(model, _read_lines(remove))
     if items is not None:
-        model, steps["items"] = add_items(model, items, ratings, users)
+        model, steps["items"] = add_items(model, new_items, rated, people)
     if users is not None or (ratings is not None and items is None):
-        model, steps["users"] = update_users(model, users, ratings if items is None else None)
+        model, steps["users"] = update_users(model, people, rated if items is None else None)
     model.save(out)
     changes = {name: change.as_dict() for name, change in steps.items()}
     output.print_result({"file": str(out), "changes": changes}, (*steps.values(), out), as_json)
@@ -278,19 +324,21 @@ def _load(file: Path) -> ch.Recommender:
         return ch.load(file)
 
 
-def _check_out(out: Path, may_be_folder: bool = False) -> None:
-    """Raise an error before the work begins if a file cannot be written at its end."""
-    with draft_folder(out):
-        if out.is_dir() and not may_be_folder:
-            raise SettingError(f"--out {out}: a folder", hint="name a file")
-
-
 def _parse_json(text: str) -> Any:
     """Read JSON; what is not JSON is a text."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
+
+
+def _shown(where: Texts, fields: str | None) -> dict[str, Any]:
+    """Return the arguments of the library about columns of the item table."""
+    chosen: dict[str, list[Any]] = {}
+    for name, text in parse_pairs(where, "--where", hint="COLUMN=VALUE"):
+        chosen.setdefault(name, []).append(_parse_json(text))
+    conditions = {name: each[0] if len(each) == 1 else each for name, each in chosen.items()}
+    return {"where": conditions or None, "fields": fields.split(",") if fields else None}
 
 
 def _parse_person(text: str) -> dict[str, object]:
@@ -300,10 +348,30 @@ def _parse_person(text: str) -> dict[str, object]:
     return person
 
 
-def _read_people(path: Path, model: ch.Recommender) -> pa.Table:
+def _read_tables(paths: list[Path | None], columns: list[str] | None) -> list[Any]:
+    """Read tables, their columns called by their roles; without --column, they are read later."""
+    from coldhash.data.dataset import check_columns
+    from coldhash.data.tables import as_table
+
+    roles = {name: role for role, name in check_columns(dict(parse_columns(columns))).items()}
+    if not roles:
+        return paths
+    tables = [None if path is None else as_table(path, "user").table for path in paths]
+    every = [name for table in tables if table is not None for name in table.column_names]
+    for name in roles:
+        if name not in every:
+            raise ColumnError(f"no table has a column {name!r}", hint=f"there are: {every}")
+    for at, table in enumerate(tables):
+        if table is not None:
+            names = [roles.get(name, name) for name in table.column_names]
+            tables[at] = table.rename_columns(names)
+    return tables
+
+
+def _read_people(path: Path, columns: list[str] | None, model: ch.Recommender) -> pa.Table:
     from coldhash.data.tables import as_table, infer_types
 
-    table = as_table(path, "user").table
+    table = as_table(_read_tables([path], columns)[0], "user").table
     return infer_types(table, keep=model.id_column(table.column_names) or "")
 
 
@@ -330,14 +398,23 @@ def _write_tables(tables: Iterator[pa.Table], out: Path) -> None:
 
 
 def _model_facts(model: ch.Recommender, file: Path) -> dict[str, object]:
+    from coldhash.recommender.model_file import file_date, read_version
+
+    with file.open("rb") as opened:
+        version = read_version(opened)
     return {
         "file": str(file),
         "bytes": file.stat().st_size,
+        "model": version,
+        "date": file_date(file.stat().st_mtime_ns),
+        "coldhash": ch.__version__,
         "method": model.name,
         "settings": model.settings,
         "columns": model.columns,
         "items": len(model.items),
         "users": len(model.user_ids),
+        "ratings": None if model.seen is None else len(model.seen.indices),
+        "feedback": model.feedback.kind,
         "bytes_per_item": model.bytes_per_item,
         "groups": model.features.widths,
         "scale": list(model.scale),

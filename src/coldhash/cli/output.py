@@ -13,6 +13,7 @@ from threading import Timer
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _ARGUMENT = re.compile(r"\b(?P<name>[a-z_]+)=(?P<value>'[^']*'|[\w.]+)")
 _ROLE = re.compile(r"(?:columns=)?\{'(\w+)': '?([^'}]+)'?\}")  # {'rating': None}
+_PYTHON = re.compile(r" \(or TableFile\(.*\)\)")
 _USUAL_SECONDS = 2.0
 _COLUMNS = ("user_id", "rank", "item_id", "score", "title")
 _HIDDEN = ("distance", "fallback")
@@ -44,6 +45,7 @@ def translate_hint(text: str, options: Collection[str]) -> str:
         return name if value == "True" else f"{name} {value}"
 
     message, mark, hint = text.partition("hint: ")
+    hint = _PYTHON.sub("", hint)
     if "--column" in options:
         hint = _ROLE.sub(lambda m: f"--column {m[1]}={'' if m[2] == 'None' else m[2]}", hint)
     return message + mark + _ARGUMENT.sub(as_option, hint)
@@ -70,10 +72,17 @@ def note_compilation() -> Iterator[None]:
         timer.cancel()
 
 
-def format_row(row: Mapping[str, object]) -> str:
-    """Format a recommendation: the columns that it has, separated by tabs; item fields last."""
-    names = dict.fromkeys((*_COLUMNS, *row))
-    return "\t".join(cell(row[name]) for name in names if name in row and name not in _HIDDEN)
+def format_row(
+    row: Mapping[str, object], labels: Mapping[str, Mapping[str, str]] | None = None
+) -> str:
+    """Format a recommendation: the columns that it has, separated by tabs; item fields last.
+
+    A value that has a label is shown as such.
+    """
+    names = [name for name in dict.fromkeys((*_COLUMNS, *row)) if name not in _HIDDEN]
+    named = labels or {}
+    values = (named.get(n, {}).get(str(row[n]), row[n]) for n in names if n in row)
+    return "\t".join(map(cell, values))
 
 
 def format_facts(facts: Mapping[str, object], indent: str = "") -> Iterator[str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
@@ -15,13 +15,17 @@ import coldhash as ch
 from coldhash.cli.app import File, ModelFile, Texts, command, read_file
 from coldhash.errors import SettingError
 
+if TYPE_CHECKING:
+    import numpy as np
+
 _TOKEN = "COLDHASH_TOKEN"
-_STRANGER = {"age": 34, "gender": "female", "occupation": "nurse"}
-_DEMO_METHODS = ("mfdcf", "ridge", "popularity")
+_N_SHOWN, _N_GIVEN = 5, 5  # items of a list, and ratings
+_LIKED = 4
+_ABOUT = (("age", "gender"), ("occupation", "city"))  # two lines of a column
+_WIDTH = 29  # characters of a column
 _DEMO_INTRODUCTION = """\
-A generated data set: 2,000 users, 1,000 items. A fifth of the users is set aside, in three
-random splits: the models never see their ratings, only age, gender, occupation and city.
-Which items will they like?
+A generated data set: 2,000 people, 1,000 titles. A fifth of the people is held out: the model
+never sees them or their ratings.
 (The first run compiles, which may take a minute or two; the result is kept.)"""
 
 
@@ -53,42 +57,88 @@ def serve(
     limits: LimitOptions,
     token_file: Annotated[File, Option(help=f"The token that requests need; or {_TOKEN}.")] = None,
     allowed_host: Annotated[Texts, Option(help="A host name to answer under; * for any.")] = None,
+    allowed_origin: Annotated[
+        Texts, Option(help="An origin of web pages that may send requests; * for any.")
+    ] = None,
 ) -> None:
     """Serve a model over HTTP, with a page to try it; a new model file is picked up."""
-    hosts = tuple(allowed_host or ())
-    _run_server(file, limits, token=_read_token(token_file), allowed_hosts=hosts, **vars(server))
+    names = {"allowed_hosts": allowed_host, "allowed_origins": allowed_origin}
+    settings = {name: tuple(given or ()) for name, given in names.items()}
+    _run_server(file, limits, token=_read_token(token_file), **settings, **vars(server))
 
 
 @command
 def demo(
-    out: Annotated[Path, Option(help="The folder for the model and the figure.")] = Path(
-        "coldhash-demo"
-    ),
+    out: Annotated[Path, Option(help="The folder for the model.")] = Path("coldhash-demo"),
     serve: Annotated[bool, Option("--serve/--no-serve", help="Open the page at the end.")] = True,
     port: Annotated[int, Option(help="The port of the page; 0 for any free one.")] = 8000,
 ) -> None:
-    """Fit on the embedded sample, compare with popularity and ridge, and open the page."""
-    from coldhash.evaluate.compare import compare_models
+    """Show what strangers in the embedded sample get, judge it, and open the page."""
+    from coldhash.evaluate.held_out import JUDGED, SHARE, judge_held_out
 
     print(_DEMO_INTRODUCTION, file=sys.stderr)
     data = ch.read("sample")
-    found = compare_models(data, {name: ch.MODELS[name]() for name in _DEMO_METHODS}, splits=3)
-    print(found)
-    gain = found.rows[0].accuracy.mean / found.rows[-1].accuracy.mean - 1
-    print(f"With 8 bytes per item, MFDCF finds {gain:.0%} more favourites than popularity.")
-    out.mkdir(parents=True, exist_ok=True)
-    figure = found.plot()
-    for ending in ("png", "svg"):
-        figure.savefig(out / f"demo.{ending}")
-    print(f"The figure: {out / 'demo.png'}", file=sys.stderr)
-    model = ch.MODELS["mfdcf"]().fit(data)
+    train, cold = ch.split_cold_users(data, SHARE)
+    for line in _show_strangers(ch.MFDCF().fit(train), cold):
+        print(line)
+    judged = judge_held_out(data, ch.MFDCF())
+    for line in _format_judged(judged):
+        print(line)
+    model = ch.MFDCF().fit(data)
     file = out / "sample.coldhash"
-    model.save(file)
-    print(f"The model: {file}. For a stranger, {json.dumps(_STRANGER)}:", file=sys.stderr)
-    for row in model.recommend(_STRANGER, k=5):
-        print(f"  {row['rank']}. item {row['item_id']}  ({row['score']:.2f})")
+    out.mkdir(parents=True, exist_ok=True)
+    replace(model, report={**model.report, JUDGED: judged}).save(file)
+    print(f"The model, fitted on all people: {file}", file=sys.stderr)
     if serve:
         _open_page(file, port)
+
+
+def _show_strangers(model: ch.Recommender, cold: ch.Dataset) -> Iterator[str]:
+    """Show three held-out people, their lists, and what five ratings of the first one change."""
+    import numpy as np
+
+    people = [
+        (person, cold.ratings.matrix[[row]].toarray()[0])
+        for row, person in enumerate(cold.users.to_pylist())
+        if None not in person.values()
+    ][:3]
+
+    def show(person: dict[str, Any], rated: np.ndarray) -> list[str]:
+        found = model.recommend(person, k=_N_SHOWN)
+        marks = ["+" if rated[row] >= _LIKED else " " for row in found.rows[0]]
+        return [f"{mark} {item['title']}" for mark, item in zip(marks, found, strict=True)]
+
+    columns = []
+    for person, rated in people:
+        about = [", ".join(str(person[name]) for name in names) for names in _ABOUT]
+        columns.append([*about, "", *show(person, rated)])
+    yield "Three strangers, and what they get (+: in truth they rated it 4 or 5)"
+    for cells in zip(*columns, strict=True):
+        yield "".join(f"  {cell:{_WIDTH}}" for cell in cells).rstrip()
+    person, rated = people[0]
+    known = np.flatnonzero(rated)
+    given = known[np.argsort(-model.popularity[known], kind="stable")][:_N_GIVEN]
+    history = {model.item_ids[row]: float(rated[row]) for row in given}
+    titles = cold.items.column("title").take(given).to_pylist()
+    yield "The first one rates five titles, and gets"
+    for row, title, line in zip(
+        given, titles, show({**person, "history": history}, rated), strict=True
+    ):
+        new = "" if line in columns[0] else "  (new)"
+        yield f"  {f'{rated[row]:g} of 5: {title}':{_WIDTH + 9}}{line}{new}"
+
+
+def _format_judged(judged: dict[str, Any]) -> Iterator[str]:
+    """Format what `judge_held_out` found."""
+    k, rows = judged["k"], judged["rows"]
+    names = {0: "what is known of them", _N_GIVEN: f"... and {_N_GIVEN} ratings"}
+    figures = {"what is popular": rows[0]["popularity"]}
+    figures |= {names[row["given"]]: row["model"] for row in rows}
+    yield f"{judged['users']:,} strangers: how often a favourite is in the first {k} of some 1,000"
+    for name, figure in figures.items():
+        yield f"  {name:24}{figure['mean']:.3f}  (95%: {figure['low']:.3f} to {figure['high']:.3f})"
+    gains = [f"{100 * (row['model']['mean'] / row['popularity']['mean'] - 1):.0f}%" for row in rows]
+    yield f"Against what is popular: {gains[0]} more, and {gains[-1]} more with five ratings."
 
 
 def _read_token(file: Path | None) -> str | None:

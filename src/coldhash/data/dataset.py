@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from html import escape
 from itertools import pairwise
 
 import numpy as np
@@ -13,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.sparse import csr_array
 
+from coldhash.data.dates import as_days
 from coldhash.data.feedback import (
     Favourite,
     Feedback,
@@ -22,19 +26,37 @@ from coldhash.data.feedback import (
     guess_kind,
 )
 from coldhash.data.ids import Ids, NameRow
-from coldhash.data.plan import FEW_ROWS, FeaturePlan, PlanLike, as_plan, check_plan, guess_plan
-from coldhash.data.ratings import Duplicates, Ratings
+from coldhash.data.plan import (
+    FEW_ROWS,
+    FeaturePlan,
+    PlanLike,
+    as_plan,
+    check_plan,
+    describe_columns,
+    guess_plan,
+)
+from coldhash.data.ratings import MAX_RATING, Duplicates, Ratings
 from coldhash.data.roles import OTHER_NAMES, ROLES, TITLE
 from coldhash.data.tables import TableLike, as_table, infer_type, infer_types
 from coldhash.errors import ColumnError, DataError, SettingError, UnlikelyData
+from coldhash.render import html_table
 
+_HEADER_HINT = "a file needs a header line (or TableFile(..., names=[...]))"
 Columns = Mapping[str, str | None]  # role -> name of its column; None: there is none
 
-PART_USERS = 65_536  # users of one partition: where one ends changes how sums are rounded
+PART_USERS = 65_536  # users of one partition at most, unless another number is asked for
+FEW_PART_USERS = 1024  # and at least, where there are fewer than ...
+PARTS = 4  # ... this many partitions for threads to work on
 
 
-def partition_ends(n_users: int, part_users: int = PART_USERS) -> list[int]:
-    """Return where partitions of users begin, and where the last one ends."""
+def partition_ends(n_users: int, part_users: int | None = None) -> list[int]:
+    """Return where partitions of users begin, and where the last one ends.
+
+    Where one ends changes how sums are rounded, so it depends on nothing but the number of users.
+    """
+    if part_users is None:
+        n_parts = max(-(-n_users // PART_USERS), min(PARTS, n_users // FEW_PART_USERS), 1)
+        part_users = max(-(-n_users // n_parts), 1)
     return [*range(0, max(n_users, 1), part_users), n_users]
 
 
@@ -176,11 +198,7 @@ class Dataset:
         (3, '2')
         """
         plan = None if plan is None else as_plan(plan)
-        mapping = dict(columns or {})
-        for role in mapping:
-            if role not in (*ROLES, TITLE):
-                hint = f"one of {', '.join(ROLES)}, {TITLE}"
-                raise SettingError(f"columns: {role!r} is not a role", hint=hint)
+        mapping = check_columns(columns)
         user_column, user_ids, user_table = read_id_table(users, "user", mapping)
         item_column, item_ids, item_table = read_id_table(items, "item", mapping)
         used = used_columns(user_column, item_column, mapping.pop(TITLE, None), item_table)
@@ -196,6 +214,29 @@ class Dataset:
     def __repr__(self) -> str:
         counts = f"{self.n_users:,} users, {len(self.item_ids):,} items, {self.n_ratings:,}"
         return f"<Dataset {self.name!r}: {counts} {self.feedback.kind}>"
+
+    def _repr_html_(self) -> str:
+        rows: list[tuple[str, ...]] = [
+            ("table", "column", "type", "missing", "distinct", "becomes")
+        ]
+        for side, table in (("users", self.users), ("items", self.items)):
+            columns = describe_columns(table, getattr(self.plan, side), self.plan.labels)
+            rows += [(side, name, *map(str, facts.values())) for name, facts in columns.items()]
+        return escape(repr(self)) + html_table(rows)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of the content: equal for equal ratings, tables, plan and rule of favourites."""
+        matrix, times = self.ratings.matrix, self.ratings.times
+        arrays = [matrix.data, matrix.indices, matrix.indptr, *([] if times is None else [times])]
+        columns = (*map(pa.array, arrays), self.user_ids.values, self.item_ids.values)
+        tables = (pa.table([column], names=["x"]) for column in columns)
+        digest = hashlib.sha256(repr((self.feedback, self.plan)).encode())
+        for table in (*tables, self.users, self.items):
+            digest.update(str(table.schema).encode())
+            for batch in table.combine_chunks().to_batches():
+                digest.update(batch.serialize())
+        return digest.hexdigest()[:16]
 
     @property
     def user_ids(self) -> Ids:
@@ -227,13 +268,14 @@ class Dataset:
         """The number of ratings."""
         return len(self.ratings)
 
-    def records(self, part_users: int = PART_USERS) -> list[UserRecords]:
+    def records(self, part_users: int | None = None) -> list[UserRecords]:
         """Return the users in partitions, as the fit reads them.
 
         Parameters
         ----------
-        part_users : int
-            The number of users in each partition but the last, at least 1.
+        part_users : int, optional
+            The number of users in each partition but the last, at least 1; by default up to
+            65,536, and fewer where that makes up to 4 partitions of at least 1,024.
 
         Returns
         -------
@@ -456,12 +498,13 @@ def _spelling(ids: pa.Array) -> pa.Array:
     return pc.utf8_ltrim(pc.replace_substring_regex(plain, r"\.0$", ""), "0")
 
 
-def read_side_table(
-    source: TableLike | None, kind: str, columns: Columns
-) -> tuple[Ids | None, pa.Table]:
-    """Read a table of users or items; returns its ids, and its other columns."""
-    _, ids, table = read_id_table(source, kind, columns)
-    return ids, table
+def check_columns(columns: Columns | None) -> dict[str, str | None]:
+    """Return which column has which role, the roles checked."""
+    roles = (*ROLES, TITLE)
+    if not isinstance(columns, Mapping | None) or not {*(columns or {})} <= {*roles}:
+        hint = f"the roles are {', '.join(roles)}"
+        raise SettingError(f"columns={columns!r}", hint=hint)
+    return dict(columns or {})
 
 
 def read_id_table(
@@ -584,8 +627,9 @@ def find_columns(
     """Find the column of each role: as mapped, or under one of its usual names."""
     found: dict[str, str] = {}
     for role in roles:
-        usual = [columns[role] or ""] if role in columns else ROLES[role]
-        others = () if role in columns else OTHER_NAMES.get(role, ())
+        usual, others = ROLES[role], OTHER_NAMES[role]
+        if role in columns:
+            usual, others = (columns[role] or "",), ()
         here = [name for name in usual if name in names]
         here = here or [name for name in others if name in names][:1]
         if len(here) > 1:
@@ -598,7 +642,7 @@ def find_columns(
             none = ", or {'rating': None} if each row is an event" if role == "rating" else ""
             raise ColumnError(
                 f"{title} has no column {wanted}: it has {', '.join(map(repr, names)) or 'none'}",
-                hint=f"columns={{{role!r}: NAME}}{none}; TableFile(..., names=[...]) if no header",
+                hint=f"columns={{{role!r}: NAME}}{none}; {_HEADER_HINT}",
             )
     if len(set(found.values())) < len(found):
         raise ColumnError(f"{title}: one column for two roles: {found}", hint="one column each")
@@ -609,30 +653,45 @@ def _names_of(role: str, columns: Columns) -> Sequence[str]:
     """Return the names that the column of a role may have."""
     if role in columns:
         return [columns[role] or ""]
-    return [*ROLES[role], *OTHER_NAMES.get(role, ())]
+    return [*ROLES[role], *OTHER_NAMES[role]]
 
 
 def _weigh_events(
     table: pa.Table, name: str | None, weights: Mapping[str, float], title: str
 ) -> np.ndarray:
     """Return how much each event counts."""
+    kinds = pa.array([], pa.string()).dictionary_encode()
+    if name is not None:
+        column = table.column(name).cast(pa.string())
+        kinds = column.combine_chunks().dictionary_encode("encode")
+    weight_of = weigh_kinds(kinds.dictionary.to_pylist(), name, weights, title)
+    return np.array([*weight_of.values()])[kinds.indices.to_numpy()]  # type: ignore[no-any-return]
+
+
+def weigh_kinds(
+    kinds: Sequence[str | None], name: str | None, weights: Mapping[str, float], title: str
+) -> dict[str | None, float]:
+    """Return how much an event of each kind counts; `name` is the column of kinds."""
     if name is None:
-        message = f"{title} has no column for the type of an event: it has {table.column_names}"
+        message = f"{title} has no column for the type of an event"
         raise ColumnError(message, hint="columns={'event': NAME}")
-    known = {str(kind): weight for kind, weight in weights.items()}
-    if not all(isinstance(weight, int | float) and weight >= 0 for weight in known.values()):
-        hint = "a number for each type; 0 leaves it out"
-        raise SettingError(f"event_weights={dict(weights)}", hint=hint)
-    encoded = table.column(name).cast(pa.string()).combine_chunks().dictionary_encode("encode")
-    kinds = encoded.dictionary.to_pylist()
+    try:
+        known = {str(kind): float(weight) for kind, weight in weights.items()}
+        valid = all(0 <= weight <= MAX_RATING for weight in known.values())
+    except (AttributeError, TypeError, ValueError):
+        valid = False
+    if not valid:
+        hint = "a number for each type, 0 to leave it out (--event-weight TYPE=WEIGHT)"
+        raise SettingError(f"event_weights={weights!r}", hint=hint)
     for kind in kinds:
         if kind not in known:
-            hint = (
-                f"event_weights has {', '.join(known) or 'none'}; a weight of 0 leaves a type out"
-            )
+            hint = f"there are weights for {', '.join(known) or 'none'}; 0 leaves a type out"
             raise DataError(f"{title}, column {name!r}: no weight for {kind!r}", hint=hint)
-    weight_of = np.array([known[kind] for kind in kinds])
-    return weight_of[encoded.indices.to_numpy()]  # type: ignore[no-any-return]
+    unused = [kind for kind in known if kind not in kinds]
+    if unused:
+        message = f"event_weights: no event of {title} has the type {', '.join(map(repr, unused))}"
+        warnings.warn(message, UnlikelyData, stacklevel=2)
+    return {kind: known[str(kind)] for kind in kinds}
 
 
 def _as_numbers(column: pa.ChunkedArray, name: str, where: NameRow) -> np.ndarray:
@@ -648,6 +707,8 @@ def _as_numbers(column: pa.ChunkedArray, name: str, where: NameRow) -> np.ndarra
             place = f"{where(pc.index(texts, text).as_py())}, column {name!r}"
             hint = "write 3.5, and leave out rows without a number"
             raise DataError(f"{place}: {text!r} is not a number", hint=hint) from None
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.uint8())
     if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
         raise DataError(f"ratings are of type {column.type}", hint="numbers")
     return column.to_numpy()  # type: ignore[no-any-return]
@@ -656,18 +717,40 @@ def _as_numbers(column: pa.ChunkedArray, name: str, where: NameRow) -> np.ndarra
 def _as_times(column: pa.ChunkedArray) -> np.ndarray | None:
     """Return times as sortable whole numbers; None where some are missing or all are equal.
 
-    Whole numbers stay as they are, dates and ISO texts become microseconds since 1970, and anything
-    else its rank.
+    Whole numbers stay as they are, dates become microseconds since 1970, and anything else its
+    rank. Texts are dates, or a warning tells that they are not.
     """
     if pa.types.is_nested(column.type):
         raise DataError(f"times are of type {column.type}", hint="columns={'timestamp': None}")
     column = infer_type(column)
-    kind = column.type
-    if pa.types.is_string(kind) or pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-        with suppress(pa.ArrowInvalid):  # texts that are no dates; moments that differ by less
-            column = column.cast(pa.timestamp("us", getattr(kind, "tz", None))).cast(pa.int64())
+    if pa.types.is_string(column.type):
+        column = _read_dates(column)
     if column.null_count or pc.count_distinct(column).as_py() < 2:
         return None
+    if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
+        with suppress(pa.ArrowInvalid):  # moments that differ by less
+            column = column.cast(pa.timestamp("us", getattr(column.type, "tz", None)))
+            column = column.cast(pa.int64())
     if not pa.types.is_signed_integer(column.type):
         column = pc.rank(column.combine_chunks(), tiebreaker="dense")
     return column.cast(pa.int64()).to_numpy()  # type: ignore[no-any-return]
+
+
+def _read_dates(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return texts as moments; as nulls, with a warning, where one is not a date."""
+    for unit, zone in (("us", None), ("us", "UTC"), ("ns", None)):  # a zone in no text, or in all
+        with suppress(pa.ArrowInvalid):
+            return texts.cast(pa.timestamp(unit, zone))
+    encoded = texts.combine_chunks().dictionary_encode()
+    try:
+        days = pa.array([as_days(text) for text in encoded.dictionary.to_pylist()])
+    except DataError:
+        warn_of_times(encoded.dictionary[0].as_py())
+        return pa.chunked_array([pa.nulls(len(texts))])
+    return pa.chunked_array([days.take(encoded.indices)])
+
+
+def warn_of_times(example: str) -> None:
+    """Warn that the texts of a column of times are not dates."""
+    message = f"times such as {example!r} are not clear, so the order of events is unknown"
+    warnings.warn(f"{message}; hint: write 2024-01-31", UnlikelyData, stacklevel=2)

@@ -85,6 +85,7 @@ class Feedback:
 
     Examples
     --------
+    >>> from scipy.sparse import csr_array
     >>> ratings = csr_array(np.array([[5.0, 4.0, 3.0], [0.0, 2.0, 1.0]]))
     >>> Feedback("ratings", scale=(1, 5)).is_favourite(ratings).tolist()
     [True, True, False, False, False]

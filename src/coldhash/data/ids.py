@@ -113,16 +113,13 @@ class Ids:
         pyarrow.ArrowInvalid
             If the arrays do not hold valid texts.
         """
-        offsets = take(arrays, {"offsets": ("i4 i8", "ends")})["offsets"]
+        offsets = take(arrays, {"offsets": ("i4", "ends")})["offsets"]
         take(arrays, {"bytes": ("u1", "bytes"), "order": ("u4", len(offsets) - 1)})
-        large = offsets.dtype == np.int64
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(arrays["bytes"])]
-        form = pa.large_string() if large else pa.string()
-        ids = cls(pa.Array.from_buffers(form, len(offsets) - 1, buffers), kind)
+        ids = cls(pa.Array.from_buffers(pa.string(), len(offsets) - 1, buffers), kind)
         checked = ids.values
         if verify and arrays["bytes"].max(initial=0) < 128:  # ASCII: no need to decode each id
-            form = pa.large_binary() if large else pa.binary()
-            checked = pa.Array.from_buffers(form, len(checked), buffers)
+            checked = pa.Array.from_buffers(pa.binary(), len(checked), buffers)
         checked.validate(full=verify)
         ids.__dict__["_order"] = arrays["order"]
         return ids
@@ -136,15 +133,12 @@ class Ids:
             `bytes`: all ids as UTF-8; `offsets`: where each one begins, and the end of the last;
             `order`: the rows in the order of their ids.
         """
-        large = self.values.nbytes >= 2**31
-        values = self.values.cast(pa.large_string() if large else pa.string())
-        values = pa.concat_arrays([values])  # a slice has offsets that do not start at 0
+        values = pa.concat_arrays([self.values])  # a slice has offsets that do not start at 0
         _, offsets, content = values.buffers()
-        kind = np.dtype(np.int64 if large else np.int32)
-        starts = np.frombuffer(offsets, kind, len(values) + 1) if len(values) else np.zeros(1, kind)
-        starts = starts - starts[0]
-        n_bytes = int(starts[-1])
-        body = np.frombuffer(content, np.uint8, n_bytes) if n_bytes else np.zeros(0, np.uint8)
+        n_offsets = len(values) + 1 if len(values) else 0
+        starts = np.frombuffer(offsets or b"", np.int32, n_offsets)
+        starts = starts - starts[0] if len(values) else np.zeros(1, np.int32)
+        body = np.frombuffer(content or b"", np.uint8, int(starts[-1]))
         return {"offsets": starts, "bytes": body, "order": self._order.astype(np.uint32)}
 
     def __len__(self) -> int:

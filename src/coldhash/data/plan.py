@@ -13,9 +13,14 @@ A plan holds no values; `coldhash.features` learns those. In TOML:
     [preference]
     max_width = 128
 
+    [labels.gender]
+    F = "female"
+    M = "male"
+
 `users` holds named groups of columns of the user table: a user has a group or lacks it. `items`
 does the same for the item table, and `preference` turns the content of the items that a user rated
-into one more group of that user, named "preference".
+into one more group of that user, named "preference". `labels` names coded values of a column of
+either table where they are shown; the data and requests keep the codes.
 """
 
 from __future__ import annotations
@@ -24,6 +29,7 @@ import json
 import re
 import tomllib
 import warnings
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias, TypeVar
@@ -32,18 +38,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from coldhash.data.dates import as_days
+from coldhash.data.dates import as_days, looks_like_date
 from coldhash.errors import ColumnError, DataError, SettingError, UnlikelyData
 
 Form = TypeVar("Form", bound=BaseModel)
 
 CONSTANT = "constant"
 FEW_ROWS = 10  # of so few nothing is unlikely
+_FEW_VALUES = 24  # of numbers and unclear dates: categories
 _PLAN_HINT = "a plan is a table such as [users.profile] with lines such as age = 'number'"
 _BYTES = (pa.binary(), pa.large_binary())
 _ID_NAME = re.compile(r"(^|_|(?<=[a-z]))(id|Id|ID)$")
 _TIME_NAME = re.compile(r"(time|date|day|stamp|(^|_)ts|_at|_on)$", re.IGNORECASE)
-_ISO_DATE = r"^\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?$"
 
 
 def read_toml(form: type[Form], path: str | Path, hint: str | None = None) -> Form:
@@ -120,12 +126,10 @@ class MultiLabel(_Part):
 
 
 class Number(_Part):
-    """A column of quantities.
+    """A column of quantities, in soft buckets between quantiles.
 
     Parameters
     ----------
-    method : {"buckets", "standard"}
-        Soft buckets between quantiles, or one standard score.
     n_knots : int
         The number of quantiles.
 
@@ -139,7 +143,6 @@ class Number(_Part):
     """
 
     kind: Literal["number"] = "number"
-    method: Literal["buckets", "standard"] = "buckets"
     n_knots: Annotated[int, Field(ge=2, le=256)] = 8
 
 
@@ -242,6 +245,8 @@ Column = Annotated[
     BeforeValidator(lambda column: {"kind": column} if isinstance(column, str) else column),
 ]
 Groups = dict[str, dict[str, Column]]
+Code = Annotated[str, BeforeValidator(str)]  # keys of TOML are texts, those of a dict may be not
+Labels = dict[str, dict[Code, str]]
 
 
 class FeaturePlan(_Part):
@@ -253,6 +258,8 @@ class FeaturePlan(_Part):
         Named groups of columns: column name -> kind, such as `"category"` or `Category()`.
     preference : Preference, optional
         Adds the group "preference", computed from the items that a user rated.
+    labels : dict of str to dict
+        What values of a column are called where they are shown: column name -> value -> label.
 
     Raises
     ------
@@ -271,6 +278,7 @@ class FeaturePlan(_Part):
     users: Groups = {}
     items: Groups = {}
     preference: Preference | None = None
+    labels: Labels = {}
 
     def __init__(self, **parts: object) -> None:
         try:
@@ -327,6 +335,9 @@ class FeaturePlan(_Part):
                 lines.append("")
         if self.preference is not None:
             lines += ["[preference]", f"max_width = {self.preference.max_width}", ""]
+        for name, labels in self.labels.items():
+            pairs = [f"{_toml_key(code)} = {_toml_value(label)}" for code, label in labels.items()]
+            lines += [f"[labels.{_toml_key(name)}]", *pairs, ""]
         return "\n".join(lines)
 
 
@@ -355,6 +366,11 @@ def check_plan(plan: FeaturePlan, users: pa.Table, items: pa.Table) -> None:
                         f"the plan's group {group!r} needs column {column!r}",
                         hint=f"the {title} table has: {', '.join(table.column_names) or '-'}",
                     )
+    known = [*users.column_names, *items.column_names]
+    for column in plan.labels:
+        if column not in known:
+            hint = f"the tables have: {', '.join(known) or '-'}"
+            raise ColumnError(f"the plan's labels need column {column!r}", hint=hint)
 
 
 def guess_plan(users: pa.Table, items: pa.Table) -> FeaturePlan:
@@ -383,14 +399,15 @@ def guess_column(name: str, column: pa.ChunkedArray) -> Column | str:
     n_known, n_distinct = len(known), pc.count_distinct(known).as_py()
     if n_distinct < 2:
         return CONSTANT if n_known >= FEW_ROWS else "constant in a few rows"
-    if _is_date(name, known):
-        return Date()
+    date = _guess_date(name, known)
+    if isinstance(date, Date) or (date is not None and n_distinct > _FEW_VALUES):
+        return date
     is_text = pa.types.is_string(kind)
     separator = _guess_separator(known, n_distinct) if is_text else None
     if separator is not None:
         return MultiLabel(separator=separator)
     is_code = is_text or (pa.types.is_integer(kind) and _ID_NAME.search(name) is not None)
-    if n_distinct <= 24 or (is_code and n_distinct <= n_known / 2):
+    if n_distinct <= _FEW_VALUES or (is_code and n_distinct <= n_known / 2):
         return Category()
     if is_text and pc.mean(pc.add(pc.count_substring(known, " "), 1)).as_py() >= 2:
         return Text()
@@ -399,6 +416,30 @@ def guess_column(name: str, column: pa.ChunkedArray) -> Column | str:
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
         return Number()
     return f"values of type {kind}"
+
+
+def describe_columns(
+    table: pa.Table, groups: Groups, labels: Labels
+) -> dict[str, dict[str, object]]:
+    """Return the type of each column, its values, and what it becomes or why it is left out."""
+    kinds = {name: spec.kind for columns in groups.values() for name, spec in columns.items()}
+    described: dict[str, dict[str, object]] = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        guess = guess_column(name, column) if name not in kinds else ""
+        why_not = guess if isinstance(guess, str) else "not in the plan"
+        is_list = pa.types.is_nested(column.type)
+        described[name] = {
+            "type": str(column.type),
+            "missing": column.null_count,
+            "distinct": None if is_list else len(column.drop_null().unique()),
+            "becomes": kinds.get(name) or f"left out: {why_not}",
+        }
+        if name in labels:
+            counts = Counter(map(str, column.drop_null().to_pylist()))
+            described[name]["values"] = {
+                label: counts[value] for value, label in labels[name].items()
+            }
+    return described
 
 
 def _guess_lists(known: pa.ChunkedArray) -> Column | str:
@@ -412,20 +453,20 @@ def _guess_lists(known: pa.ChunkedArray) -> Column | str:
     return Vector() if len(lengths) == 1 else "vectors of different lengths"
 
 
-def _is_date(name: str, known: pa.ChunkedArray) -> bool:
-    """Return whether values are dates: by type, as ISO texts, or as numbers in such a column."""
+def _guess_date(name: str, known: pa.ChunkedArray) -> Date | str | None:
+    """Recognize dates by type, as texts, or as numbers in a column that is called like a time."""
     if pa.types.is_date(known.type) or pa.types.is_timestamp(known.type):
-        return True
+        return Date()
     is_number = pa.types.is_integer(known.type) and _TIME_NAME.search(name)
-    is_text = pa.types.is_string(known.type) and re.match(_ISO_DATE, known[0].as_py())
+    is_text = pa.types.is_string(known.type) and looks_like_date(known[0].as_py())
     if not is_number and not is_text:
-        return False
-    try:
-        for value in pc.unique(known).to_pylist():
+        return None
+    for value in pc.unique(known).to_pylist():
+        try:
             as_days(value)
-    except DataError:
-        return False
-    return True
+        except DataError:
+            return f"dates, but {value!r} is not clear: write 2024-01-31" if is_text else None
+    return Date()
 
 
 def _guess_separator(known: pa.ChunkedArray, n_distinct: int) -> str | None:

@@ -19,7 +19,7 @@ from coldhash.errors import DataError, check_choice
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
-    from scipy.sparse import csr_array, sparray, spmatrix
+    from scipy.sparse import csr_array, csr_matrix, sparray, spmatrix
 
 MAX_RATING = 1e6  # without a declared scale; times and ids are larger
 
@@ -309,6 +309,25 @@ class Ratings:
         indptr = np.concatenate([[0], np.cumsum(keep)])[self.matrix.indptr]
         body = (kept, self.matrix.indices[kept], indptr)
         return self._take(csr_array(body, shape=self.matrix.shape), self.users, self.items)
+
+    def to_csr_matrix(self) -> csr_matrix:
+        """Return a copy for other libraries, such as implicit: not frozen, with int32 indices.
+
+        Returns
+        -------
+        scipy.sparse.csr_matrix of float32
+            Users x items.
+
+        Examples
+        --------
+        >>> matrix = Ratings.from_columns(["ann"], ["x"], [5]).to_csr_matrix()
+        >>> matrix.data[0] = 1  # `Ratings.matrix` is read-only
+        """
+        from scipy.sparse import csr_matrix
+
+        matrix = self.matrix
+        entries = (matrix.data, matrix.indices.astype(np.int32), matrix.indptr.astype(np.int32))
+        return csr_matrix(entries, shape=matrix.shape, copy=True)
 
     @property
     def _entries(self) -> csr_array:

@@ -2,8 +2,8 @@
 
 How it is generated:
 
-- 1,000 items have one to three of twelve genres, a year, a title of made-up words, and a Zipf
-  popularity: the most popular items are worth recommending to nearly anybody.
+- 1,000 items have one to three of twelve genres, a year, a title, and a Zipf popularity: the most
+  popular items are worth recommending to nearly anybody.
 - 2,000 users have an age, a gender, an occupation and a city; some of these are unknown.
 - A user's taste over genres is the sum of effects of age, gender and occupation and of a random
   part; cities have no effect. An item has a quality, and hidden traits that users like or dislike
@@ -12,7 +12,12 @@ How it is generated:
   quality, taste and noise.
 
 So demographics carry some information, a few ratings carry more, and popularity is a strong
-baseline.
+baseline: about as in MovieLens-1M, where MFDCF finds 1.10 times as many favourites of strangers as
+popularity does, and 1.32 times as many after five ratings (here 1.10 and 1.34).
+
+The same seed gives the same data on every processor. Random numbers are uniform, and what is made
+of them needs only operations that IEEE 754 rounds correctly (no exp, log or power), added up in a
+fixed order.
 """
 
 from __future__ import annotations
@@ -35,16 +40,27 @@ _OCCUPATIONS = tuple(
 _CITIES = tuple("Aren Boldt Corvo Dunmere Elsk Farrow Gant Holm Ister Jorvik Kells Lund".split())
 _GENDERS = ("female", "male", "other")
 _LABELS = {"gender": _GENDERS, "occupation": _OCCUPATIONS, "city": _CITIES}
-_WORDS = tuple(
-    "amber arrow autumn bridge candle cedar cloud copper crow daughter dawn desert door dream dust "
-    "echo ember empty falcon feather field fire forest garden ghost glass golden harbour heart "
-    "hidden hollow house iron island key king lantern last letter light little long lost marble "
-    "meadow midnight mirror moon mountain night northern ocean old orchard paper quiet rain red "
-    "river road rose salt sea secret shadow silent silver sky sleeping snow song southern star "
-    "stone storm stranger summer sun thread tide time tower train tree valley velvet violet voice "
-    "water white wild wind winter witness wolf wooden".split()
+# a title is a pattern filled with words, the first patterns more often
+_PATTERNS = (
+    *("The {kind} {thing}", "The {thing} of {place}", "{name} and the {thing}", "{kind} {thing}"),
+    *("The {thing} in the {scene}", "A {thing} for {name}", "The {kind} Road to {place}"),
 )
-_N_TRAITS = 6
+_WORDS = {
+    "kind": "Amber Broken Crooked Distant Empty First Forgotten Frozen Golden Hidden Hollow Hungry "
+    "Iron Last Little Lonely Long Lost Midnight Northern Paper Quiet Red Restless Secret Second "
+    "Silent Silver Sleeping Southern Stolen Velvet White Wild Winter Wooden".split(),
+    "thing": "Baker Bell Bridge Captain Clock Daughter Door Falcon Feather Flame Fox Garden Ghost "
+    "Guest Harbour Heart Heiress Hunter Island Key King Lantern Letter Lighthouse Map Mirror Moon "
+    "Neighbour Orchard Painter Pianist Promise River Rose Sailor Shadow Singer Sister Song Star "
+    "Storm Stranger Summer Thief Tower Train Violin Voyage Widow Witness Wolf".split(),
+    "scene": "Attic Cellar Desert Fields Forest Fog Hills Meadow Mountains Rain Sea Snow Street "
+    "Valley Village".split(),
+    "place": "Amsterdam Bergen Cadiz Dover Lisbon Lucca Marseille Odessa Palermo Porto Riga "
+    "Salzburg Tangier Trieste Turin Vienna".split(),
+    "name": "Agnes Anton Beatrix Casper Clara Edith Elias Felix Greta Hugo Ida Jonas Judith Leo "
+    "Magda Martha Nora Oskar Paula Ruth Simon Stella Theo Vera Viktor".split(),
+}
+_N_TRAITS = 3
 _BLOCK_USERS = 256  # users drawn at a time, so that memory does not grow with their number
 _PLAN = FeaturePlan(
     users={
@@ -70,31 +86,49 @@ def read_sample(
         raise SettingError(f"sample: ratings_per_user={ratings_per_user:g}", hint=hint)
     rng = np.random.default_rng(seed)
     genre_share = _draw_genres(rng, n_items)
-    traits = np.hstack([genre_share, rng.normal(size=(n_items, _N_TRAITS))], dtype=np.float32)
-    quality = rng.normal(scale=0.5, size=n_items)
-    popularity = rng.permutation(1.0 / np.arange(1, n_items + 1) ** 0.8) * np.exp(0.5 * quality)
+    traits = np.hstack([genre_share, _draw_bells(rng, 1.0, n_items, _N_TRAITS)])
+    quality = _draw_bells(rng, 0.5, n_items)
+    ranks = np.sqrt(np.arange(1.0, n_items + 1))
+    popularity = rng.permutation(1 / (ranks * np.sqrt(ranks)))  # Zipf, to the power of 3/4
+    popularity *= 1 + quality / 2 + quality * quality / 8
     items = _make_item_table(rng, genre_share)
     facts, users = _draw_users(rng, n_users)
     effects = _draw_effects(rng)
-    counts = np.clip(rng.lognormal(np.log(ratings_per_user) - 0.32, 0.8, n_users), 2, n_items / 2)
+    uniform = rng.random(n_users)  # a long tail, with a mean of 1
+    counts = ratings_per_user * (0.2 + 0.6 * uniform / np.sqrt(1 - uniform))
+    counts = counts.clip(2, n_items / 2).astype(int)
     blocks = []
     for start in range(0, n_users, _BLOCK_USERS):
         some = slice(start, start + _BLOCK_USERS)
         tastes = _draw_tastes(rng, {name: codes[some] for name, codes in facts.items()}, effects)
-        user_rows, item_rows = _draw_items(
-            rng, popularity, counts[some].astype(int), tastes, traits
-        )
-        taste = np.einsum("nt,nt->n", tastes[user_rows], traits[item_rows])
-        score = 3.4 + quality[item_rows] + 0.6 * taste + rng.normal(scale=0.8, size=len(taste))
+        user_rows, item_rows = _draw_items(rng, popularity, counts[some], tastes, traits)
+        liked = _liking(tastes, traits, user_rows, item_rows)
+        score = 2.6 + quality[item_rows] + 0.6 * liked + _draw_bells(rng, 0.8, len(liked))
         blocks.append((start + user_rows + 1, item_rows + 1, np.clip(np.rint(score), 1, 5)))
     columns = map(np.concatenate, zip(*blocks, strict=True))
     ratings = dict(zip(("user_id", "item_id", "rating"), columns, strict=True))
     return Dataset.from_tables(ratings, users, items, plan=_PLAN, scale=(1.0, 5.0), name="sample")
 
 
+def _draw_bells(rng: np.random.Generator, scale: float, *shape: int) -> np.ndarray:
+    """Draw about normal numbers: sums of four uniform ones, of which a third is the variance."""
+    total = np.zeros(shape)
+    for _ in range(4):
+        total += rng.random(shape)
+    bells: np.ndarray = (total - 2) * (scale * np.sqrt(3.0))
+    return bells
+
+
+def _draw_places(rng: np.random.Generator, weights: np.ndarray, size: int) -> np.ndarray:
+    """Draw places with probabilities in proportion to weights."""
+    ladder = np.cumsum(weights)
+    places: np.ndarray = np.searchsorted(ladder[:-1], rng.random(size) * ladder[-1], side="right")
+    return places
+
+
 def _draw_genres(rng: np.random.Generator, n_items: int) -> np.ndarray:
     """Draw one to three genres for each item, with shares that add up to 1."""
-    order = np.argsort(rng.gumbel(size=(n_items, len(_GENRES))), axis=1)
+    order = np.argsort(rng.random((n_items, len(_GENRES))), axis=1, kind="stable")
     how_many = rng.integers(1, 4, size=n_items)
     share = np.zeros((n_items, len(_GENRES)))
     for place in range(3):
@@ -105,11 +139,16 @@ def _draw_genres(rng: np.random.Generator, n_items: int) -> np.ndarray:
 
 def _make_item_table(rng: np.random.Generator, genre_share: np.ndarray) -> pa.Table:
     n_items = len(genre_share)
-    years = 2025 - rng.geometric(0.06, size=n_items).clip(1, 90)
-    words = np.array(_WORDS)[rng.integers(len(_WORDS), size=(n_items, 3))]
-    how_many = rng.integers(1, 4, size=n_items)
-    titles = [" ".join(row[:n]).title() for row, n in zip(words, how_many, strict=True)]
-    titles = [f"The {title}" if " " in title else title for title in titles]
+    years = 2025 - (70 * rng.random(n_items) * rng.random(n_items)).astype(int)
+    patterns = np.minimum(*rng.integers(len(_PATTERNS), size=(2, n_items)))
+    picked = {
+        part: np.array(words)[rng.integers(len(words), size=n_items)].tolist()
+        for part, words in _WORDS.items()
+    }
+    titles = [
+        _PATTERNS[pattern].format(**dict(zip(picked, words, strict=True)))
+        for pattern, *words in zip(patterns, *picked.values(), strict=True)
+    ]
     genres = ["|".join(g for g, s in zip(_GENRES, row, strict=True) if s) for row in genre_share]
     return pa.table(
         {"item_id": np.arange(1, n_items + 1), "title": titles, "genres": genres, "year": years}
@@ -118,12 +157,11 @@ def _make_item_table(rng: np.random.Generator, genre_share: np.ndarray) -> pa.Ta
 
 def _draw_users(rng: np.random.Generator, n_users: int) -> tuple[dict[str, np.ndarray], pa.Table]:
     """Draw the attributes of each user, and a table in which each is unknown for some."""
-    shares = 1.0 / np.arange(1, len(_CITIES) + 1)  # Zipf
     facts = {
-        "age": np.clip(rng.gamma(6.0, 6.0, n_users) + 8, 10, 90).astype(int),
-        "gender": rng.choice(len(_GENDERS), n_users, p=(0.48, 0.49, 0.03)),
+        "age": (12 + 32 * (rng.random(n_users) + rng.random(n_users))).astype(int),
+        "gender": _draw_places(rng, np.array([0.48, 0.49, 0.03]), n_users),
         "occupation": rng.integers(len(_OCCUPATIONS), size=n_users),
-        "city": rng.choice(len(_CITIES), n_users, p=shares / shares.sum()),
+        "city": _draw_places(rng, 1.0 / np.arange(1, len(_CITIES) + 1), n_users),  # Zipf
     }
     columns = {"user_id": pa.array(np.arange(1, n_users + 1))}
     unknown_shares = {"age": 0.1, "gender": 0.05, "occupation": 0.15, "city": 0.3}
@@ -137,9 +175,9 @@ def _draw_users(rng: np.random.Generator, n_users: int) -> tuple[dict[str, np.nd
 def _draw_effects(rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Draw the effect of gender, occupation and age on the taste for each genre."""
     return {
-        "gender": rng.normal(scale=0.7, size=(len(_GENDERS), len(_GENRES))),
-        "occupation": rng.normal(scale=0.6, size=(len(_OCCUPATIONS), len(_GENRES))),
-        "peak_age": rng.uniform(12, 70, size=len(_GENRES)),
+        "gender": _draw_bells(rng, 1.4, len(_GENDERS), len(_GENRES)),
+        "occupation": _draw_bells(rng, 1.1, len(_OCCUPATIONS), len(_GENRES)),
+        "peak_age": 12 + 58 * rng.random(len(_GENRES)),
     }
 
 
@@ -147,12 +185,21 @@ def _draw_tastes(
     rng: np.random.Generator, facts: dict[str, np.ndarray], effects: dict[str, np.ndarray]
 ) -> np.ndarray:
     """Draw the taste of users for genres and hidden traits."""
-    years_off = np.abs(facts["age"][:, None] - effects["peak_age"])
+    decades_off = (facts["age"][:, None] - effects["peak_age"]) / 12
     liking = effects["gender"][facts["gender"]] + effects["occupation"][facts["occupation"]]
-    liking += 1.2 * np.exp(-((years_off / 15) ** 2)) - 0.4
-    liking += rng.normal(scale=0.7, size=liking.shape)
-    leaning = rng.normal(scale=0.45, size=(len(liking), _N_TRAITS))
-    return np.hstack([liking, leaning], dtype=np.float32)
+    liking += 2.8 / (1 + decades_off * decades_off) - 1.0
+    liking += _draw_bells(rng, 0.8, *liking.shape)
+    return np.hstack([liking, _draw_bells(rng, 1.2, len(liking), _N_TRAITS)])
+
+
+def _liking(
+    tastes: np.ndarray, traits: np.ndarray, user_rows: np.ndarray, item_rows: np.ndarray
+) -> np.ndarray:
+    """Return how much users like items; the order of a sum must not depend on the processor."""
+    total = np.zeros(len(user_rows))
+    for taste, trait in zip(tastes.T, traits.T, strict=True):
+        total += taste[user_rows] * trait[item_rows]
+    return total
 
 
 def _draw_items(
@@ -163,12 +210,11 @@ def _draw_items(
     traits: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw items by popularity and keep those that taste accepts, each once, up to the count."""
-    n_items, ladder = len(popularity), np.cumsum(popularity / popularity.sum())
+    n_items = len(popularity)
     user_rows = np.repeat(np.arange(len(counts)), counts * 6)
-    item_rows = np.searchsorted(ladder, rng.random(len(user_rows)) * ladder[-1], side="right")
-    item_rows = np.minimum(item_rows, n_items - 1)
-    taste = np.einsum("nt,nt->n", tastes[user_rows], traits[item_rows])
-    accepted = rng.random(len(taste)) < 1 / (1 + np.exp(1.0 - 1.6 * taste))
+    item_rows = _draw_places(rng, popularity, len(user_rows))
+    lean = 1.6 * _liking(tastes, traits, user_rows, item_rows) - 0.6
+    accepted = 2 * rng.random(len(lean)) < 1 + lean / np.sqrt(1 + lean * lean)
     user_rows, item_rows = user_rows[accepted], item_rows[accepted]
     _, first = np.unique(user_rows * n_items + item_rows, return_index=True)
     first.sort()  # back to the order drawn, so that the count cuts fairly

@@ -26,17 +26,32 @@ _GENRES = tuple(
     "unknown Action Adventure Animation Children's Comedy Crime Documentary Drama Fantasy "
     "Film-Noir Horror Musical Mystery Romance Sci-Fi Thriller War Western".split()
 )
-_MOVIE_PLAN = FeaturePlan(
-    users={"demographics": dict.fromkeys(("gender", "age", "occupation"), Category(min_count=1))},
-    items={"content": {"genres": "multi-label", "title": "text", "year": "number"}},
-    preference={},
+# what the README of MovieLens-1M calls the codes
+_OCCUPATIONS = (
+    *("other", "academic/educator", "artist", "clerical/admin", "college/grad student"),
+    *("customer service", "doctor/health care", "executive/managerial", "farmer", "homemaker"),
+    *("K-12 student", "lawyer", "programmer", "retired", "sales/marketing", "scientist"),
+    *("self-employed", "technician/engineer", "tradesman/craftsman", "unemployed", "writer"),
 )
+_AGES = ("under 18", "18-24", "25-34", "35-44", "45-49", "50-55", "56 and over")
+_GENDER_LABELS = {"gender": {"F": "female", "M": "male"}}
+_ML_1M_LABELS = {
+    **_GENDER_LABELS,
+    "age": dict(zip((1, 18, 25, 35, 45, 50, 56), _AGES, strict=True)),
+    "occupation": dict(enumerate(_OCCUPATIONS)),
+}
+_MOVIE_COLUMNS = {
+    "users": {"demographics": dict.fromkeys(_ML_1M_LABELS, Category(min_count=1))},
+    "items": {"content": {"genres": "multi-label", "title": "text", "year": "number"}},
+    "preference": {},
+}
 _BOOK_PLAN = FeaturePlan(
     users={"demographics": {"age": "number", "country": "category", "state": "category"}},
     items={"content": {"author": "category", "publisher": "category", "title": "text"}},
     preference={},
 )
-
+_COUNTRY = r"(?:^|,)\s*(?P<country>[^,]*?)\s*$"
+_STATE = r"(?:^|,)\s*(?P<state>[^,]*?)\s*,[^,]*$"
 _HOUSEHOLD_COLUMNS = ("age", "income", "home_ownership", "marital_status", "household_size",
                       "household_comp", "kids_count")  # fmt: skip
 _PRODUCT_COLUMNS = ("department", "brand", "product_category", "product_type")
@@ -127,7 +142,7 @@ def _read_ml_1m(path: Path) -> Dataset:
     every_id = pa.array(range(1, 3953)).cast(pa.string())
     rows = pc.index_in(every_id, table.column("item_id").combine_chunks())
     table = table.take(rows).set_column(0, "item_id", every_id)
-    return _movie_data(ratings, users, table, "ml-1m")
+    return _movie_data(ratings, users, table, _ML_1M_LABELS, "ml-1m")
 
 
 def _read_ml_100k(path: Path) -> Dataset:
@@ -144,10 +159,13 @@ def _read_ml_100k(path: Path) -> Dataset:
     table = movies.read()
     flags = np.column_stack([table.column(genre).to_numpy() == "1" for genre in _GENRES])
     genres = ["|".join(np.array(_GENRES)[row]) or None for row in flags]
-    return _movie_data(ratings, users, table.append_column("genres", pa.array(genres)), "ml-100k")
+    table = table.append_column("genres", pa.array(genres))
+    return _movie_data(ratings, users, table, _GENDER_LABELS, "ml-100k")
 
 
-def _movie_data(ratings: TableFile, users: TableFile, movies: pa.Table, name: str) -> Dataset:
+def _movie_data(
+    ratings: TableFile, users: TableFile, movies: pa.Table, labels: Mapping[str, object], name: str
+) -> Dataset:
     """Build the data; the year is taken out of titles such as "Heat (1995)"."""
     parts = pc.extract_regex(movies.column("title"), r"^(?P<title>.*?)\s*\((?P<year>\d{4})\)\s*$")
     table = {
@@ -156,7 +174,8 @@ def _movie_data(ratings: TableFile, users: TableFile, movies: pa.Table, name: st
         "genres": movies.column("genres"),
         "year": pc.struct_field(parts, "year").cast(pa.int64()),
     }
-    return Dataset.from_tables(ratings, users, table, plan=_MOVIE_PLAN, scale=(1.0, 5.0), name=name)
+    plan = FeaturePlan(**_MOVIE_COLUMNS, labels=labels)
+    return Dataset.from_tables(ratings, users, table, plan=plan, scale=(1.0, 5.0), name=name)
 
 
 def _read_book_crossing(path: Path, raw: bool = False) -> Dataset:
@@ -170,14 +189,13 @@ def _read_book_crossing(path: Path, raw: bool = False) -> Dataset:
     style: Style = {"separator": ";", "encoding": "latin-1", "escape": "\\"}
     names = ("BX-Users.csv", "BX-Books.csv", "BX-Book-Ratings.csv")
     users, books, ratings = (file.read() for file in _find_files(path, dict.fromkeys(names, style)))
-    country, state = _split_places(users.column("Location"))
     data = Dataset.from_tables(
         ratings,
         {
             "user_id": users.column("User-ID"),
             "age": users.column("Age"),
-            "country": country,
-            "state": state,
+            "country": _find_place(users.column("Location"), _COUNTRY),
+            "state": _find_place(users.column("Location"), _STATE),
         },
         {
             "item_id": books.column("ISBN"),
@@ -247,21 +265,16 @@ def _read_jester(path: Path) -> Dataset:
     )
 
 
-def _split_places(location: pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
-    """Split "city, state, country" into country and state; an empty part or "n/a" is unknown."""
-    parts = [text.split(",") if text else [] for text in location.to_pylist()]
-
-    def part(at: int) -> pa.Array:
-        named = ((row[at].strip() if len(row) >= -at else "") for row in parts)
-        return pa.array([name if name not in ("", "n/a") else None for name in named], pa.string())
-
-    return part(-1), part(-2)
+def _find_place(location: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
+    """Find a part of "city, state, country"; an empty one or "n/a" is unknown."""
+    part = pc.struct_field(pc.extract_regex(location, pattern), 0)
+    return pc.if_else(pc.is_in(part, pa.array(["", "n/a"])), None, part)
 
 
-def _read_years(column: pa.ChunkedArray) -> pa.Array:
+def _read_years(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Read years of publication; 0 and what is not a number are unknown."""
-    years = (int(text) if text and text.isdecimal() else 0 for text in column.to_pylist())
-    return pa.array([year or None for year in years], pa.int64())
+    is_year = pc.match_substring_regex(column, r"^0*[1-9][0-9]*$")
+    return pc.if_else(is_year, column, None).cast(pa.int64())
 
 
 def _find_files(path: Path, files: Mapping[str, Style]) -> list[TableFile]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,6 +18,7 @@ from glob import has_magic, iglob
 from itertools import islice, takewhile
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -53,6 +55,7 @@ _JSON_ERROR = re.compile(
     r"JSON parse error: (?:Column\(/?(?P<column>.*)\) )?(?P<reason>.*) in row (?P<row>\d+)$", re.S
 )
 _HIVE = re.compile(r"([^/=]+)=([^/]*)/")
+_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 _RECBOLE_TYPES = ("token", "token_seq", "float", "float_seq")
 _TOO_LONG = f"a row may be {READ_BYTES >> 20} MiB long"
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__$")  # of pandas, without a name
@@ -162,9 +165,10 @@ class TableFile:
         SettingError
             If the encoding is unknown.
         """
-        if files := self._files():
+        if (files := self.files()) != [self]:
             n_above = len([*takewhile(lambda part: not has_magic(part), self.path.parts)])
-            tables = [file._read_part(n_above, types) for file in files]
+            with ThreadPoolExecutor() as pool:
+                tables = list(pool.map(lambda file: file._read_part(n_above, types), files))
             try:
                 return pa.concat_tables(tables, promote_options="permissive")
             except pa.ArrowException as error:
@@ -191,10 +195,12 @@ class TableFile:
         SourceError
             If the file can no longer be read.
         """
-        for file in self._files():
-            if row < (n_rows := file.read().num_rows):
-                return file.where(row)
+        files = self.files()
+        while len(files) > 1 and row >= (n_rows := files[0].read().num_rows):
             row -= n_rows
+            files.pop(0)
+        if files[0] != self:
+            return files[0].where(row)
         has_header = self.format == "text" and self.names is None
         line = None if self.format == "parquet" else self._line(row + has_header)
         return f"{self.title}, row {row}" if line is None else f"{self.title}, line {line}"
@@ -205,11 +211,22 @@ class TableFile:
         rows = json_lines(text) if is_json else self._dialect(text).rows(text)
         return next((line for line, _ in islice(rows, row, None)), None)
 
-    def _files(self) -> list[TableFile]:
-        """Return the files of a folder or a path with wildcards; none if it is one file."""
+    def files(self) -> list[TableFile]:
+        """Return the files of a folder or a path with wildcards.
+
+        Returns
+        -------
+        list of TableFile
+            In the order of their names; only this one if it is a single file.
+
+        Raises
+        ------
+        SourceError
+            If there is none.
+        """
         pattern = self.path / "**" if self.path.is_dir() else self.path
         if pattern == self.path and (not has_magic(str(pattern)) or pattern.exists()):
-            return []
+            return [self]
         found = map(Path, sorted(iglob(str(pattern), recursive=True)))
         # Spark writes _SUCCESS beside them
         files = [path for path in found if path.is_file() and not path.name.startswith("_")]
@@ -221,8 +238,9 @@ class TableFile:
         """Read one of several files; folders such as year=2024 become columns."""
         table = self.read(types)
         for name, value in _HIVE.findall("/".join(self.path.parts[n_above:])):
-            if name not in table.column_names:
-                table = table.append_column(name, pa.array([value] * len(table), pa.string()))
+            if unquote(name) not in table.column_names:
+                text = pa.scalar(None if value == _HIVE_NULL else unquote(value), pa.string())
+                table = table.append_column(unquote(name), pa.repeat(text, len(table)))
         return table
 
     def _bytes(self) -> bytes:
@@ -376,10 +394,8 @@ def _from_frame(source: TableLike, title: str) -> pa.Table:
         table = pa.table(source.to_arrow() if hasattr(source, "to_arrow") else source)
         table.validate(full=True)
         return _simplify(table)
-    except pa.ArrowException as error:
-        raise DataError(f"the {title} table: {error}", hint="a column must keep one type") from None
-    except (TypeError, ValueError, OverflowError) as error:
-        hint = "a path, a pandas, polars or pyarrow table, or a dict of columns"
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        hint = "a path, a pandas, polars or pyarrow table, or a dict of columns of one type each"
         message = f"a {type(source).__name__} is not a {title} table ({error})"
         raise DataError(message, hint=hint) from None
 
@@ -401,6 +417,8 @@ def _simple_type(kind: pa.DataType) -> pa.DataType:
         return _simple_type(kind.value_type)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return pa.list_(_simple_type(kind.value_type))
+    if isinstance(kind, pa.BaseExtensionType):  # such as a period of pandas
+        return _simple_type(kind.storage_type)
     if pa.types.is_decimal(kind):
         return pa.float64()
     return pa.string() if is_text(kind) else kind

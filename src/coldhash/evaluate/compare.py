@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -20,8 +21,8 @@ from coldhash.errors import DataError, check_choice, import_extra
 from coldhash.evaluate.judge import KS, judge
 from coldhash.evaluate.protocol import PROTOCOLS, Average, ScoreFunction, make_trial, scorer
 from coldhash.recommender.recommender import Score
-from coldhash.recommender.results import html_table
 from coldhash.registry import Model
+from coldhash.render import html_table, write_rows
 
 if TYPE_CHECKING:
     import pandas
@@ -233,6 +234,30 @@ class ComparisonTable:
         axes.set_xlabel(f"accuracy@{self.k} and its 95% interval")
         axes.legend(title="ratings given")
         return figure
+
+    def save(self, path: str | Path) -> None:
+        """Write the columns of `to_pandas`; in Markdown, of the metrics only those at `k`.
+
+        Parameters
+        ----------
+        path
+            A file that ends in .csv or .md.
+
+        Raises
+        ------
+        SettingError
+            The name has another ending.
+        SourceError
+            The file cannot be written.
+        """
+        rows = self._records()
+        if Path(path).suffix == ".md":
+            others = tuple(f"@{k}" for k in KS if k != self.k)
+            rows = [
+                {name: row[name] for name in row if not name.split(" ")[0].endswith(others)}
+                for row in rows
+            ]
+        write_rows(rows, path)
 
     def _records(self) -> list[dict[str, object]]:
         return [

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -160,13 +161,12 @@ class Words(_Vocabulary):
     @classmethod
     def fit(cls, spec: plan.Text, counted: ValueCounts) -> Words:
         """Learn the words that occur often enough, and how rare each is."""
-        counts: Counter[str] = Counter()
-        n_texts = 0
-        for value, count in counted.pairs():
-            words = set(_split_words(value))
-            n_texts += count if words else 0
-            for word in words:
-                counts[word] += count
+        texts = [(set(_split_words(value)), count) for value, count in counted.pairs()]
+        n_texts = sum(count for words, count in texts if words)
+        counts = Counter(chain.from_iterable(words for words, _ in texts))
+        for words, count in texts:
+            if count != 1:
+                counts.update(dict.fromkeys(words, count - 1))
         frequent = [word for word in counts if counts[word] >= spec.min_count]
         frequent = sorted(frequent, key=lambda word: (-counts[word], word))[: spec.max_words]
         columns = {word: at for at, word in enumerate(frequent)}
@@ -180,6 +180,19 @@ class Words(_Vocabulary):
         weighed = [(at, count * float(self.rarity[at])) for at, count in counts.items()]
         length = math.sqrt(sum(weight * weight for _, weight in weighed))
         return [(at, weight / length) for at, weight in weighed]
+
+    def encode(self, values: Sequence[Value], name: str) -> Entries:
+        """Encode values; `name` is the column's in an error."""
+        known, width = self.columns, max(self.width, 1)
+        found = [[known[word] for word in _split_words(v) if word in known] for v in values]
+        rows = np.repeat(np.arange(len(found)), [len(words) for words in found])
+        columns = np.fromiter(chain.from_iterable(found), np.int64, len(rows))
+        pairs, counts = np.unique(rows * width + columns, return_counts=True)
+        rows, columns = np.divmod(pairs, width)
+        weights = counts * self.rarity[columns].astype(np.float64)
+        lengths = np.sqrt(np.bincount(rows, weights**2, len(found)))
+        numbers = (weights / lengths[rows]).astype(np.float32)
+        return Entries(np.bincount(rows, minlength=len(found)), columns.astype(np.int32), numbers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,41 +270,6 @@ class Ages(Knots):
 
 
 @dataclass(frozen=True, eq=False)
-class Standard(FittedColumn):
-    """Number, as one standard score, limited to 4 deviations because of typing errors."""
-
-    ARRAYS: ClassVar[Forms] = {"mean": ("f", 1)}
-    centre: float
-    spread: float
-
-    @classmethod
-    def fit(cls, spec: plan.Number, counted: ValueCounts) -> Standard:
-        """Learn mean and deviation."""
-        known = _expand(counted)
-        centre, spread = (float(known.mean()), float(known.std())) if len(known) else (0.0, 1.0)
-        return cls(np.zeros(1, np.float32), centre, spread or 1.0)
-
-    def cells(self, value: Value) -> Cells:
-        """Return the score."""
-        number = _as_float(value)
-        if math.isnan(number):
-            return []
-        return [(0, min(max((number - self.centre) / self.spread, -4.0), 4.0))]
-
-    def encode(self, values: Sequence[Value], name: str) -> Entries:
-        """Encode values; `name` is the column's in an error."""
-        numbers = np.array(_map_values(_as_float, values, name), np.float64)
-        known = ~np.isnan(numbers)
-        scores = np.clip((numbers[known] - self.centre) / self.spread, -4.0, 4.0)
-        columns = np.zeros(len(scores), np.int32)
-        return Entries(known.astype(np.int64), columns, scores.astype(np.float32))
-
-    def example(self) -> float:
-        """Return a value that the column knows."""
-        return self.centre
-
-
-@dataclass(frozen=True, eq=False)
 class Given(FittedColumn):
     """Vector: numbers as they came."""
 
@@ -334,15 +312,14 @@ class Given(FittedColumn):
         return [1.0] * self.width
 
 
-FORMS = {form.__name__: form for form in (Labels, Knots, Ages, Standard, Words, Given)}
-FORM_OF = {  # by the kind of a column in the plan, or the method of a number
+FORMS = {form.__name__: form for form in (Labels, Knots, Ages, Words, Given)}
+FORM_OF = {  # by the kind of a column in the plan
     "category": Labels,
     "multi-label": Labels,
+    "number": Knots,
     "date": Ages,
     "text": Words,
     "vector": Given,
-    "buckets": Knots,
-    "standard": Standard,
 }
 
 

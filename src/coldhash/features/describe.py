@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pyarrow as pa
 
 from coldhash.data.dataset import Dataset, is_described
-from coldhash.data.plan import Groups, guess_column
+from coldhash.data.plan import describe_columns
 from coldhash.features.fitting import fit_features
 
 
@@ -23,7 +22,8 @@ def describe(data: Dataset) -> dict[str, object]:
     dict
         Counts of users, items and ratings, sparsity and scale; what the ratings are, which of them
         make an item a favourite, and how many do; for every column its type, missing and distinct
-        values, and what it becomes or why it is left out; for every feature group its width and
+        values, what it becomes or why it is left out, and how often each value occurs that the plan
+        has a label for; for every feature group its width and
         users; and the plan as TOML.
 
     Examples
@@ -56,32 +56,11 @@ def describe(data: Dataset) -> dict[str, object]:
         "rating_counts": dict(
             zip(map("{:g}".format, values[:20]), counts[:20].tolist(), strict=True)
         ),
-        "user_columns": _columns(data.users, data.plan.users),
-        "item_columns": _columns(data.items, data.plan.items),
+        "user_columns": describe_columns(data.users, data.plan.users, data.plan.labels),
+        "item_columns": describe_columns(data.items, data.plan.items, data.plan.labels),
         "groups": {
             name: {"width": width, "users": int(features.has[name].sum())}
             for name, width in encoder.widths.items()
         },
         "plan": data.plan.to_toml(),
     }
-
-
-def _columns(table: pa.Table, groups: Groups) -> dict[str, dict[str, object]]:
-    kinds = {name: spec.kind for columns in groups.values() for name, spec in columns.items()}
-    return {
-        name: {
-            "type": str(column.type),
-            "missing": column.null_count,
-            "distinct": None
-            if pa.types.is_nested(column.type)
-            else len(column.drop_null().unique()),
-            "becomes": kinds.get(name) or f"left out: {_why_not(name, column)}",
-        }
-        for name, column in zip(table.column_names, table.columns, strict=True)
-    }
-
-
-def _why_not(name: str, column: pa.ChunkedArray) -> str:
-    """Return why a column is in no group."""
-    guess = guess_column(name, column)
-    return guess if isinstance(guess, str) else "not in the plan"

@@ -12,7 +12,6 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
-from scipy.sparse import csr_array
 
 from coldhash.data.dataset import Dataset, UserRecords
 from coldhash.data.feedback import Scale
@@ -68,12 +67,12 @@ def learn_features(
 ) -> FeatureEncoder:
     """Fit a feature encoder to partitions of users."""
     groups = _fit_groups(users, plan)
-    encoder, content = fit_content(plan, items, items.num_rows)
+    encoder = fit_content(plan, items)
     preference = None
     if plan.preference is not None:
-        rng = np.random.default_rng(seed)
+        rng, content = np.random.default_rng(seed), encoder.apply(items, items.num_rows)
         preference = fit_preference(users, content, scale, plan.preference.max_width, rng)
-    return FeatureEncoder(groups, preference, encoder)
+    return FeatureEncoder(groups, preference, encoder, plan.labels)
 
 
 def _fit_groups(users: Partitions, plan: FeaturePlan) -> dict[str, GroupEncoder]:
@@ -98,18 +97,15 @@ def _fit_groups(users: Partitions, plan: FeaturePlan) -> dict[str, GroupEncoder]
     }
 
 
-def fit_content(
-    plan: FeaturePlan, items: pa.Table, n_items: int
-) -> tuple[ContentEncoder, csr_array]:
-    """Fit the item columns and encode them; the row of an unknown item is empty."""
-    encoder = ContentEncoder(
+def fit_content(plan: FeaturePlan, items: pa.Table) -> ContentEncoder:
+    """Fit the item columns."""
+    return ContentEncoder(
         {
             name: fit_column(spec, _count(*distinct_values(items.column(name))), name)
             for columns in plan.items.values()
             for name, spec in columns.items()
         }
     )
-    return encoder, encoder.apply(items, n_items)
 
 
 def count_values(spec: Column, column: pa.ChunkedArray, name: str, alone: bool) -> ValueCounts:
@@ -154,9 +150,8 @@ def _merge(spec: Column, parts: Sequence[ValueCounts]) -> ValueCounts:
 
 def fit_column(spec: Column, counted: ValueCounts, name: str) -> FittedColumn:
     """Fit a column to its values."""
-    kind = spec.method if spec.kind == "number" else spec.kind
     try:
-        form: FittedColumn = FORM_OF[kind].fit(spec, counted)  # type: ignore[attr-defined]
+        form: FittedColumn = FORM_OF[spec.kind].fit(spec, counted)  # type: ignore[attr-defined]
     except DataError as error:
         raise DataError(f"column {name!r}: {error.message}", hint=error.hint) from None
     lengths, columns, numbers = form.encode(counted.values, name)

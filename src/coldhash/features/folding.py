@@ -25,7 +25,6 @@ from coldhash.features.columns import (
     Cells,
     FittedColumn,
     Given,
-    Standard,
     Value,
     distinct_values,
 )
@@ -193,6 +192,6 @@ def _hash_integers(values: np.ndarray) -> np.ndarray:
 
 def _frequencies(column: FittedColumn) -> np.ndarray:
     """Return the share of the data in which each number of a column is set."""
-    if isinstance(column, Standard | Given):  # the numbers are set for everybody
+    if isinstance(column, Given):  # the numbers are set for everybody
         return np.ones(column.width, dtype=np.float32)
     return column.mean

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -97,6 +97,8 @@ class FeatureEncoder:
         How ratings become the preference group, if the plan has one.
     content : ContentEncoder or None
         The item columns.
+    labels : dict of str to dict
+        What values of a column are called where they are shown.
 
     Examples
     --------
@@ -109,6 +111,7 @@ class FeatureEncoder:
     groups: dict[str, GroupEncoder]
     preference: PreferenceMap | None
     content: ContentEncoder | None = None
+    labels: dict[str, dict[str, str]] = field(default_factory=dict)
 
     @property
     def widths(self) -> dict[str, int]:
@@ -222,6 +225,7 @@ class FeatureEncoder:
         json: dict[str, Any] = {"groups": {}, "preference": None, "content": None}
         folded = [name for name, group in self.groups.items() if group.folded]
         json |= {"folded": folded} if folded else {}
+        json |= {"labels": self.labels} if self.labels else {}
         arrays: dict[str, np.ndarray] = {}
         for name, group in self.groups.items():
             json["groups"][name], own = columns_state(group.columns, f"{name}/")
@@ -269,7 +273,7 @@ class FeatureEncoder:
                 raise ModelFileError(f"'preference' is of {len(preference.item_vectors)} items")
         if facts["content"] is not None:
             content = ContentEncoder(restore_columns(facts["content"], arrays, _CONTENT))
-        return cls(groups, preference, content)
+        return cls(groups, preference, content, facts.get("labels", {}))
 
     def example(self) -> dict[str, object]:
         """Return an example of a person with a value in every column.

@@ -215,7 +215,8 @@ class ContentNeighbours:
 
 def content_similarity(train: Dataset, cold: Dataset) -> np.ndarray:
     """Compute the cosines of the content of cold items (rows) and training items (columns)."""
-    encoder, known = fit_content(train.plan, train.items, len(train.ratings.items))
+    encoder = fit_content(train.plan, train.items)
+    known = encoder.apply(train.items, len(train.ratings.items))
     new = encoder.apply(cold.items, len(cold.ratings.items))
     lengths = [np.sqrt(np.asarray((part * part).sum(axis=1))) for part in (new, known)]
     cosines = (new @ known.T).toarray() / np.maximum(np.outer(*lengths), 1e-9)

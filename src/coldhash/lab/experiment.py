@@ -27,7 +27,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -233,8 +233,28 @@ class Experiment(_Questions, TomlConfig):
         ]
         return self.model_copy(update={**replace(self), "models": models})
 
-    def runs(self) -> list[Run]:
+    def on(self, dataset: str) -> Experiment:
+        """Return the experiment with one data set in place of all others.
+
+        Parameters
+        ----------
+        dataset
+            Its name.
+
+        Returns
+        -------
+        Experiment
+        """
+        models = [plan.model_copy(update={"datasets": [dataset]}) for plan in self.models]
+        return self.model_copy(update={"models": models})
+
+    def runs(self, own: Sequence[str] = ()) -> list[Run]:
         """List the runs, those of one split together.
+
+        Parameters
+        ----------
+        own
+            The names of data sets that are not known ones.
 
         Returns
         -------
@@ -246,13 +266,13 @@ class Experiment(_Questions, TomlConfig):
         SettingError
             A model, data set, protocol or setting is unknown, or a setting is invalid.
         """
-        runs = [run for plan in self.models for run in self._runs_of(plan)]
+        runs = [run for plan in self.models for run in self._runs_of(plan, own)]
         return sorted(dict.fromkeys(runs), key=lambda run: (run.dataset, run.split))
 
-    def _runs_of(self, plan: ModelPlan) -> Iterator[Run]:
+    def _runs_of(self, plan: ModelPlan, own: Sequence[str]) -> Iterator[Run]:
         values = {name: getattr(self, name) for name in _Questions.model_fields} | plan._given()
         check_choice("model", plan.model, METHODS)
-        for name, known in (("datasets", SOURCES), ("protocols", PROTOCOLS)):
+        for name, known in (("datasets", [*SOURCES, *own]), ("protocols", [*PROTOCOLS])):
             for each in values[name]:
                 check_choice(name, each, known)
         asked = (values[name] for name in ("protocols", "shots", "oracle", "scores", "popularity"))

@@ -1,4 +1,4 @@
-"""Draw figures of lines in one style, and format tables.
+"""Draw figures of lines in one style.
 
 A method has the same colour everywhere. The colours are Okabe and Ito's, which colour-blind readers
 can distinguish; methods that share one differ in marker and dash. No display is needed.
@@ -6,7 +6,7 @@ can distinguish; methods that share one differ in marker and dash. No display is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
@@ -218,12 +218,6 @@ def _add_legend(figure: Figure, title: str, note: str) -> None:
         ncols=max(2, min(6, int(width // 2))),
         frameon=False,
     )
-
-
-def format_table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
-    """Format a table in Markdown: text to the left, numbers to the right."""
-    lines: list[Sequence[object]] = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:

@@ -89,7 +89,7 @@ class PrintedMFDCF(MFDCF):
         losses: list[float] = []
         rotation = Rotation(self.rotation, self.rotation_weight, self.n_bits, rng)
         if self.ridge is None:
-            inverse = equations.inverse_gram(state.DtD)
+            inverse = equations.inverse_gram(state)
             problem = choose_ridges(users, problem, state.TD, inverse, rng)
         while not self._settled(losses):
             equations.update_maps(problem, state)

@@ -2,7 +2,8 @@
 
     OUT/NAME/runs.jsonl           a line for each finished run
     OUT/NAME/users/KEY.parquet    the hits of each user
-    OUT/NAME/results.parquet      all metrics in one table, in the order of the plan
+    OUT/NAME/results.parquet      all metrics in one table, in the order of the plan; also .csv
+    OUT/NAME/results.md           means over splits of a few metrics
 
 The table of users is written before the line, so every line is of a complete run. A line that
 was cut off is dropped when the log is opened again.
@@ -26,11 +27,14 @@ import pyarrow.parquet as pq
 from coldhash.errors import DataError
 from coldhash.evaluate import Comparison, Interval, UserHits, compare, interval
 from coldhash.files import lock_file, replace_file, writing
+from coldhash.render import write_rows
 
 Row = dict[str, Any]  # JSON
 LoggedTies = Literal["expected", "optimistic"]
 
 _QUESTION = ("protocol", "shots", "oracle", "score", "popularity")
+_MODEL = ("dataset", "label", "settings", "train_share", "user_ratings", *_QUESTION)
+_SHOWN = ("accuracy@10", "ndcg@10", "mrr", "coverage@10")  # in Markdown
 _NESTED = ("judgements", "metrics", "seconds", "objective", "fit_parts", "stamp")  # not in a table
 
 
@@ -75,7 +79,7 @@ class ResultsLog:
         )
 
     def write_table(self, keys: Iterable[str]) -> None:
-        """Write the table of all metrics, in the order of the plan."""
+        """Write the table of all metrics, in the order of the plan; in Markdown, of a few means."""
         rows = [
             {name: value for name, value in row.items() if name not in _NESTED}
             | {"settings": json.dumps(row["settings"], sort_keys=True)}
@@ -85,10 +89,25 @@ class ResultsLog:
         if rows:
             with replace_file(self.folder / "results.parquet") as file:
                 pq.write_table(pa.Table.from_pylist(rows), file)
+            write_rows(rows, self.folder / "results.csv")
+            write_rows(_average(rows), self.folder / "results.md")
 
     def users_file(self, key: str) -> Path:
         """Return the path of the table of users of a run."""
         return self.folder / "users" / f"{key}.parquet"
+
+
+def _average(rows: list[Row]) -> list[Row]:
+    """Average over splits the metrics that a reader asks for first."""
+    by_model: dict[tuple[object, ...], list[Row]] = {}
+    for row in rows:
+        by_model.setdefault(tuple(row[name] for name in _MODEL), []).append(row)
+    return [
+        dict(zip(_MODEL, key, strict=True))
+        | {"splits": len(same)}
+        | {name: float(np.mean([row[name] for row in same])) for name in _SHOWN}
+        for key, same in by_model.items()
+    ]
 
 
 def _flatten(line: Row) -> Iterator[Row]:

@@ -37,13 +37,15 @@ from coldhash.recommender.settings import settings_from
 
 _LOGGED_KS = (5, 10, 20, 50)  # for which hits are logged user by user
 
-_Split = tuple[str, float, int, int, Path | None]  # data, share, seed, ratings a user, folder
+Source = Path | str | None  # the folder of known data sets, or the fingerprint of one's own
+_Split = tuple[str, float, int, int, Source]  # data, share, seed, ratings a user, source
+_own: dict[str, ch.Dataset] = {}  # by fingerprint, in the process that runs or in each worker
 RunProgress = Callable[[int, int, str], None]  # runs done, runs in all, the last run
 
 
 def run_experiment(
     experiment: Experiment,
-    data: Path | None,
+    data: Path | ch.Dataset | None,
     out: Path,
     jobs: int = 1,
     progress: RunProgress | None = None,
@@ -55,7 +57,8 @@ def run_experiment(
     experiment
         What to run.
     data
-        The folder of the data sets; None if only `sample` is used.
+        The folder of the data sets; None if only `sample` is used. A data set of your own takes the
+        place of those that the experiment names.
     out
         The folder for the log.
     jobs
@@ -84,20 +87,29 @@ def run_experiment(
     """
     if jobs < 1:
         raise SettingError(f"jobs={jobs}", hint="at least 1")
-    runs, failures = experiment.runs(), []
+    if isinstance(data, ch.Dataset):
+        _own.clear()
+        source: Source = data.fingerprint
+        _own[data.fingerprint] = data
+        key_of = {
+            run: f"{run.key}-{source}" for run in experiment.on(data.name).runs(own=[data.name])
+        }
+    else:
+        source, key_of = data, {run: run.key for run in experiment.runs()}
+    runs, failures = list(key_of), []
     progress = progress or (lambda done, total, last: None)
     with ResultsLog(out, experiment.name) as log:
-        missing = [run for run in runs if run.key not in log.lines]
+        missing = [run for run in runs if key_of[run] not in log.lines]
         done = len(runs) - len(missing)
         progress(done, len(runs), "")
-        outcomes = _execute_all(missing, data, 1 if experiment.timed else jobs)
+        outcomes = _execute_all(missing, source, 1 if experiment.timed else jobs)
         for number, (run, outcome) in enumerate(outcomes, done + 1):
             if isinstance(outcome, ColdhashError):
                 failures.append(f"{_describe(run)}: {outcome}")
             else:
-                log.add(run.key, *outcome)
+                log.add(key_of[run], *outcome)
             progress(number, len(runs), _describe(run))
-        keys = [run.key for run in runs if run.key in log.lines]
+        keys = [key for key in key_of.values() if key in log.lines]
         log.write_table(keys)
     if failures:
         raise SettingError(
@@ -115,7 +127,7 @@ def _describe(run: Run) -> str:
 Outcome = tuple[Row, pa.Table] | ColdhashError  # a line of the log and the hits of each user
 
 
-def _execute_all(runs: list[Run], data: Path | None, jobs: int) -> Iterator[tuple[Run, Outcome]]:
+def _execute_all(runs: list[Run], data: Source, jobs: int) -> Iterator[tuple[Run, Outcome]]:
     """Execute runs, here or in processes of their own, and yield each as it ends."""
     if jobs == 1:
         for run in runs:
@@ -123,7 +135,7 @@ def _execute_all(runs: list[Run], data: Path | None, jobs: int) -> Iterator[tupl
         return
     threads = max(1, (os.cpu_count() or 1) // jobs)
     context = multiprocessing.get_context("spawn")  # a forked process cannot use numba's threads
-    with ProcessPoolExecutor(jobs, context, _start_worker, (threads,)) as pool:
+    with ProcessPoolExecutor(jobs, context, _start_worker, (threads, _own)) as pool:
         waiting = {pool.submit(_execute, run, data): run for run in runs}
         try:
             for future in as_completed(waiting):
@@ -132,7 +144,8 @@ def _execute_all(runs: list[Run], data: Path | None, jobs: int) -> Iterator[tupl
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _start_worker(threads: int) -> None:
+def _start_worker(threads: int, own: dict[str, ch.Dataset]) -> None:
+    _own.update(own)
     numba.set_num_threads(min(threads, numba.get_num_threads()))
     threading.Thread(target=_exit_with_parent, daemon=True).start()  # which may be killed
 
@@ -144,7 +157,7 @@ def _exit_with_parent() -> None:
     os._exit(1)
 
 
-def _execute(run: Run, data: Path | None) -> Outcome:
+def _execute(run: Run, data: Source) -> Outcome:
     """Fit one model and answer all questions of the run."""
     try:
         split = (run.dataset, run.cold_share, run.split, run.user_ratings, data)
@@ -234,9 +247,10 @@ _read = functools.lru_cache(maxsize=2)(ch.read)
 
 @functools.lru_cache(maxsize=2)
 def _read_split(
-    name: str, share: float, seed: int, user_ratings: int, folder: Path | None
+    name: str, share: float, seed: int, user_ratings: int, source: Source
 ) -> tuple[ch.Dataset, ch.Dataset]:
-    train, cold = ch.split_cold_users(_read(name, folder), share, seed, described=True)
+    data = _own[source] if isinstance(source, str) else _read(name, source)
+    train, cold = ch.split_cold_users(data, share, seed, described=True)
     if user_ratings:
         train, _ = ch.split_first_ratings(train, user_ratings, seed, "random")
     return train, cold

@@ -45,6 +45,7 @@ from coldhash.lab.printed import METHODS
 from coldhash.lab.runner import stamp
 from coldhash.recommender.settings import settings_from
 from coldhash.registry import Model
+from coldhash.render import write_rows
 
 Number = int | float
 Value = bool | int | float | str
@@ -390,7 +391,7 @@ class StudyResult:
         }
 
     def save(self, folder: Path) -> None:
-        """Write MODEL.json in one step.
+        """Write the report, MODEL.json, and its trials as MODEL.csv and MODEL.md.
 
         Parameters
         ----------
@@ -404,3 +405,9 @@ class StudyResult:
         """
         report = json.dumps(self.to_dict(), indent=1, ensure_ascii=False)
         replace_text(folder / f"{self.study.model}.json", report + "\n")
+        rows = [
+            {**each.settings, "accuracy / popularity": each.value, "state": each.state}
+            for each in self.attempts
+        ]
+        for suffix in ("csv", "md"):
+            write_rows(rows, folder / f"{self.study.model}.{suffix}")

@@ -70,7 +70,8 @@ def run_study(
     datasets
         The data sets that it names.
     out
-        The folder for MODEL.sqlite and MODEL.json; one process at a time may use it.
+        The folder for MODEL.sqlite and the report, MODEL.json, .csv and .md; one process at a time
+        may use it.
     progress
         Called after each fold with trials done, trials in all, and the best value.
 
@@ -99,7 +100,8 @@ def run_study(
     """
     import_extra("optuna", "tune")
     folds = make_folds(study, datasets)
-    with _quiet(), _open_study(study, Path(out)) as search:
+    prints = {name: datasets[name].fingerprint for name in study.datasets}
+    with _quiet(), _open_study(study, prints, Path(out)) as search:
         attempts = _list_attempts(search)
         while len(attempts) < study.trials:
             _run_trial(study, search, folds, attempts, progress)
@@ -206,7 +208,7 @@ def _list_attempts(search: optuna.Study) -> tuple[Attempt, ...]:
 
 
 @contextmanager
-def _open_study(study: Study, out: Path) -> Iterator[optuna.Study]:
+def _open_study(study: Study, prints: dict[str, str], out: Path) -> Iterator[optuna.Study]:
     """Open or create the study's file, and queue the defaults as the first trial."""
     import optuna
 
@@ -221,7 +223,7 @@ def _open_study(study: Study, out: Path) -> Iterator[optuna.Study]:
                 pruner=optuna.pruners.MedianPruner(n_startup_trials=_RANDOM_TRIALS),
                 load_if_exists=True,
             )
-            _check_same(study, search, file)
+            _check_same(study, prints, search, file)
             _queue_defaults(study, search)
             yield search
         finally:
@@ -229,9 +231,9 @@ def _open_study(study: Study, out: Path) -> Iterator[optuna.Study]:
             storage.engine.dispose()
 
 
-def _check_same(study: Study, search: optuna.Study, file: Path) -> None:
+def _check_same(study: Study, prints: dict[str, str], search: optuna.Study, file: Path) -> None:
     """Raise an error if the file is of another study; only `trials` may change."""
-    current = study.model_dump(mode="json", exclude={"trials"})
+    current = study.model_dump(mode="json", exclude={"trials"}) | {"data": prints}
     defaults = vars(study.make_model({}))
     current["defaults of the model"] = json.loads(json.dumps(defaults))  # as the file has it
     before = search.user_attrs.get("study")

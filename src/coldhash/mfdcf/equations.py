@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coldhash.arrays.codes import signs
-from coldhash.arrays.products import times
+from coldhash.arrays.codes import pack, signs
+from coldhash.arrays.products import times, times_codes
 from coldhash.mfdcf.problem import Drawn, Problem, UserBlock
 from coldhash.partitions import Partitions, PerPartition
 
@@ -35,6 +35,8 @@ class FitState:
 
     D: np.ndarray  # item codes, items x bits
     DtD: np.ndarray  # D' V D
+    eigenvalues: np.ndarray  # of D' V D; directions in which codes do not differ count a little
+    U: np.ndarray  # its eigenvectors
     TD: PerPartition[np.ndarray]  # T V D, users x bits
     H: PerPartition[np.ndarray]  # user vectors, users x bits
     B: PerPartition[np.ndarray | None]  # user codes, packed; None before the first round
@@ -84,7 +86,8 @@ def start(
     nothing = PerPartition[np.ndarray]([])
     B = users.scatter([None] * len(users) if codes is None else codes)
     alpha = np.inf if problem.fit_weight is None else problem.fit_weight
-    state = FitState(D, np.zeros(0), TD=nothing, H=nothing, B=B, mu=mu, alpha=alpha)
+    none = np.zeros(0)
+    state = FitState(D, none, none, none, TD=nothing, H=nothing, B=B, mu=mu, alpha=alpha)
     state.average = np.zeros(D.shape[1], np.float32)
     set_items(users, problem, state, D)
     return state
@@ -96,7 +99,7 @@ def start(
 #       H of (19) that follows from it minimise (9) over both, up to the ridge.
 def update_maps(problem: Problem, state: FitState) -> None:
     """Fit the map of every group: least squares, stiffer along the directions V."""
-    inverse = inverse_gram(state.DtD)
+    inverse = inverse_gram(state)
     state.W = {
         name: group.map(
             state.XtT[name] @ inverse, problem.rank_weight * state.mu[name], state.V.get(name)
@@ -109,10 +112,9 @@ def update_maps(problem: Problem, state: FitState) -> None:
     }
 
 
-def inverse_gram(DtD: np.ndarray) -> np.ndarray:
-    """Return (D'V D)⁻¹; directions in which codes do not differ count as if they did a little."""
-    values, U = np.linalg.eigh(DtD)
-    return np.asarray((U / np.maximum(values, FLAT * values.mean())) @ U.T)
+def inverse_gram(state: FitState) -> np.ndarray:
+    """Return (D'V D)⁻¹."""
+    return np.asarray((state.U / state.eigenvalues) @ state.U.T)
 
 
 # (19)  H = argmin α‖(T - H D') V½‖² + β‖s B - H‖² + Σ_g 1/μ_g ‖H - X_g W_g‖²
@@ -122,9 +124,7 @@ def inverse_gram(DtD: np.ndarray) -> np.ndarray:
 def update_vectors(users: Partitions, problem: Problem, state: FitState) -> None:
     """Solve for all user vectors and codes; one eigendecomposition serves any set of groups."""
     beta, length = np.float32(problem.code_weight), np.float32(state.length)
-    values, vectors = np.linalg.eigh(state.DtD)
-    values = np.maximum(values, FLAT * values.mean())
-    eigenvalues, U = values.astype(np.float32), vectors.astype(np.float32)
+    eigenvalues, U = state.eigenvalues.astype(np.float32), state.U.astype(np.float32)
     W, mu, average = state.W, state.mu, state.average
     # before the noise is known, α = ∞: what the ratings alone say
     pull = np.float32(0 if np.isinf(state.alpha) else 1 / state.alpha)
@@ -154,7 +154,7 @@ def update_vectors(users: Partitions, problem: Problem, state: FitState) -> None
         return H, np.packbits(H >= 0, axis=1), sums
 
     state.H, state.B, sums = users.update(solve, problem.blocks, state.TD, state.B, n_kept=2)
-    n_values = problem.n_users * len(values)
+    n_values = problem.n_users * len(U)
     state.length = sums.lengths / n_values
     if problem.level.bytes is None:  # beside a level, the average user is 0
         state.average = (sums.total / problem.n_users).astype(np.float32)
@@ -165,10 +165,10 @@ def update_vectors(users: Partitions, problem: Problem, state: FitState) -> None
     state.mu = group_weights(state.misfits)
     if problem.fit_weight is None:
         prior = sums.prior / problem.n_users + problem.code_weight
-        state.alpha = prior / shrinkage(problem, state, values, sums.apart / n_values)
+        state.alpha = prior / shrinkage(problem, state, sums.apart / n_values)
 
 
-def shrinkage(problem: Problem, state: FitState, eigenvalues: np.ndarray, variance: float) -> float:
+def shrinkage(problem: Problem, state: FitState, variance: float) -> float:
     """Return the weight of what is expected beside D'V D, from the noise of Ĥ.
 
     The targets of different items are independent given a user, so Ĥ has the noise
@@ -176,10 +176,10 @@ def shrinkage(problem: Problem, state: FitState, eigenvalues: np.ndarray, varian
     how users differ. Weights in proportion give the vectors of least expected error.
     """
     noisy = state.D * (problem.item_weights**2 * problem.noise)
-    inverse = inverse_gram(state.DtD)
+    inverse = inverse_gram(state)
     noise = np.trace(inverse @ (state.D.T @ noisy).astype(np.float64) @ inverse) / len(inverse)
     ratio = noise / max(variance - noise, noise / MOST_SHRUNK, 1e-12)
-    return float(eigenvalues.mean() * max(ratio, 1e-6))
+    return float(state.eigenvalues.mean() * max(ratio, 1e-6))
 
 
 def beyond_rank(W: np.ndarray, retained_rank: int) -> np.ndarray | None:
@@ -241,20 +241,27 @@ def item_problem(
 def set_items(users: Partitions, problem: Problem, state: FitState, D: np.ndarray) -> None:
     """Take new item codes, and what follows from them: D'V D, T V D of every user, and X'T V D."""
     state.D, state.DtD = D, (D.T @ (D * problem.item_weights)).astype(np.float64)
-    weighted, mean = weighted_codes(problem, D)
-    names = tuple(problem.groups)
+    values, state.U = np.linalg.eigh(state.DtD)
+    state.eigenvalues = np.maximum(values, FLAT * values.mean())
+    weights, mean = entry_weights(problem), mean_projection(problem, D)
+    words, n_bits, names = pack(D), D.shape[1], tuple(problem.groups)
 
     def project(block: UserBlock) -> tuple[np.ndarray, Maps]:
-        TD = times(block.S, weighted) - mean
+        TD = times_codes(block.S, words, weights, n_bits) - mean
         return TD, {name: features_times(block, name, TD) for name in names}
 
     state.TD, state.XtT = users.update(project, problem.blocks)
 
 
-def weighted_codes(problem: Problem, D: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return what one entry of S adds to T V D, and the mean over users that is subtracted."""
-    weighted = D * (problem.item_weights / problem.level.gains)
-    return weighted, (problem.level.means[:, 0] @ weighted).astype(np.float32)
+def entry_weights(problem: Problem) -> np.ndarray:
+    """Return V G⁻¹: an entry of S adds so much of its item's code to T V D."""
+    return (problem.item_weights / problem.level.gains)[:, 0]  # type: ignore[no-any-return]
+
+
+def mean_projection(problem: Problem, D: np.ndarray) -> np.ndarray:
+    """Return m' G⁻¹ V D, which every row of T V D is less by."""
+    weights = problem.level.means[:, 0] * entry_weights(problem)
+    return (weights @ D).astype(np.float32)  # type: ignore[no-any-return]
 
 
 def objective(users: Partitions, problem: Problem, state: FitState) -> float:
@@ -329,10 +336,10 @@ def row_sum(H: np.ndarray) -> np.ndarray:
 
 
 def square(matrix: np.ndarray) -> float:
-    """Add up squares in double precision."""
+    """Add up squares."""
     return vdot(matrix, matrix)
 
 
 def vdot(one: np.ndarray, two: np.ndarray) -> float:
-    """Add up products in double precision."""
-    return float(np.einsum("ij,ij->", one, two, dtype=np.float64))
+    """Add up products: rows as they are, their sums in double precision."""
+    return float(np.einsum("ij,ij->i", one, two).sum(dtype=np.float64))

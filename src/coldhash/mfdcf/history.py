@@ -17,19 +17,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from coldhash.arrays.products import times
+from coldhash.arrays.compiled import compiled
+from coldhash.arrays.threads import run_pieces
 from coldhash.data.dataset import UserRecords
 from coldhash.data.ratings import RatingTarget
 from coldhash.mfdcf.equations import (
     FitState,
+    mean_projection,
     stranger_vectors,
     vdot,
-    weighted_codes,
 )
 from coldhash.mfdcf.problem import ItemSums, Problem, UserBlock, uniform
 from coldhash.partitions import Partitions, add_up
@@ -74,7 +76,7 @@ def fit_history(
     n_draws = max(1, min(MAX_DRAWS, ENOUGH // problem.n_users))
     if target.feedback.kind != "ratings":
         part = replace(part, spread=0.0)
-    _, mean = weighted_codes(problem, state.D)
+    mean = mean_projection(problem, state.D)
     W, mu, average, DtD = state.W, state.mu, state.average, state.DtD.astype(np.float32)
     D, V = state.D, problem.item_weights[:, 0]
     gains, means = problem.level.gains[:, 0], problem.level.means[:, 0]
@@ -93,10 +95,9 @@ def fit_history(
             given = _take(ratings, entries, t)
             Z, at = part.evidence(given), given.indices
             # all items, less those that were given
-            expected = np.einsum("er,er->e", np.repeat(P[rows], t, axis=0), D[at])
-            left_out = V[at] * ((a * worth.data[entries] - means[at]) / gains[at] - expected)
             Y = a * (TD[rows] + mean) - mean - P[rows] @ DtD
-            Y -= times(csr_array((left_out, at, given.indptr), shape=given.shape), D)
+            targets = (a * worth.data[entries] - means[at]) / gains[at]
+            _leave_out(Y, P, rows, at.reshape(-1, t), targets.reshape(-1, t), D, V)
             pair = tuple(
                 Moments(
                     float(some.sum()),
@@ -110,14 +111,10 @@ def fit_history(
         return {t: add_up(draws) for t, draws in found.items()}
 
     timed = all(users.map(lambda records: records.times is not None, users.records))
-    maps = {
-        t: _solve(trained, held, problem, state, timed)
-        for t, (trained, held) in users.sum(
-            moments, users.records, problem.blocks, state.TD
-        ).items()
-        if min(trained.n_users, held.n_users) >= MIN_USERS
-    }
-    return part.with_maps(maps)
+    found = users.sum(moments, users.records, problem.blocks, state.TD)
+    enough = {t: pair for t, pair in found.items() if min(m.n_users for m in pair) >= MIN_USERS}
+    maps = run_pieces(lambda pair: _solve(*pair, problem, state, timed), enough.values())
+    return part.with_maps(dict(zip(enough, maps, strict=True)))
 
 
 def _scales(
@@ -177,18 +174,53 @@ def _first_events(
     records: UserRecords, n_draws: int
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """Choose the first events of users: yield t, the users with more, and t entries of each."""
-    ratings = records.ratings
+    ratings, times = records.ratings, records.times
     n_events = np.diff(ratings.indptr)
     owners = np.repeat(np.arange(len(n_events)), n_events)
-    for draw in range(n_draws if records.times is None else 1):
+    for draw in range(n_draws if times is None else 1):
         chance = uniform((records.first + owners) * MAX_DRAWS + draw, ratings.indices + 1)
-        if records.times is None:
-            order = np.argsort(owners + chance)  # keys do not repeat, so any sort will do
-        else:
-            order = np.lexsort((chance, records.times, owners))
+        first = np.full((len(n_events), COUNTS[-1]), -1)
+        _choose_first(
+            ratings.indptr, np.zeros(0, np.int64) if times is None else times, chance, first
+        )
         for t in COUNTS:
             rows = np.flatnonzero(n_events > t)
-            yield t, rows, order[ratings.indptr[rows, None] + np.arange(t)].ravel()
+            yield t, rows, first[rows, :t].ravel()
+
+
+@compiled(nogil=True)
+def _choose_first(indptr, times, chance, first):  # type: ignore[no-untyped-def]
+    """Write the first events of each user into the rows of `first`, by time and then by chance."""
+    for user in range(len(first)):
+        n_chosen = 0
+        for entry in range(indptr[user], indptr[user + 1]):
+            time = times[entry] if len(times) else 0
+            at = n_chosen
+            while at > 0:
+                other = first[user, at - 1]
+                other_time = times[other] if len(times) else 0
+                if other_time < time or (other_time == time and chance[other] <= chance[entry]):
+                    break
+                if at < first.shape[1]:
+                    first[user, at] = other
+                at -= 1
+            if at < first.shape[1]:
+                first[user, at] = entry
+                n_chosen = min(n_chosen + 1, first.shape[1])
+
+
+@compiled(nogil=True, fastmath={"reassoc"})
+def _leave_out(Y, P, rows, given, targets, D, V):  # type: ignore[no-untyped-def]
+    """Subtract what the given items add to Y: v (target - p·d) d of each."""
+    for n in range(len(Y)):
+        for e in range(given.shape[1]):
+            item = given[n, e]
+            expected = np.float32(0)
+            for k in range(Y.shape[1]):
+                expected += P[rows[n], k] * D[item, k]
+            share = V[item] * (targets[n, e] - expected)
+            for k in range(Y.shape[1]):
+                Y[n, k] -= share * D[item, k]
 
 
 def _take(matrix: csr_array, entries: np.ndarray, t: int) -> csr_array:
@@ -230,6 +262,7 @@ def _solve(
         """Return <Z C, Y> and ‖Z C‖² over the users held out, in the metric D'V D."""
         return vdot(C, held.ZtY), vdot(C.T @ held.ZtZ @ C, DtD)
 
+    @cache
     def error(of_exposure: float, of_preference: float) -> float:
         with_rest, squared = products(solve(of_exposure, of_preference, trained.ZtZ, trained.ZtY))
         return squared - 2 * with_rest

@@ -6,9 +6,9 @@ Rows do not know of each other, so the result is the same bit for bit at any num
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
 
 from coldhash.arrays.compiled import compiled
+from coldhash.arrays.threads import run_rows
 
 BITS_AT_ONCE = 4  # 16 patterns cost little more than 4 single flips, and find more
 
@@ -21,68 +21,67 @@ def descend(
     Bits are taken in blocks drawn anew at each call, and each block is set to its exact best given
     the rest. A block changes only if that is a gain, so the sum never rises.
     """
-    n_bits = D.shape[1]
+    n_bits, dtype = D.shape[1], L.dtype
     width = max(size for size in range(1, BITS_AT_ONCE + 1) if n_bits % size == 0)
     blocks = rng.permutation(n_bits).reshape(-1, width)
     patterns = ((np.arange(2**width)[:, None] >> np.arange(width)) & 1) * 2.0 - 1.0
-    energies = np.array([np.sum((patterns @ G[np.ix_(b, b)]) * patterns, axis=1) for b in blocks])
-    dtype = L.dtype
-    improved: np.ndarray = _descend(
-        D.astype(dtype),
-        D.astype(dtype) @ G.astype(dtype),
-        L,
-        np.ascontiguousarray(G, dtype=dtype),
-        blocks,
-        patterns.astype(dtype),
-        energies.astype(dtype),
-        n_sweeps,
+    within = G[blocks[:, :, None], blocks[:, None, :]]
+    energies = np.einsum("pa,nab,pb->np", patterns, within, patterns, optimize=True)
+    # Bits F of a block that flip add 4 Σ_{a in F} (d_a (l_a - d G_a) + Σ_{b in F} d_a d_b G_ab):
+    # no pattern is a gain where each d_a (l_a - d G_a) is at least Σ_{b not a} |G_ab| - G_aa
+    diagonal = np.einsum("naa->na", within)
+    bounds = np.abs(within).sum(axis=2) - np.abs(diagonal) - diagonal
+    D, G = D.astype(dtype), np.ascontiguousarray(G, dtype=dtype)
+    DG, patterns = D @ G, np.ascontiguousarray(patterns.T, dtype=dtype)
+    fixed = (blocks, patterns, energies.astype(dtype), bounds.astype(dtype), n_sweeps)
+    run_rows(
+        lambda first, last: _descend(D[first:last], DG[first:last], L[first:last], G, *fixed),
+        np.arange(len(D) + 1),
     )
-    return improved
-
-
-@compiled(parallel=True)
-def _descend(D, DG, L, G, blocks, patterns, energies, n_sweeps):  # type: ignore[no-untyped-def]
-    """Set the blocks of each row one after the other; DG = D G is kept up to date."""
-    n_blocks, width = blocks.shape
-    for i in prange(len(D)):
-        d, dG, pulls = D[i], DG[i], L[i]
-        pull = np.empty(width, dtype=D.dtype)
-        for _ in range(n_sweeps):
-            changed = False
-            for n in range(n_blocks):
-                bits = blocks[n]
-                for a in range(width):
-                    pull[a] = pulls[bits[a]] - dG[bits[a]]
-                    for c in range(width):  # give the block's own share back
-                        pull[a] += G[bits[a], bits[c]] * d[bits[c]]
-                now, best = _best_pattern(d, bits, pull, patterns, energies[n])
-                if best != now:
-                    changed = True
-                    for a in range(width):
-                        step = patterns[best, a] - d[bits[a]]
-                        if step != 0:
-                            d[bits[a]] = patterns[best, a]
-                            for c in range(len(d)):
-                                dG[c] += step * G[bits[a], c]
-            if not changed:
-                break
     return D
 
 
-@compiled()
-def _best_pattern(d, bits, pull, patterns, energies):  # type: ignore[no-untyped-def]
-    """Find the present pattern of a block and the best one; a tie, or nearly, keeps the present."""
-    now = 0
-    for a in range(len(bits)):
-        if d[bits[a]] > 0:
-            now += 1 << a
-    best, lowest = now, np.inf
-    for p in range(len(patterns)):
-        energy = energies[p]
-        for a in range(len(bits)):
-            energy -= 2 * patterns[p, a] * pull[a]
-        if p == now:
-            energy -= abs(energy) * 1e-6
-        if energy < lowest:
-            best, lowest = p, energy
-    return now, best
+@compiled(nogil=True)
+def _descend(D, DG, L, G, blocks, patterns, energies, bounds, n_sweeps):  # type: ignore[no-untyped-def]
+    """Set the blocks of each row one after the other; DG = D G is kept up to date."""
+    n_blocks, width = blocks.shape
+    n_bits = D.shape[1]
+    pull, energy = np.empty(width, D.dtype), np.empty(patterns.shape[1], D.dtype)
+    for i in range(len(D)):
+        for _ in range(n_sweeps):
+            changed = False
+            for n in range(n_blocks):
+                settled = True
+                for a in range(width):
+                    bit = blocks[n, a]
+                    settled &= D[i, bit] * (L[i, bit] - DG[i, bit]) >= bounds[n, a]
+                if settled:
+                    continue
+                now = 0
+                for a in range(width):
+                    bit = blocks[n, a]
+                    now += (D[i, bit] > 0) << a
+                    pull[a] = L[i, bit] - DG[i, bit]
+                    for c in range(width):  # give the block's own share back
+                        pull[a] += G[bit, blocks[n, c]] * D[i, blocks[n, c]]
+                energy[:] = energies[n]
+                for a in range(width):
+                    twice = 2 * pull[a]
+                    for p in range(len(energy)):
+                        energy[p] -= twice * patterns[a, p]
+                best = now
+                lowest = energy[now] - abs(energy[now]) * 1e-6  # a tie, or nearly, changes nothing
+                for p in range(len(energy)):
+                    if energy[p] < lowest:
+                        best, lowest = p, energy[p]
+                if best != now:
+                    changed = True
+                    for a in range(width):
+                        bit = blocks[n, a]
+                        step = patterns[a, best] - D[i, bit]
+                        if step != 0:
+                            D[i, bit] = patterns[a, best]
+                            for c in range(n_bits):
+                                DG[i, c] += step * G[bit, c]
+            if not changed:
+                break

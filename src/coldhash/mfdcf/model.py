@@ -107,7 +107,7 @@ class MFDCF:
     n_rounds
         Rounds at most; None: 8, and more for short codes, which cost little.
     tolerance
-        Stop when a round lowers (9) by less than this share.
+        Stop when a round changes (9) by less than this share of what all rounds but the first have.
     n_sweeps
         Sweeps of the item step over all bits.
     target
@@ -139,7 +139,7 @@ class MFDCF:
     retained_rank: int | None = None
     ridge: float | None = None
     n_rounds: int | None = None
-    tolerance: float = 1e-5
+    tolerance: float = 0.01
     n_sweeps: int = 2
     target: TargetKind = "favourite"
     popularity_power: float | None = None
@@ -301,7 +301,7 @@ class MFDCF:
             D = self._first_codes(problem, rng, checkpoint.item_codes)
             state, losses = start(users, problem, D), []
         if self.ridge is None and resumed is None:
-            problem = choose_ridges(users, problem, state.TD, inverse_gram(state.DtD), rng)
+            problem = choose_ridges(users, problem, state.TD, inverse_gram(state), rng)
         while not self._settled(losses):
             update_maps(problem, state)  # (14), (23)
             update_vectors(users, problem, state)  # (19), (21), (12)
@@ -328,10 +328,10 @@ class MFDCF:
         return self.n_rounds or max(8, min(20, 160 // self.n_code_bits))
 
     def _settled(self, losses: list[float]) -> bool:
-        if len(losses) < 2 or len(losses) >= self._max_rounds:
+        if len(losses) < 3 or len(losses) >= self._max_rounds:
             return len(losses) >= self._max_rounds
-        before, after = losses[-2:]
-        return abs(before - after) <= self.tolerance * abs(before)
+        first, (before, after) = losses[0], losses[-2:]
+        return abs(before - after) <= self.tolerance * abs(first - after)
 
     def _first_codes(
         self, problem: Problem, rng: np.random.Generator, item_codes: np.ndarray | None

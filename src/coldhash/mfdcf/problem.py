@@ -184,6 +184,7 @@ def make_blocks(
         has = {name: has.astype(np.float32)[:, None] for name, has in features.has.items()}
         rows = records.first + np.arange(S.shape[0])
         trained = (uniform(rows, 0) >= share).astype(np.float32)[:, None]
+        S = csr_array((values, indices.astype(np.int32), S.indptr.astype(np.int32)), shape=S.shape)
         block = UserBlock(records.first, S, csr_array(S.T.tocsr()), features.matrices, has, trained)
         liked = target.feedback.is_favourite(ratings)
         ratings64, n_ratings = ratings.data.astype(np.float64), np.diff(ratings.indptr)

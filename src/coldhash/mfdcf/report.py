@@ -48,7 +48,8 @@ def code_report(vectors: np.ndarray) -> dict[str, Any]:
 
 def n_distinct(rows: np.ndarray) -> int:
     """Count the rows that differ."""
-    return len({row.tobytes() for row in np.ascontiguousarray(rows)})
+    rows = np.ascontiguousarray(rows)
+    return len(set(rows.view(f"V{rows.strides[0]}").ravel().tolist()))
 
 
 def warn_of_collapse(stranger_vectors: np.ndarray) -> str | None:

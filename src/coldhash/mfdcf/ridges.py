@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from coldhash.arrays.threads import run_pieces
 from coldhash.errors import DataError
 from coldhash.features.preference import choose_rows, split_rows
 from coldhash.mfdcf.problem import Group, Problem, UserBlock, dense
@@ -54,18 +55,18 @@ def choose_ridges(
 
         found = list(users.map(select, problem.blocks, TD, chosen))
         X, Y = (np.concatenate([pair[at] for pair in found]) for at in (0, 1))
-        groups[name] = _choose(group, X, Y)
+        groups[name] = _choose(group, X, Y, rng)
     return replace(problem, groups=groups)
 
 
-def _choose(group: Group, X: np.ndarray, Y: np.ndarray) -> Group:
+def _choose(group: Group, X: np.ndarray, Y: np.ndarray, rng: np.random.Generator) -> Group:
     columns = group.columns
     if columns is None:
         return replace(group, ridge=best_ridge(X @ group.directions.astype(np.float32), Y))
     # somebody with many ratings counts no more than the usual user
     lengths = np.sqrt(np.einsum("nr,nr->n", Y, Y))[:, None]
     Y = Y * np.minimum(1, np.median(lengths) / np.maximum(lengths, 1e-12))
-    half, others = slice(0, None, 2), slice(1, None, 2)
+    half, others = np.array_split(rng.permutation(len(X)), 2)
     first = replace(group, relevance=relevance(X[half], Y[half], columns))
     ridge = best_ridge(X @ first.directions.astype(np.float32), Y, judged=others)
     return replace(group, relevance=relevance(X, Y, columns), ridge=ridge)
@@ -92,22 +93,25 @@ def relevance(X: np.ndarray, Y: np.ndarray, columns: np.ndarray) -> np.ndarray:
     return np.asarray(np.sqrt(np.maximum(ratio, LEAST_SIGNAL) / norms))[:, None]
 
 
-def best_ridge(Z: np.ndarray, Y: np.ndarray, judged: slice = slice(None)) -> float:
+def best_ridge(Z: np.ndarray, Y: np.ndarray, judged: np.ndarray | None = None) -> float:
     """Return the ridge whose leave-one-out error (PRESS) of Z -> Y is lowest.
 
-    Z are features along the eigenvectors of X'X; errors of the rows `judged` count.
+    Z are features along the eigenvectors of X'X; errors of the rows `judged` count, by default all.
     """
     eigenvalues = np.maximum(np.einsum("nd,nd->d", Z, Z, dtype=np.float64), 0.0)
     ZtY = (Z.T @ Y).astype(np.float64)
-    Z, Y = Z[judged], Y[judged]
+    if judged is not None:
+        Z, Y = Z[judged], Y[judged]
     squares = Z.astype(np.float64) ** 2
-    errors = []
-    for ridge in RIDGES:
+
+    def error(ridge: float) -> float:
         shrink = 1.0 / (eigenvalues + ridge)
         residual = Y - Z @ (ZtY * shrink[:, None]).astype(np.float32)
         leverage = np.minimum(squares @ shrink, 1 - 1e-6)
         square = np.einsum("nr,nr->n", residual, residual, dtype=np.float64)
-        errors.append(float(np.sum(square / (1 - leverage) ** 2)))
+        return float(np.sum(square / (1 - leverage) ** 2))
+
+    errors = list(run_pieces(error, RIDGES))
     if not np.isfinite(errors).all():
         raise DataError("features or settings are too large to fit", hint="scale them to about 1")
     return RIDGES[int(np.argmin(errors))]

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coldhash.arrays.checks import Forms, take
-from coldhash.arrays.products import times
+from coldhash.arrays.codes import unpack
+from coldhash.arrays.products import times, times_codes
 from coldhash.arrays.rows import SparseRows
 from coldhash.errors import ModelFileError
 from coldhash.features.groups import FeatureEncoder, State
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 USUAL = 1.0  # weight of an event of a new item: that of an average item
 N_NEIGHBOURS = 10  # nearest items, whose mean score a dislike does not raise
 N_KEPT = 4096  # items whose neighbours are kept
-SMALL = 1 << 20  # numbers of all codes, up to which they are kept as float32
+SMALL = 1 << 25  # bits of all codes, up to which they are kept in the order of the items
 FEW = 16  # disliked items; of more, the neighbours are searched together
 LOWERED = 1.1  # times that what would raise them is taken out: they fall a little instead
 _ARRAYS = ("weights", "means", "expected", "metric", "counts", "maps")
@@ -73,27 +74,28 @@ class HistoryPart:
 
     def _evidence(self, history: SparseRows, above: np.ndarray) -> np.ndarray:
         n_events = _column(np.diff(history.indptr))
-        weights = self.weights[history.indices]
-        codes, columns = self._codes_of(history.indices)
+        words, weights, columns = self._codes_of(history.indices)
 
         def add_up(values: np.ndarray) -> np.ndarray:
-            shape = (history.shape[0], len(codes))
-            return times(SparseRows(values, columns, history.indptr, shape), codes)
+            events = SparseRows(values, columns, history.indptr, (len(n_events), len(words)))
+            return times_codes(events, words, weights, self.codes.width)
 
-        exposure = add_up(weights) - n_events * self.expected
-        sums = np.concatenate([exposure, add_up(weights * above), n_events], axis=1)
+        exposure = add_up(np.ones(len(above), np.float32)) - n_events * self.expected
+        sums = np.concatenate([exposure, add_up(above), n_events], axis=1)
         return np.asarray(sums / np.maximum(n_events, 1))
 
-    def _codes_of(self, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return codes as float32, and the place of each item's code among them."""
+    def _codes_of(self, items: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return packed codes, their weights, and the place of each item's code among them."""
         if len(self.codes) * self.codes.width <= SMALL:
-            return self._all_codes, items.astype(np.int64)
+            return self._all_codes, self.weights, items
+        if len(items) >= len(self.codes):
+            return self.codes.index.packed(), self.weights, items
         distinct, places = np.unique(items, return_inverse=True)
-        return self.codes.rows(distinct).astype(np.float32), places
+        return self.codes.index.packed(distinct), self.weights[distinct], places
 
     @cached_property
     def _all_codes(self) -> np.ndarray:
-        return self.codes.rows().astype(np.float32)
+        return self.codes.index.packed()
 
     def deviation(self, history: csr_array | SparseRows) -> np.ndarray:
         """Compute how far people are from what their features say."""
@@ -131,8 +133,8 @@ class HistoryPart:
 
     def _rows(self, items: np.ndarray, above: np.ndarray) -> np.ndarray:
         """Compute z of some events."""
-        codes, places = self._codes_of(items)
-        exposure = self.weights[items, None] * codes[places]
+        words, weights, places = self._codes_of(items)
+        exposure = weights[places, None] * unpack(words[places], self.codes.width)
         ones = np.ones((len(items), 1), np.float32)
         return np.concatenate([exposure - self.expected, above[:, None] * exposure, ones], axis=1)
 
@@ -249,6 +251,4 @@ def _column(n_events: np.ndarray) -> np.ndarray:
 
 
 def _as_rows(history: csr_array | SparseRows) -> SparseRows:
-    """Return a history with places of one type, for which products are compiled."""
-    indptr = history.indptr.astype(np.int64, copy=False)
-    return SparseRows(history.data, history.indices, indptr, history.shape)
+    return SparseRows(history.data, history.indices, history.indptr, history.shape)

@@ -13,7 +13,7 @@ from coldhash.arrays.checks import check_computed, take
 from coldhash.arrays.codes import pack, signs
 from coldhash.arrays.products import times
 from coldhash.errors import DataError, SettingError
-from coldhash.search import CodeIndex, RowLists
+from coldhash.search import CodeIndex, RowLists, Subset
 from coldhash.search.index import N_LEVELS
 from coldhash.search.plain import GROUP
 
@@ -123,14 +123,15 @@ class CodeItems:
         threads: int = 1,
         by_code: bool = False,
         popularity: float = 1.0,
+        within: Subset | None = None,
     ) -> Best:
         """Find the k items with the highest scores, or, `by_code`, the nearest codes."""
         if by_code and self.index.levels is None:
-            return self.nearest(vectors, k, excluded, candidates, threads)
+            return self.nearest(vectors, k, excluded, candidates, threads, within)
         if by_code:
             vectors = with_lengths(vectors)
         filters = (excluded, candidates, threads)
-        return self.index.weighted(vectors, k, *filters, popularity, additive=by_code)
+        return self.index.weighted(vectors, k, *filters, popularity, by_code, within)
 
     def nearest(
         self,
@@ -139,15 +140,20 @@ class CodeItems:
         excluded: RowLists | None = None,
         candidates: RowLists | None = None,
         threads: int = 1,
+        within: Subset | None = None,
     ) -> Best:
         """Find the k items with the nearest codes, whatever their levels."""
         filters = (excluded, candidates, threads)
-        rows, distances = self.index.hamming(pack(signs(vectors)), k, *filters, popularity=0.0)
+        rows, distances = self.index.hamming(pack(signs(vectors)), k, *filters, 0.0, within)
         return rows, np.where(rows < 0, -np.inf, self.n_bits - 2.0 * distances)
 
     def lists(self, lists: Sequence[Any]) -> RowLists:
         """Turn lists of rows, one a user, into what `best` takes."""
         return self.index.lists(lists)
+
+    def subset(self, mask: np.ndarray) -> Subset:
+        """Turn a mask of rows into what `best` takes."""
+        return self.index.subset(mask)
 
     def select(self, rows: np.ndarray, popularity: np.ndarray) -> CodeItems:
         """Return an item side with these rows only."""
@@ -243,6 +249,7 @@ class RealItems:
         threads: int = 1,
         by_code: bool = False,
         popularity: float = 1.0,
+        within: Subset | None = None,
     ) -> Best:
         """Find the k items with the highest scores; ties go by popularity."""
         del threads, by_code, popularity
@@ -253,7 +260,7 @@ class RealItems:
         rows = np.full((len(scores), k), -1, dtype=np.int64)
         best = np.full((len(scores), k), -np.inf)
         for user in range(len(scores)):
-            allowed = np.ones(scores.shape[1], dtype=bool)
+            allowed = np.ones(scores.shape[1], dtype=bool) if within is None else within.copy()
             if candidates is not None:
                 allowed[:] = False
                 allowed[candidates[1][candidates[0][user] : candidates[0][user + 1]]] = True
@@ -265,9 +272,15 @@ class RealItems:
             best[user, : len(first)] = scores[user, first]
         return rows, best
 
-    def nearest(self, vectors: np.ndarray, k: int, excluded: RowLists) -> Best:
+    def nearest(
+        self, vectors: np.ndarray, k: int, excluded: RowLists, *, within: Subset | None = None
+    ) -> Best:
         """Find the k items with the highest scores."""
-        return self.best(vectors, k, excluded)
+        return self.best(vectors, k, excluded, within=within)
+
+    def subset(self, mask: np.ndarray) -> Subset:
+        """Turn a mask of rows into what `best` takes."""
+        return mask
 
     def lists(self, lists: Sequence[Any]) -> RowLists:
         """Turn lists of rows, one a user, into what `best` takes."""

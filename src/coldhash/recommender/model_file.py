@@ -23,6 +23,7 @@ import os
 import re
 from collections.abc import Mapping
 from contextlib import nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -35,6 +36,7 @@ from coldhash.files import open_regular, replace_file
 FORMAT = 3
 CHECKSUM = "checksum"
 N_CHECKSUM = 32
+N_VERSION = 16  # hexadecimal digits of the checksum that are the version of a model
 N_LENGTH = 8
 HEAD = re.compile(rb'{"__metadata__":{"format":"coldhash","version":"([0-9]{1,9})"')
 N_HEAD = 64  # bytes that the head fits in
@@ -157,6 +159,18 @@ def _tensors(mapped: mmap.mmap, start: int, entries: dict[str, Any]) -> dict[str
     if start + end != len(mapped) or tensors.pop(CHECKSUM).nbytes != N_CHECKSUM:
         raise ValueError("the file does not end where the tensors do")
     return tensors
+
+
+def read_version(file: BinaryIO) -> str:
+    """Return the version of the model in an open file: the start of the checksum at its end."""
+    handle = file.fileno()
+    start = max(os.fstat(handle).st_size - N_CHECKSUM, 0)
+    return os.pread(handle, N_CHECKSUM, start).hex()[:N_VERSION]
+
+
+def file_date(nanoseconds: int) -> str:
+    """Return the time of a file as a text; it is not in the file, which only the fit decides."""
+    return datetime.fromtimestamp(nanoseconds / 1e9, UTC).isoformat(timespec="seconds")
 
 
 def arrow_bytes(table: pa.Table) -> np.ndarray:

@@ -22,6 +22,7 @@ from coldhash.data.ids import Ids, IdValue, as_text
 from coldhash.data.ratings import MAX_RATING, entries_of_rows
 from coldhash.data.roles import OTHER_NAMES, ROLES, TITLE
 from coldhash.errors import DataError, SettingError, blame, check_choice
+from coldhash.features.columns import Labels
 from coldhash.features.groups import FeatureEncoder, Features
 from coldhash.features.people import (
     HISTORY,
@@ -36,8 +37,10 @@ from coldhash.files import Json
 from coldhash.recommender.encoders import Encoded, Encoder
 from coldhash.recommender.item_map import ItemMap
 from coldhash.recommender.items import CodeItems, Items, RealItems
-from coldhash.recommender.results import Recommendations, Similar, html_table
-from coldhash.search import RowLists
+from coldhash.recommender.results import Recommendations, Similar
+from coldhash.recommender.where import ItemFilter, Where
+from coldhash.render import html_table
+from coldhash.search import RowLists, Subset
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -77,6 +80,7 @@ class Options(TypedDict, total=False):
 
     exclude: ItemLists | None
     candidates: ItemLists | None
+    where: Where | None
     exclude_seen: bool
     score: Score
     popularity: float
@@ -220,8 +224,24 @@ class Recommender:
     def _title_table(self) -> pa.Table | None:
         return None if self.titles is None else pa.table({TITLE: self.titles})
 
-    def _details(self, fields: Sequence[str] | None) -> pa.Table | None:
-        """Return what answers show of all items: titles and the chosen columns."""
+    def details(self, fields: Sequence[str] | None) -> pa.Table | None:
+        """Return what answers show of all items: titles and the chosen columns.
+
+        Parameters
+        ----------
+        fields
+            Columns of the item table.
+
+        Returns
+        -------
+        pyarrow.Table or None
+            A row for each item; None if there is nothing to show.
+
+        Raises
+        ------
+        SettingError
+            The item table has no such column.
+        """
         if not fields:
             return self._title_table
         table = pa.table({}) if self.item_table is None else self.item_table
@@ -229,7 +249,8 @@ class Recommender:
         for name in fields:
             if name not in table.column_names:
                 hint = suggest(name, table.column_names) or f"it has: {table.column_names}"
-                raise SettingError(f"the item table has no column {name!r}", hint=hint)
+                with blame("fields"):
+                    raise SettingError(f"the item table has no column {name!r}", hint=hint)
             shown = f"item_{name}" if name in OWN_COLUMNS else name
             columns[shown] = table.column(name)
         return pa.table(columns)
@@ -431,6 +452,7 @@ class Recommender:
         user_ids: Sequence[IdValue] | None = None,
         exclude: ItemLists | None = None,
         candidates: ItemLists | None = None,
+        where: Where | None = None,
         exclude_seen: bool = True,
         score: Score = "real",
         popularity: float = 1.0,
@@ -455,6 +477,10 @@ class Recommender:
         exclude, candidates
             Items not to recommend, and the only ones to recommend: a list of item ids for
             everybody, or a list of such lists, one a user. Both may be given.
+        where
+            Columns of the item table and what to recommend of: a value, a list of which any value
+            matches, or a range, such as ``{"genres": ["comedy", "drama"], "year": {"min": 1990}}``.
+            All columns must match; of a column with several labels, any label.
         exclude_seen
             Leave out what a user has rated. False where things are bought again and again.
         score
@@ -495,24 +521,25 @@ class Recommender:
         """
         if k < 1:
             raise SettingError(f"k={k}", hint="at least 1")
-        weight, details = self._level_weight(popularity), self._details(fields)
+        weight, details = self._level_weight(popularity), self.details(fields)
+        within = self._within(where)
         encoded = self.encode(users, user_ids=user_ids, unknown=unknown)
         n_users, disliked = len(encoded.vectors), None if exclude_seen else encoded.disliked
         left_out = encoded.history if exclude_seen else disliked
         excluded = self._item_lists("exclude", exclude, n_users, left_out)
-        allowed = self._item_lists("candidates", candidates, n_users, None)
+        allowed = self._item_lists("candidates", candidates, n_users, None, where)
         by_code, n_threads = self._by_code(score), self._threads(threads, n_users)
-        options = (n_threads, by_code, weight)
+        options = (n_threads, by_code, weight, within)
         rows, scores = self.items.best(encoded.vectors, k, excluded, allowed, *options)
         if encoded.fallback.any() and self.items.levels is None:
             nothing = np.zeros_like(encoded.vectors)  # leaves ties, which popularity breaks
-            popular, _ = self.items.best(nothing, k, excluded, allowed)
+            popular, _ = self.items.best(nothing, k, excluded, allowed, within=within)
             counts = np.where(popular >= 0, self.popularity[popular], -np.inf)
             mark = encoded.fallback[:, None]
             rows, scores = np.where(mark, popular, rows), np.where(mark, counts, scores)
         if disliked is not None and (rows < 0).any():
             banned = self._item_lists("exclude", exclude, n_users, None)
-            only = self._item_lists("candidates", candidates, n_users, None, disliked)
+            only = self._item_lists("candidates", candidates, n_users, None, where, disliked)
             last = self.items.best(encoded.vectors, k, banned, only, *options)
             rows, scores = _append(rows, scores, *last)
         if as_arrays:
@@ -565,7 +592,14 @@ class Recommender:
             if progress is not None:
                 progress(int(rows[-1]) + 1, total)
 
-    def similar_items(self, item_id: IdValue, k: int = 10) -> Similar:
+    def similar_items(
+        self,
+        item_id: IdValue,
+        k: int = 10,
+        *,
+        where: Where | None = None,
+        fields: Sequence[str] | None = None,
+    ) -> Similar:
         """Return the items whose codes (or vectors) are nearest to an item's.
 
         Parameters
@@ -574,6 +608,8 @@ class Recommender:
             An item of the model.
         k
             How many items.
+        where, fields
+            As for `recommend`.
 
         Returns
         -------
@@ -584,6 +620,8 @@ class Recommender:
         ------
         UnknownId
             The item is not in the model.
+        SettingError
+            The item table has no such column.
 
         Examples
         --------
@@ -595,7 +633,9 @@ class Recommender:
         """
         own = self.item_ids.rows([item_id])
         vector = self.items.rows(own).astype(np.float32)
-        return self._nearest("item", self.item_ids, self.items, vector, k, own)
+        found = self._nearest("item", self.item_ids, self.items, vector, k, own, where)
+        details = self.details(fields)
+        return replace(found, details=details and details.take(self.item_ids.rows(found.ids)))
 
     def similar_users(
         self, user: People | Encoded | None = None, k: int = 10, *, user_id: IdValue | None = None
@@ -729,11 +769,12 @@ class Recommender:
         lists: ItemLists | None,
         n_users: int,
         seen: csr_array | SparseRows | None,
+        where: Where | None = None,
         within: SparseRows | None = None,
     ) -> RowLists | None:
         """Turn lists of item ids, for everybody or one a user, and what was seen, into filters.
 
-        `within` is all that may be listed.
+        `where` and `within` limit what may be listed.
         """
         if lists is None and within is not None:
             seen, within = within, None
@@ -753,7 +794,23 @@ class Recommender:
             rows = [np.concatenate(pair) for pair in pairs]
         if within is not None:
             rows = [np.intersect1d(*pair) for pair in zip(rows, within.lists(), strict=True)]
+        if where is not None:
+            mask = self._filter.mask(where)
+            rows = [each[mask[each]] for each in rows]
         return self.items.lists(rows)
+
+    @cached_property
+    def _filter(self) -> ItemFilter:
+        content = {} if self.features.content is None else self.features.content.columns
+        labels = {name: column for name, column in content.items() if isinstance(column, Labels)}
+        separators = {name: each.separator for name, each in labels.items() if each.separator}
+        table = self.item_table
+        if table is None or not table.num_columns:
+            table = pa.table({"": pa.nulls(len(self.item_ids))}).drop_columns("")
+        return ItemFilter(table, separators, self.items.subset)
+
+    def _within(self, where: Where | None) -> Subset | None:
+        return None if where is None else self._filter.subset(where)
 
     def _by_code(self, score: Score) -> bool:
         if score not in SCORES:
@@ -778,10 +835,12 @@ class Recommender:
 
         Raise an error for what is no share, and where there is no level to weigh.
         """
+        if popularity == 1:
+            return 1.0
         with blame("popularity"):
             if not 0 <= popularity <= 1:
                 raise SettingError(f"popularity={popularity}", hint="from 0 to 1")
-            if popularity != 1 and self.items.levels is None:
+            if self.items.levels is None:
                 raise SettingError(
                     f"{self.name} gives items no level, so popularity cannot be weighed",
                     hint="popularity=1, or a model of MFDCF with level=True",
@@ -789,19 +848,23 @@ class Recommender:
         return popularity**3
 
     def _nearest(
-        self, kind: str, ids: Ids, items: Items, vector: np.ndarray, k: int, own: np.ndarray
+        self,
+        kind: str,
+        ids: Ids,
+        items: Items,
+        vector: np.ndarray,
+        k: int,
+        own: np.ndarray,
+        where: Where | None = None,
     ) -> Similar:
         """Find the nearest of some items (or users), the row `own` left out."""
         excluded = items.lists([own[own >= 0]])
-        rows, scores = items.nearest(vector, k, excluded)
+        rows, scores = items.nearest(vector, k, excluded, within=self._within(where))
         names = ids.texts(rows)[0]
         distances = None
         if self.has_codes:
             distances = items.distances(vector, rows)[0, : len(names)]
-        details = self._title_table if kind == "item" else None
-        if details is not None:
-            details = details.take(pa.array(rows[0, : len(names)]))
-        return Similar(kind, names, scores[0, : len(names)], distances, details)
+        return Similar(kind, names, scores[0, : len(names)], distances)
 
 
 def _lists_of(matrix: csr_array | SparseRows) -> list[np.ndarray]:

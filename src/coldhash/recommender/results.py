@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from coldhash.data.ids import Ids
 from coldhash.files import Json
+from coldhash.render import html_table
 
 if TYPE_CHECKING:
     import pandas
@@ -22,12 +23,6 @@ if TYPE_CHECKING:
 MAX_NAMED = 5  # ids in a note
 MAX_SHOWN = 10  # rows of an answer
 Row = dict[str, Any]  # one line of an answer: ids, names, numbers
-
-
-def html_table(rows: Iterable[Iterable[object]]) -> str:
-    """Return rows as an HTML table, in which all values are escaped."""
-    lines = ("".join(f"<td>{escape(str(value))}</td>" for value in row) for row in rows)
-    return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
 
 
 class Answer(ABC):
@@ -264,7 +259,7 @@ class Similar(Answer):
     distances
         Hamming distances, for a model with codes.
     details
-        What to show of them: titles of items.
+        What to show of items: titles, and the fields that were asked for.
 
     Examples
     --------
@@ -286,7 +281,7 @@ class Similar(Answer):
         Returns
         -------
         pyarrow.Table
-            Columns item_id or user_id, score and rank, distance for codes, and title of items.
+            Columns item_id or user_id, score and rank, distance for codes, and details of items.
         """
         columns = {
             f"{self.kind}_id": pa.array(self.ids, pa.string()),

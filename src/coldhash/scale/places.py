@@ -90,6 +90,7 @@ class DiskPartitions(MemoryPartitions):
     """Partitions in files of one folder; functions get memory-mapped arrays."""
 
     folder: Path
+    _apply = map  # one partition in memory at a time; threads share its rows
 
     def __init__(self, folder: str | Path, records: Sequence[UserRecords | Stored]) -> None:
         self.folder, self._values = Path(folder), Path(folder, "values")

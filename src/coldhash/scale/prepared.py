@@ -22,28 +22,27 @@ from typing import get_args
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 from scipy.sparse import csr_array
 
 from coldhash.arrays.checks import n_bytes_of
 from coldhash.data.dataset import (
-    PART_USERS,
     UserRecords,
     Wanted,
+    check_columns,
     duplicates_of,
     pad_table,
     partition_ends,
     read_id_table,
     used_columns,
 )
-from coldhash.data.feedback import Favourite, Feedback, FeedbackKind, Scale
+from coldhash.data.feedback import Favourite, Feedback, FeedbackKind
 from coldhash.data.ids import Ids
 from coldhash.data.plan import FeaturePlan, PlanLike, as_plan, check_plan, guess_plan
 from coldhash.data.ratings import Duplicates
 from coldhash.data.roles import TITLE
-from coldhash.data.tables import TableLike
+from coldhash.data.tables import TableFile, TableLike
 from coldhash.errors import DataError, SettingError, SourceError, check_choice
 from coldhash.files import replace_file, replace_text, writing
 from coldhash.partitions import Allocate
@@ -256,7 +255,8 @@ def prepare(
     duplicates: Duplicates | None = None,
     feedback: FeedbackKind | None = None,
     favourite: Favourite | None = None,
-    part_users: int = PART_USERS,
+    event_weights: Mapping[str, float] | None = None,
+    part_users: int | None = None,
     memory: int | str = "2GB",
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Prepared:
@@ -268,13 +268,14 @@ def prepare(
     Parameters
     ----------
     ratings
-        A CSV, TSV or Parquet file.
+        A CSV, TSV or Parquet file, or a folder or wildcards of such files.
     out
         The folder to make.
-    users, items, columns, plan, scale, duplicates, feedback, favourite
+    users, items, columns, plan, scale, duplicates, feedback, favourite, event_weights
         As for `Dataset.from_tables`; the tables of users and items are read into memory.
     part_users
-        Users of one partition. It changes how sums over users are rounded.
+        Users of one partition; None: as many as `Dataset.records` has. It changes how sums over
+        users are rounded.
     memory
         How much memory may be used, such as "2GB".
     progress
@@ -308,16 +309,17 @@ def prepare(
     if duplicates is not None:
         check_choice("duplicates", duplicates, get_args(Duplicates))
     Feedback(feedback or "ratings", favourite)  # raises an error before anything is written
-    if part_users < 1:
+    if part_users is not None and part_users < 1:
         raise SettingError(f"part_users={part_users}", hint="at least 1")
-    folder, source, mapping = Path(out), Path(ratings), dict(columns or {})
+    folder, source, mapping = Path(out), Path(ratings), check_columns(columns)
+    wanted = Wanted(feedback, favourite, event_weights)
     files = {"ratings": source, "users": users, "items": items}
     job = {
         "files": {kind: _identify(file) for kind, file in files.items()},
         "columns": mapping,
         "scale": scale,
         "duplicates": duplicates,
-        "feedback": [feedback, favourite],
+        "feedback": repr(wanted),
         "part_users": part_users,
         "plan": None if plan is None else plan.model_dump(),
     }
@@ -330,9 +332,7 @@ def prepare(
         report = progress or (lambda *_: None)
         with RatingSorter.open(folder, source, n_bytes_of(memory)) as sorter:
             report("sorting", 0, 1)
-            n_users, n_items, made = sorter.sort(
-                mapping, user_ids, item_ids, scale, Wanted(feedback, favourite)
-            )
+            n_users, n_items, made = sorter.sort(mapping, user_ids, item_ids, scale, wanted)
             report("sorting", 1, 1)
             user_table, item_table = pad_table(user_table, n_users), pad_table(item_table, n_items)
             all_items = _with_ids(item_table, sorter.ids("item"), ITEM_ID)
@@ -348,13 +348,15 @@ def prepare(
                     _write_table(path, sorter.ratings(first, last, rule))
                 counts.append(pq.read_metadata(path).num_rows)
                 report("writing partitions", at + 1, len(ends) - 1)
-        parts = [partition_file(folder, "ratings", at) for at in range(len(counts))]
-        plan, scale = plan or guess_plan(user_table, item_table), scale or _found_scale(parts)
-        made = replace(made, scale=scale)
-        n_liked = sum(_count_favourites(path, made) for path in parts)
-        made.warn_if_unlikely(n_liked, sum(counts))
-        totals = (n_users, sum(counts), scale, tuple(ends), max(counts))
+        plan = plan or guess_plan(user_table, item_table)
+        totals = (n_users, sum(counts), scale or (0.0, 1.0), tuple(ends), max(counts))
         done = Prepared(folder, *totals, plan, made, used)
+        if scale is None:
+            found = [values for part in done.records() if len(values := part.load_ratings().data)]
+            scale = float(min(map(np.min, found))), float(max(map(np.max, found)))
+        done = replace(done, scale=scale, feedback=replace(made, scale=scale))
+        liked = (done.feedback.is_favourite(part.load_ratings()).sum() for part in done.records())
+        done.feedback.warn_if_unlikely(int(sum(liked)), done.n_ratings)
         facts = TypeAdapter(Prepared).dump_python(
             done, mode="json", exclude={"folder"}, exclude_none=True
         )
@@ -363,30 +365,16 @@ def prepare(
     return Prepared.open(folder)
 
 
-def _found_scale(parts: list[Path]) -> Scale:
-    """Return the lowest and the highest rating of all partitions."""
-    found = [pc.min_max(pq.read_table(path, columns=["rating"]).column(0)) for path in parts]
-    lows, highs = (
-        [each[name].as_py() for each in found if each[name].is_valid] for name in ("min", "max")
-    )
-    return min(lows), max(highs)
-
-
-def _count_favourites(path: Path, feedback: Feedback) -> int:
-    """Count the favourites of a partition."""
-    table = pq.read_table(path, columns=["user", "rating"])
-    users, values = (column.to_numpy() for column in table.columns)
-    ends = np.searchsorted(users, np.arange(users[-1] + 2 if len(users) else 1))
-    ratings = csr_array((values, np.zeros(len(values), np.int32), ends), shape=(len(ends) - 1, 1))
-    return int(feedback.is_favourite(ratings).sum())
-
-
-def _identify(source: object) -> list[str | int] | None:
+def _identify(source: object) -> list[str] | None:
     """Describe a table, so that another job in the same folder is not taken for this one."""
-    if isinstance(source, str | Path) and Path(source).exists():
-        facts = Path(source).stat()
-        return [str(Path(source).resolve()), facts.st_size, facts.st_mtime_ns]
-    return None if source is None else [repr(type(source))]
+    if not isinstance(source, str | Path):
+        return None if source is None else [repr(type(source))]
+    paths = [file.path for file in TableFile(path=Path(source)).files()]
+    return [
+        f"{path.resolve()} {path.stat().st_size} {path.stat().st_mtime_ns}"
+        for path in paths
+        if path.exists()
+    ]
 
 
 def _begin(folder: Path, job: str) -> None:

@@ -13,9 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from coldhash.data.dataset import Columns, Wanted, find_rating_columns
+from coldhash.data.dataset import (
+    Columns,
+    Wanted,
+    find_rating_columns,
+    warn_of_times,
+    weigh_kinds,
+)
 from coldhash.data.feedback import Feedback, Scale, ValueFacts
-from coldhash.data.ids import Ids
+from coldhash.data.ids import Ids, as_texts
 from coldhash.data.lines import guess_separator
 from coldhash.data.ratings import (
     MAX_RATING,
@@ -34,6 +40,8 @@ if TYPE_CHECKING:
 SORT_SHARE = 0.6  # of the memory is DuckDB's, which exceeds it somewhat
 WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")  # types of times that stay as they are
 EXACT = "TIMESTAMP_NS"
+DATES = ["%Y/%m/%d", "%d-%b-%Y", "%d-%B-%Y", "%d %b %Y", "%d %B %Y", "%d.%m.%Y", "%d.%m.%Y %H:%M"]
+DOUBLE = '"'
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +56,6 @@ class RatingSorter:
     def open(cls, folder: Path, source: Path, memory: int) -> Iterator[RatingSorter]:
         """Open the file of a folder, or create it."""
         duckdb = import_extra("duckdb", "scale")
-        if not source.exists():
-            raise SourceError(f"{source}: no such file")
         limits = {"memory_limit": f"{int(memory * SORT_SHARE)}B"}
         limits["temp_directory"] = str(folder / "sort.tmp")
         try:
@@ -88,7 +94,7 @@ class RatingSorter:
         n_users, n_items, feedback
             The numbers of users and items, and what the ratings are.
         """
-        query, rating = self._read_query(wanted.columns(columns))
+        query, rating = self._read_query(columns, wanted)
         tables = {name for (name,) in self.base.execute("SHOW TABLES").fetchall()}
         if "sorted" not in tables:
             self._create("raw", query)
@@ -142,7 +148,7 @@ class RatingSorter:
         """Return the expression of the times in `raw`, as whole numbers that sort as in memory.
 
         Whole numbers stay as they are, dates become micro- or nanoseconds since 1970, anything else
-        its rank. There are none where some are missing or all are equal.
+        its rank. There are none where some are missing, all are equal, or texts are not dates.
         """
         kind = self._first_row("SELECT typeof(time) FROM raw LIMIT 1")[0]
         told = self._first_row("SELECT count(time) = count(*) AND min(time) < max(time) FROM raw")
@@ -157,40 +163,55 @@ class RatingSorter:
                 (f"regexp_full_match(time, '{INTEGER}')", "CAST(trim(time) AS BIGINT)"),
                 (f"regexp_full_match(time, '{DECIMAL}')", "CAST(trim(time) AS DOUBLE)"),
                 (f"TRY_CAST(time AS {EXACT}) IS NOT NULL", f"epoch_ns(CAST(time AS {EXACT}))"),
+                (f"try_strptime(time, {DATES}) IS NOT NULL", f"epoch_us(strptime(time, {DATES}))"),
             ):
                 if self._first_row(f"SELECT bool_and({test}) FROM raw")[0]:
                     whole = "DOUBLE" not in number
                     return number if whole else f"dense_rank() OVER (ORDER BY {number})"
+            warn_of_times(self._first_row("SELECT time FROM raw LIMIT 1")[0])
+            return "CAST(NULL AS BIGINT)"
         return "dense_rank() OVER (ORDER BY time)"
 
-    def _read_query(self, columns: Columns) -> tuple[str, str | None]:
+    def _read_query(self, columns: Columns, wanted: Wanted) -> tuple[str, str | None]:
         """Return how columns are read as they are, with row numbers, and the name of ratings."""
-        file = TableFile(path=self.source)
-        if file.format == "json":
+        files = TableFile(path=self.source).files()
+        paths = ", ".join(_quote(str(file.path)) for file in files)
+        if not files[0].path.exists():
+            raise SourceError(f"{self.source}: no such file")
+        if files[0].format == "json":
             raise SourceError(f"{self.source}: JSON lines", hint="CSV, TSV or Parquet")
-        if file.format == "parquet":
-            table = f"read_parquet('{_quote(self.source)}', file_row_number = true)"
-            line = "file_row_number"
-        else:
-            with contextlib.closing(pa.input_stream(str(self.source))) as stream:
+        table = f"read_parquet([{paths}], union_by_name = true)"
+        if files[0].format == "text":
+            with contextlib.closing(pa.input_stream(str(files[0].path))) as stream:
                 start = stream.read(1 << 16).decode("utf-8", errors="replace").lstrip("\ufeff")
-            mark = guess_separator(start, '"')
             table = (
-                f"read_csv('{_quote(self.source)}', delim = '{mark}', header = true, "
-                "all_varchar = true, quote = '\"', strict_mode = true, nullstr = '')"
+                f"read_csv([{paths}], delim = '{guess_separator(start, DOUBLE)}', header = true, "
+                "all_varchar = true, quote = '\"', strict_mode = true, nullstr = '', "
+                "union_by_name = true)"
             )
-            line = "row_number() OVER () - 1"
         described = self.base.execute(f"DESCRIBE FROM {table}").fetchall()
-        types = {row[0]: row[1] for row in described if row[0] != "file_row_number"}
-        found = find_rating_columns(list(types), columns, str(self.source))
+        types, title = {row[0]: row[1] for row in described}, str(self.source)
+        found = find_rating_columns(list(types), wanted.columns(columns), title)
         rating = _quote_name(found["rating"]) if "rating" in found else "1"
+        if wanted.event_weights is not None:
+            kind = f"CAST({_quote_name(found['event'])} AS VARCHAR)" if "event" in found else "NULL"
+            kinds = self.base.execute(f"SELECT DISTINCT {kind} FROM {table}").fetchall()
+            weight_of = weigh_kinds(
+                [row[0] for row in kinds], found.get("event"), wanted.event_weights, title
+            )
+            cases = (f"WHEN {_quote(str(each))} THEN {w!r}" for each, w in weight_of.items())
+            rating = f"CASE {kind} {' '.join(cases)} END"
         time = "CAST(NULL AS BIGINT)"
         if "timestamp" in found:
             time = _as_time(found["timestamp"], types[found["timestamp"]])
+        ids = [_as_id(found[role], types[found[role]]) for role in ("user_id", "item_id")]
         query = (
-            f"SELECT {_as_id(found['user_id'])} AS user_id, {_as_id(found['item_id'])} AS item_id, "
-            f"TRY_CAST({rating} AS DOUBLE) AS rating, {time} AS time, {line} AS line FROM {table}"
+            f"SELECT {ids[0]} AS user_id, {ids[1]} AS item_id, "
+            f"TRY_CAST({rating} AS DOUBLE) AS rating, {time} AS time, "
+            f"row_number() OVER () - 1 AS line FROM {table}"
         )
+        if wanted.event_weights is not None:
+            query = f"SELECT * FROM ({query}) WHERE rating <> 0"
         return query, found.get("rating")
 
     def _check(self, scale: Scale | None) -> None:
@@ -206,13 +227,13 @@ class RatingSorter:
                 raise DataError(f"{self.source} has columns, but no ratings")
             return
         line, user, item, rating = bad
-        where = f"{self.source}, row {line}"
+
+        def where(_: int) -> str:
+            return f"{self.source}, row {line}"
+
         for kind, value in (("user", user), ("item", item)):
-            if not value:
-                raise DataError(f"{where}: no {kind} id", hint="remove the row, or give it an id")
-        if rating is None:
-            raise DataError(f"{where}: no rating, or not a number", hint="remove such rows")
-        as_ratings(np.array([rating]), scale, lambda _: where)
+            as_texts(pa.array([value], pa.string()), kind, where)
+        as_ratings(np.array([rating], np.float64), scale, where)
 
     def _number(self, kind: str, known: Ids | None) -> None:
         """Assign rows to ids: the known ones first, new ones in order of appearance."""
@@ -238,13 +259,12 @@ class RatingSorter:
         return rows[0] if rows else None
 
 
-def _as_id(name: str) -> str:
+def _as_id(name: str, kind: str) -> str:
     """Spell ids as texts; whole numbers in decimal, whatever their type."""
-    quoted = _quote_name(name)
-    return (
-        f"CASE WHEN typeof({quoted}) IN ('DOUBLE', 'FLOAT') "
-        f"THEN CAST(TRY_CAST({quoted} AS BIGINT) AS VARCHAR) ELSE CAST({quoted} AS VARCHAR) END"
-    )
+    value = _quote_name(name)
+    if kind in ("DOUBLE", "FLOAT"):
+        value = f"TRY_CAST({value} AS BIGINT)"
+    return f"CAST({value} AS VARCHAR)"
 
 
 def _as_time(name: str, kind: str) -> str:
@@ -264,5 +284,5 @@ def _quote_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _quote(path: Path) -> str:
-    return str(path).replace("'", "''")
+def _quote(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

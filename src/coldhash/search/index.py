@@ -31,6 +31,7 @@ N_LEVELS = 256
 SPLIT_GROUPS = 1 << 10  # a single query is split over threads in parts no smaller than this
 
 RowLists: TypeAlias = tuple[np.ndarray, np.ndarray]  # starts and sorted positions, by query
+Subset: TypeAlias = np.ndarray  # a bit for each position, in words of 64
 Rows: TypeAlias = Sequence[int] | np.ndarray
 NO_LISTS: RowLists = (np.zeros(0, np.int64), np.zeros(0, np.int32))
 NO_LEVELS = np.zeros(0, np.uint8)
@@ -185,6 +186,7 @@ class CodeIndex:
         listed: RowLists | None = None,
         threads: int = 1,
         popularity: float = 1.0,
+        within: Subset | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Find the k nearest codes of packed queries, steps of levels included.
 
@@ -200,6 +202,8 @@ class CodeIndex:
             How many threads may be used; it changes no result.
         popularity
             How much levels count, 0 to 1.
+        within
+            The items to look at for all queries, from `subset`; `listed` goes before it.
 
         Returns
         -------
@@ -217,7 +221,8 @@ class CodeIndex:
         codes = np.ascontiguousarray(queries)
         sums = SUM8 if self.n_bits <= NARROW_BITS else SUM16
         terms = self.terms(popularity, by_code=True)
-        return self._run("hamming_kernel", codes, k, excluded, listed, threads, sums, terms)
+        lists = (excluded, listed, within)
+        return self._run("hamming_kernel", codes, k, *lists, threads, sums, terms)
 
     def weighted(
         self,
@@ -228,6 +233,7 @@ class CodeIndex:
         threads: int = 1,
         popularity: float = 1.0,
         additive: bool = False,
+        within: Subset | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Find the k codes d with the largest q·d of real queries q, or score with levels.
 
@@ -238,7 +244,7 @@ class CodeIndex:
         ----------
         queries
             Real vectors, queries x bits.
-        k, excluded, listed, threads, popularity
+        k, excluded, listed, threads, popularity, within
             As for `hamming`.
         additive
             With levels, find the largest λ g + q·d instead.
@@ -261,8 +267,12 @@ class CodeIndex:
         queries = np.ascontiguousarray(queries)
         if not np.isfinite(queries).all():
             raise DataError("a query holds NaN or infinity")
-        terms = self.terms(popularity, by_code=False, additive=additive)
-        return self._run("weighted_kernel", queries, k, excluded, listed, threads, SUM16, terms)
+        if popularity == 1 and not additive:
+            terms = self._usual_terms
+        else:
+            terms = self.terms(popularity, by_code=False, additive=additive)
+        lists = (excluded, listed, within)
+        return self._run("weighted_kernel", queries, k, *lists, threads, SUM16, terms)
 
     def terms(self, popularity: float, by_code: bool, additive: bool = False) -> np.ndarray:
         """Return what is added for each level, and then multiplied by.
@@ -290,17 +300,6 @@ class CodeIndex:
             raise SettingError(f"popularity={popularity}", hint="0 to 1")
         if self.gains is None or self.steps is None:
             return NO_STEPS if by_code else NO_GAINS
-        if popularity == 1 and not by_code and not additive:  # as most answers have it
-            return self._full_terms
-        return self._make_terms(popularity, by_code, additive)
-
-    @cached_property
-    def _full_terms(self) -> np.ndarray:
-        return self._make_terms(1.0, by_code=False, additive=False)
-
-    def _make_terms(self, popularity: float, by_code: bool, additive: bool) -> np.ndarray:
-        assert self.gains is not None
-        assert self.steps is not None
         table = np.empty((2, N_LEVELS), np.int64 if by_code else np.float64)
         if by_code:
             table[0], table[1] = np.rint(popularity * (self.steps - self.steps[-1])), 1
@@ -341,6 +340,42 @@ class CodeIndex:
         flat = np.concatenate(positions) if positions else np.zeros(0, np.int32)
         return starts.astype(np.int64), flat.astype(np.int32)
 
+    def subset(self, mask: np.ndarray) -> Subset:
+        """Convert a mask of rows to the form that `hamming` and `weighted` take.
+
+        Parameters
+        ----------
+        mask
+            Whether each row counts.
+
+        Returns
+        -------
+        array of uint64
+            A bit for each position.
+
+        Raises
+        ------
+        DataError
+            The mask is not as long as the index.
+        """
+        if mask.shape != self.order.shape:
+            raise DataError(f"a mask of {len(mask)} for {len(self)} items")
+        bits = np.zeros(len(self.stripes) * GROUP, dtype=bool)
+        bits[self.rank[np.flatnonzero(mask)]] = True
+        return np.packbits(bits, bitorder="little").view("<u8").astype(np.uint64, copy=False)
+
+    @cached_property
+    def _usual_terms(self) -> np.ndarray:
+        return self.terms(1.0, by_code=False)
+
+    @cached_property
+    def _everything(self) -> Subset:
+        """All positions, without the padding of the last group."""
+        words = np.full(len(self.stripes), ~np.uint64(0))
+        if len(self) % GROUP:
+            words[-1] >>= np.uint64(GROUP - len(self) % GROUP)
+        return words
+
     def _run(
         self,
         kernel: str,
@@ -348,28 +383,36 @@ class CodeIndex:
         k: int,
         excluded: RowLists | None,
         listed: RowLists | None,
+        within: Subset | None,
         threads: int,
         sums: np.ndarray,
         terms: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Call the kernel, and return what it finds: rows, and distances or scores."""
         n_queries = len(queries)
-        if k < 1 or threads < 1 or excluded is not None or listed is not None:
-            _check(k, threads, n_queries, excluded, listed)
+        _check(k, threads, n_queries, excluded, listed)
+        if within is not None and within.shape != self._everything.shape:
+            raise DataError(f"{within.shape} words are no subset of {len(self)} items")
         if not queries.flags.writeable:  # or numba would compile the kernel anew
             queries = queries.copy()
         shape = (n_queries, min(k, len(self.order)))
         dtype = np.int32 if terms.dtype == np.int64 else np.float64  # distances, or scores
         skip, skipped = excluded or NO_LISTS
         only, chosen = listed or NO_LISTS
+        allowed = self._everything if within is None else within
         if prefer_numpy(n_queries * self.stripes.size * 8):
             rows, values = np.empty(shape, np.int32), np.empty(shape, dtype)
             for query in range(n_queries):
-                ours = skipped[skip[query] : skip[query + 1]] if excluded else None
-                own = chosen[only[query] : only[query + 1]] if listed else None
-                rows[query], values[query] = self._scan(queries[query], terms, shape[1], ours, own)
+                usable = _unpack(allowed)[: len(self)]
+                if listed is not None:
+                    usable[:] = False
+                    usable[chosen[only[query] : only[query + 1]]] = True
+                if excluded is not None:
+                    usable[skipped[skip[query] : skip[query + 1]]] = False
+                found = self._scan(queries[query], terms, shape[1], np.flatnonzero(usable))
+                rows[query], values[query] = found
             return rows, values
-        run, items = getattr(_kernels(), kernel), (*self._arrays, terms)
+        run, items = getattr(_kernels(), kernel), (*self._arrays, terms, allowed)
         if threads == 1 or not n_queries:
             rows, values = np.empty(shape, np.int32), np.empty(shape, dtype)
             run(sums, queries, rows, values, *items, 0, 1, skip, skipped, only, chosen)
@@ -395,14 +438,9 @@ class CodeIndex:
         return self.stripes, self.order, NO_LEVELS if self.levels is None else self.levels
 
     def _scan(
-        self,
-        query: np.ndarray,
-        terms: np.ndarray,
-        k: int,
-        excluded: np.ndarray | None,
-        listed: np.ndarray | None,
+        self, query: np.ndarray, terms: np.ndarray, k: int, positions: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return what the kernels find for one query, by NumPy."""
+        """Return what the kernels find for one query among some positions, by NumPy."""
         n_items = len(self.order)
         bases, gains = terms[:, 0 if self.levels is None else self.levels]
         if query.dtype == np.uint64:
@@ -410,12 +448,6 @@ class CodeIndex:
         else:
             distances, unit, half = weighted_distances(query, self.stripes)
             missing, costs = -np.inf, -gains * (bases + 2 * unit * (half - distances[:n_items]))
-        allowed = np.full(n_items, listed is None)
-        if listed is not None:
-            allowed[listed] = True
-        if excluded is not None:
-            allowed[excluded] = False
-        positions = np.flatnonzero(allowed)
         best = positions[np.argsort(costs[positions], kind="stable")[:k]]
         rows, values = np.full(k, -1, np.int32), np.full(k, missing, costs.dtype)
         rows[: len(best)] = self.order[best]
@@ -441,6 +473,11 @@ def _check(
     for lists in (excluded, listed):
         if lists is not None and len(lists[0]) != n_queries + 1:
             raise DataError(f"{len(lists[0]) - 1} lists for {n_queries} queries")
+
+
+def _unpack(subset: Subset) -> np.ndarray:
+    """Return a mask of positions."""
+    return np.unpackbits(subset.astype("<u8").view(np.uint8), bitorder="little").astype(bool)
 
 
 def _drop_repeats(positions: np.ndarray) -> np.ndarray:

@@ -40,13 +40,14 @@ BUCKETS = 512  # buckets of scores of a real query (a Hamming query has one per 
 FEW = 16  # scores up to which insertion is the fastest sort
 TINY = 1e-9  # in buckets: more than the error of a computed cost
 
-# What is scanned: every parts-th block of groups of stripes from block `part` on, or only the
-# listed positions; filters by query as (starts, sorted positions). `order` turns positions into
-# rows of the catalogue, `levels` (by position) is empty if all items are of level 0; `worth` has
-# the base and the gain of each level.
+# What is scanned: every parts-th block of groups of stripes from block `part` on, of which
+# `allowed` has a bit for each item of a group that counts, or only the listed positions; filters by
+# query as (starts, sorted positions). `order` turns positions into rows of the catalogue, `levels`
+# (by position) is empty if all items are of level 0; `worth` has the base and the gain of each
+# level.
 Items = namedtuple(
     "Items",
-    "stripes order levels worth part parts excluded_starts excluded listed_starts listed",
+    "stripes order levels worth allowed part parts excluded_starts excluded listed_starts listed",
 )
 # Per query of a pass: rounded table (scanned), the same before rounding (empty for Hamming), number
 # of accepted items by bucket, their costs and positions, and the slots below.
@@ -374,14 +375,17 @@ def _scan(items, start, count, listed, sums, pools, k):
     for first in range(part * step, n_groups, parts * step):
         ended = 0  # queries for which no later item can be below the limit
         for query in range(0, count, tile):
-            mine, own = limits[query : query + tile], start + query
+            mine, own, stale = limits[query : query + tile], start + query, True
             for group in range(first, min(first + step, n_groups)):
                 base, end = group * GROUP, min(n_items, group * GROUP + GROUP) - 1
+                allowed = _valid(base, n_items) if only else items.allowed[group]
+                if allowed == 0:
+                    continue
                 if levels.shape[0] > 0:
                     best = np.int64(levels[listed[base] if only else base])
                     worst = np.int64(levels[listed[end] if only else end])
-                    if high != best or low != worst or group == first:
-                        high, low, some = best, worst, False
+                    if stale or high != best or low != worst:
+                        stale, high, low, some = False, best, worst, False
                         for i in range(min(tile, count - query)):
                             mine[i] = _group_limit(worth, high, low, terms, own + i, widest)
                             some |= mine[i] > 0
@@ -398,7 +402,7 @@ def _scan(items, start, count, listed, sums, pools, k):
                 if found == 0:
                     continue
                 for i in range(tile):
-                    mask, row = hits[i] & _valid(base, n_items), own + i
+                    mask, row = hits[i] & allowed, own + i
                     if mask == 0:
                         continue
                     if state[row, SIZE] + GROUP > pools.costs.shape[1]:
@@ -458,10 +462,12 @@ def _search(items, begin, count, sums, pools, rows, values, missing):
 
 @compiled(nogil=True)
 def hamming_kernel(
-    like, codes, rows, out, stripes, order, levels, worth, part, parts, skip, skipped, only, chosen
-):
+    like, codes, rows, out, stripes, order, levels, worth, allowed, part, parts,
+    skip, skipped, only, chosen,
+):  # fmt: skip
     """Find the nearest codes of packed queries (uint64[n_queries, n_words])."""
-    items = Items(stripes, order, levels, worth, part, parts, skip, skipped, only, chosen)
+    lists = (skip, skipped, only, chosen)
+    items = Items(stripes, order, levels, worth, allowed, part, parts, *lists)
     n_queries, n_bytes = codes.shape[0], stripes.shape[1]
     sums, n_buckets = _sums(n_queries, like), 8 * n_bytes + 1 - worth[0, 0]
     pools = _workspace(n_queries, sums.shape[0], n_bytes, n_buckets, rows.shape[1], 0, worth)
@@ -475,10 +481,12 @@ def hamming_kernel(
 
 @compiled(nogil=True)
 def weighted_kernel(
-    like, reals, rows, out, stripes, order, levels, worth, part, parts, skip, skipped, only, chosen
-):
+    like, reals, rows, out, stripes, order, levels, worth, allowed, part, parts,
+    skip, skipped, only, chosen,
+):  # fmt: skip
     """Find the best codes of real queries (float32[n_queries, n_bits]), over 20-bit weights."""
-    items = Items(stripes, order, levels, worth, part, parts, skip, skipped, only, chosen)
+    lists = (skip, skipped, only, chosen)
+    items = Items(stripes, order, levels, worth, allowed, part, parts, *lists)
     n_queries, halves = reals.shape[0], 2 * stripes.shape[1]
     sums = _sums(n_queries, like)
     pools = _workspace(n_queries, sums.shape[0], halves // 2, BUCKETS, rows.shape[1], halves, worth)

@@ -39,9 +39,12 @@ from coldhash.serve.registry import ModelRegistry, ServedModel
 
 WATCH_SECONDS = 1.0  # between two checks of the model file
 PAGE = Path(__file__).parent / "page"
+POLICY = (
+    "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
+    "object-src 'none'; img-src 'self'"  # and the origins of the images of items
+)
 PAGE_HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'self'; "
-    "frame-ancestors 'none'; object-src 'none'",
+    "Content-Security-Policy": POLICY,
     "Cache-Control": "no-cache",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -51,6 +54,15 @@ PAGE_FILES = "/page/"
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 NEW_IDS = itertools.count(int.from_bytes(os.urandom(7)))  # cheaper than random ones
 METHODS = ("GET", "POST", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE")
+# requests of web pages of another origin (CORS)
+PREFLIGHT = b"access-control-request-method"
+PREFLIGHT_HEADERS = {
+    "Access-Control-Allow-Methods": "GET, POST",
+    "Access-Control-Allow-Headers": "Authorization, Content-Type, Accept, X-Request-ID",
+    "Access-Control-Max-Age": "600",
+}
+VARY = (b"vary", b"Origin")
+EXPOSED = (b"access-control-expose-headers", b"X-Request-ID, Server-Timing, Retry-After")
 PORT = re.compile(r":\d*\Z")
 
 
@@ -60,6 +72,7 @@ def create_app(
     limits: Limits | None = None,
     token: str | None = None,
     allowed_hosts: Iterable[str] | None = None,
+    allowed_origins: Iterable[str] = (),
     log: Log = to_stderr,
     watch_seconds: float = WATCH_SECONDS,
 ) -> ASGIApp:
@@ -75,6 +88,9 @@ def create_app(
         The token that requests need, except those for health and for the page; None: no token.
     allowed_hosts
         The names in the header `Host`, without a port, that are answered; None: all.
+    allowed_origins
+        Origins of web pages, such as `https://shop.example`, whose scripts may send requests
+        (CORS); `*` for any.
     log
         Called with an entry for each request; it returns False if it dropped the entry.
     watch_seconds
@@ -112,7 +128,9 @@ def create_app(
         return JSONResponse(make_document(operations, scope[SERVED], limits, token is not None))
 
     async def page(scope: Scope, _: None) -> Response:
-        return FileResponse(PAGE / "index.html", headers=PAGE_HEADERS)
+        policy = " ".join([POLICY, *scope[SERVED].image_origins])
+        headers = PAGE_HEADERS | {"Content-Security-Policy": policy}
+        return FileResponse(PAGE / "index.html", headers=headers)
 
     get = partial(Operation, limits, "GET")
     every = (*operations, get("/openapi.json", openapi), get("/", page))
@@ -124,7 +142,8 @@ def create_app(
     )
     hosts = None if allowed_hosts is None else {host.lower() for host in allowed_hosts}
     direct: dict[tuple[str, str], ASGIApp] = {(each.method, each.path): each for each in every}
-    return ServiceMiddleware(router, direct, registry, limits, token, hosts, metrics, log)
+    origins = frozenset(origin.encode() for origin in allowed_origins)
+    return ServiceMiddleware(router, direct, registry, limits, token, hosts, origins, metrics, log)
 
 
 def _report_swaps(registry: ModelRegistry, metrics: Metrics, log: Log) -> None:
@@ -200,6 +219,7 @@ class ServiceMiddleware:
     limits: Limits
     token: str | None
     hosts: set[str] | None
+    origins: frozenset[bytes]
     metrics: Metrics
     log: Log
 
@@ -214,10 +234,15 @@ class ServiceMiddleware:
         scope[SERVED] = self.registry.current  # read once: an answer comes from one model
         given = headers.get(b"x-request-id", b"")
         request_id = given if REQUEST_ID.fullmatch(given) else b"%016x" % next(NEW_IDS)
-        reply = _Reply(scope, receive, send, request_id)
+        reply = _Reply(scope, receive, send, [(b"x-request-id", request_id)])
+        if self.origins:
+            reply.headers += self._cors_headers(headers.get(b"origin", b""))
         failure: Entry = {}
         try:
             self._check_host(scope["path"], headers)
+            if self.origins and scope["method"] == "OPTIONS" and PREFLIGHT in headers:
+                await Response(status_code=204, headers=PREFLIGHT_HEADERS)(scope, receive, reply)
+                return
             self._check_token(scope["path"], headers)
             length = headers.get(b"content-length", b"0")
             self.limits.check_length(int(length[:20]) if length.isdigit() else 0)
@@ -245,6 +270,11 @@ class ServiceMiddleware:
             hint = "start it with --allowed-host HOST"
             raise RequestError(421, "not a host of this server", field="host", hint=hint)
 
+    def _cors_headers(self, origin: bytes) -> list[tuple[bytes, bytes]]:
+        if not {origin, b"*"} & self.origins:
+            return [VARY]
+        return [VARY, (b"access-control-allow-origin", origin or b"*"), EXPOSED]
+
     def _check_token(self, path: str, headers: dict[bytes, bytes]) -> None:
         if self.token is None or path in PUBLIC_PATHS or path.startswith(PAGE_FILES):
             return
@@ -263,7 +293,7 @@ class ServiceMiddleware:
         self.metrics.requests(route, method, status).inc()
         entry = {
             "time": utc_now(),
-            "request_id": reply.request_id.decode(),
+            "request_id": reply.headers[0][1].decode(),
             "method": method,
             "route": route,
             "status": status,
@@ -277,18 +307,18 @@ class ServiceMiddleware:
 
 @dataclass(eq=False)
 class _Reply:
-    """Sends an answer with the request id, and keeps its status."""
+    """Sends an answer with further headers, first the request id, and keeps its status."""
 
     scope: Scope
     receive: Receive
     send: Send
-    request_id: bytes
+    headers: list[tuple[bytes, bytes]]
     status: int = 0  # nothing was sent
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            message["headers"] = [*message["headers"], (b"x-request-id", self.request_id)]
+            message["headers"] = [*message["headers"], *self.headers]
         await self.send(message)
 
     async def send_error(self, error: HTTPException) -> None:

@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from coldhash.errors import ColdhashError
 from coldhash.features.people import HISTORY
+from coldhash.recommender.planes import Planes
 from coldhash.recommender.recommender import USER_ID, Recommender
 from coldhash.recommender.results import Row
 from coldhash.serve import schemas
@@ -81,12 +82,15 @@ class Operation:
                 query = QueryParams(scope["query_string"])
                 found = kind.model_validate({**query, **scope.get("path_params", {})})
             else:
-                found = kind.model_validate(await self._read_json(scope[HEADERS], receive))
+                body = await self._read_json(scope[HEADERS], receive)
+                if scope["query_string"] and isinstance(body, dict):
+                    body |= schemas.parse_query(scope["query_string"])
+                found = kind.model_validate(body)
         except ValidationError as error:
             raise schemas.first_error(error) from None
         schemas.check_limits(found, self.limits)
-        for place, person in schemas.strangers_of(found).items():
-            scope[SERVED].check_person(person, self.limits.max_history, place)
+        if (person := vars(found).get("user")) is not None:
+            scope[SERVED].check_person(person, self.limits.max_history, "user")
         return found
 
     async def _read_json(self, headers: dict[bytes, bytes], receive: Receive) -> object:
@@ -99,6 +103,8 @@ class Operation:
             self.limits.check_length(len(body))  # a body need not announce its length
             more = message.get("more_body", False)
         media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        if not media_type:
+            raise schemas.field_error("body", "the request has no Content-Type", JSON)
         if not (media_type.startswith(b"application/") and media_type.endswith(JSON_ENDINGS)):
             raise schemas.field_error("body", "the Content-Type is not JSON", JSON)
         try:
@@ -147,38 +153,45 @@ class Endpoints:
 
     def recommend(self, served: ServedModel, request: schemas.RecommendRequest) -> Row:
         """Recommend to one person: a stranger, or a user of the training data."""
-        return self._recommend(served, request, [getattr(request, request.field)])[0]
+        request.require_people()
+        users = None if request.user is None else [request.user]
+        user_ids = None if request.user_id is None else [request.user_id]
+        return self._recommend(served, request, users, user_ids)[0]
 
     async def recommend_batch(self, scope: Scope, request: schemas.BatchRequest) -> Response:
         """Recommend to many people, in one JSON document or as lines (Accept: x-ndjson)."""
-        people, k, most = getattr(request, request.field), request.k, self._limits.max_batch_items
-        if len(people) * k > most:
-            message = f"{len(people):,} people x k={k:,} is more than this server allows"
+        n_people, k, most = request.n_people, request.k, self._limits.max_batch_items
+        if n_people * k > most:
+            message = f"{n_people:,} people x k={k:,} is more than this server allows"
             hint = f"at most {most:,}: fewer people at a time, or a lower k"
             raise RequestError(413, message, field=request.field, hint=hint)
         served: ServedModel = scope[SERVED]
-        if NDJSON.encode() in scope[HEADERS].get(b"accept", b""):
-            media_type, begin, separator, end = NDJSON, b"", b"", b""
-        else:
-            media_type, begin, separator = JSON, b'{"answers":[', b","
-            end = b'],"model":"%b"}' % served.version.encode()
+        as_lines = NDJSON.encode() in scope[HEADERS].get(b"accept", b"")
+        begin, separator = (b"", b"") if as_lines else (b'{"answers":[', b",")
         order, step = self._pool.arrival(), max(1, min(MAX_BLOCK, MAX_BLOCK_ITEMS // k))
+        errors: list[Row] = []
 
         def write(start: int) -> bytes:
-            rows = self._recommend(served, request, people[start : start + step])
-            return separator.join(orjson.dumps(row, option=END_LINE) for row in rows)
+            rows = self._recommend_rows(served, request, range(start, min(start + step, n_people)))
+            for index, row in enumerate(rows, start):
+                if "error" in row and not as_lines:
+                    errors.append({"index": index, **row["error"]})
+            lines = [row if as_lines or "error" not in row else None for row in rows]
+            return separator.join(orjson.dumps(line, str, END_LINE) for line in lines)
 
-        # errors of the request are raised here
-        first = await self._pool.run(partial(write, 0), order) if people else b""
+        # errors of the options are raised here
+        first = await self._pool.run(partial(write, 0), order)
 
         async def content() -> AsyncIterator[bytes]:  # a block when the last one has been sent
             yield begin + first
-            for start in range(step, len(people), step):
+            for start in range(step, n_people, step):
                 text = await self._pool.run(partial(write, start), order, is_new=False)
                 yield separator + text
-            yield end
+            if not as_lines:
+                end = orjson.dumps({"errors": errors, "model": served.version})
+                yield b"]," + end[1:]
 
-        return StreamingResponse(content(), media_type=media_type)
+        return StreamingResponse(content(), media_type=NDJSON if as_lines else JSON)
 
     async def model(self, scope: Scope, _: None) -> Response:
         """Return a description of the model, and the fields of a person that it uses."""
@@ -197,17 +210,58 @@ class Endpoints:
         return Response(self._metrics.text(), media_type="text/plain; version=0.0.4")
 
     def _recommend(
-        self, served: ServedModel, request: schemas.PeopleRequest, people: list[Any]
+        self,
+        served: ServedModel,
+        request: schemas.PeopleRequest,
+        users: list[schemas.Person] | None,
+        user_ids: list[str] | None,
     ) -> list[Row]:
-        found = answer_people(served, request, people)
-        if not request.is_known:
-            self._metrics.count_strangers(found)
+        """Recommend to people, and count the strangers."""
+        found = answer_people(served, request, users, user_ids)
+        known = [-1] * len(found) if user_ids is None else served.model.user_ids.find(user_ids)
+        self._metrics.count_strangers(
+            answer for answer, row in zip(found, known, strict=True) if row < 0
+        )
         return found
+
+    def _recommend_rows(
+        self, served: ServedModel, request: schemas.BatchRequest, rows: Sequence[int]
+    ) -> list[Row]:
+        """Recommend to some people of a batch; what is wrong with one is the answer to that one."""
+        answers: dict[int, Row] = {}
+        for row in rows:
+            try:
+                if request.users is not None:
+                    person = request.users[row]
+                    served.check_person(person, self._limits.max_history, f"users.{row}")
+                if request.user_ids is not None:
+                    request.user_ids[row] = schemas.check_id(request.user_ids[row], row)
+            except RequestError as error:
+                answers[row] = error.content
+        good = [row for row in rows if row not in answers]
+        users, user_ids = (
+            None if people is None else [people[row] for row in good]
+            for people in (request.users, request.user_ids)
+        )
+        try:
+            if good:
+                found = self._recommend(served, request, users, user_ids)
+            else:  # the options may be wrong all the same
+                found = answer_people(served, request, [{}], None)[:0]
+        except ColdhashError as error:
+            if error.argument in schemas.OPTIONS:
+                raise
+            if len(good) == 1:
+                found = [library_error(error, f"{request.field}.{good[0]}").content]
+            else:
+                found = [self._recommend_rows(served, request, [row])[0] for row in good]
+        answers |= zip(good, found, strict=True)
+        return [answers[row] for row in rows]
 
 
 def is_quick(model: Recommender, request: BaseModel) -> bool:
     """Return whether an answer is expected to take a fraction of a millisecond."""
-    if not isinstance(request, schemas.RecommendRequest) or request.k > QUICK_K:
+    if not isinstance(request, schemas.RecommendRequest) or request.k > QUICK_K or request.where:
         return False
     history = (request.user or {}).get(HISTORY) or ()
     longest = max(len(history), len(request.exclude or ()), len(request.candidates or ()))
@@ -223,7 +277,7 @@ class ComputedResponse(Response):
 
     def __init__(self, answer: Row, start: float) -> None:
         self.status_code, self.background = 200, None
-        self.body = orjson.dumps(answer)
+        self.body = orjson.dumps(answer, default=str)
         self.raw_headers = [
             (b"content-type", JSON.encode()),
             (b"content-length", b"%d" % len(self.body)),
@@ -232,41 +286,55 @@ class ComputedResponse(Response):
 
 
 def answer_people(
-    served: ServedModel, request: schemas.PeopleRequest, people: Sequence[Any]
+    served: ServedModel,
+    request: schemas.PeopleRequest,
+    users: Sequence[schemas.Person] | None,
+    user_ids: Sequence[str] | None,
 ) -> list[Row]:
-    """Recommend to people of a request: strangers, or ids of training users."""
-    if request.is_known:
-        names = people
-        encoded, described = served.describe(served.model.encode(user_ids=people))
+    """Recommend to strangers, to training users, or to those of `user_ids` that are known."""
+    names: Sequence[object]
+    if user_ids is not None:
+        people = None if users is None else list(users)
+        encoded, described = served.describe(served.model.encode(people, user_ids=user_ids))
+        names = user_ids
     else:
-        names = [person.get(USER_ID) for person in people]
-        encoded, described = served.encode(people)
+        assert users is not None
+        encoded, described = served.encode(users)
+        names = [person.get(USER_ID) for person in users]
     # requests share the cores, no request takes all of them
     found = served.model.recommend(encoded, **request.arguments, threads=1)
-    lists = found.lists(served.catalogue.describe)
+    describe = served.describe_items(request.fields, found.rows)
     return [
         {"items": items, "user_id": None if name is None else str(name), **person}
-        for items, name, person in zip(lists, names, described, strict=True)
+        for items, name, person in zip(found.lists(describe), names, described, strict=True)
     ]
 
 
 def encode(served: ServedModel, request: schemas.EncodeRequest) -> Row:
     """Encode a person: return the vector and the code."""
     encoded, (described,) = served.encode([request.user])
-    return {"vector": encoded.vectors[0].tolist(), **described}
+    planes = None
+    if request.planes is not None:
+        found = Planes.of(encoded.vectors[0], request.planes)
+        planes = {"bits": found.texts, "scale": found.scale, "offset": found.offset}
+    return {"vector": encoded.vectors[0].tolist(), "planes": planes, **described}
 
 
 def search_items(served: ServedModel, query: schemas.ItemsQuery) -> Row:
     """Find items by a part of their title or id; without one, the most popular items."""
-    items = served.catalogue.search(query.search, query.limit)
-    return {"items": items, "model": served.version}
+    rows = served.catalogue.search(query.search, query.limit)
+    describe = served.describe_items(query.fields, rows)
+    return {"items": [describe(row) for row in rows.tolist()], "model": served.version}
 
 
 def similar_items(served: ServedModel, query: schemas.SimilarQuery) -> Row:
     """Return the items most similar to one."""
+    found = list(served.model.similar_items(query.item_id, query.k, where=query.where))
+    rows = served.model.item_ids.find([str(row["item_id"]) for row in found])
+    describe = served.describe_items(query.fields, rows)
     items = [
-        {"distance": None, **row, "title": served.catalogue.title_of(str(row["item_id"]))}
-        for row in served.model.similar_items(query.item_id, query.k)
+        {"distance": None, **row, **describe(at)}
+        for row, at in zip(found, rows.tolist(), strict=True)
     ]
     return {"items": items, "model": served.version}
 
@@ -304,7 +372,10 @@ def _name_reason(served: ServedModel, name: str, user: schemas.Person) -> str:
         return f"your rating of {title} ({history[item_id]:g})"
     fields = [field.name for field in served.fields.values() if field.group == name]
     known = [field for field in fields if user.get(field) not in (None, "")]
-    return _join(known) if known else name
+    labels = served.model.features.labels
+    named = [(field, labels.get(field, {}).get(str(user[field]))) for field in known]
+    words = [f"{field} ({label})" if label else field for field, label in named]
+    return _join(words) if words else name
 
 
 def _join(words: Sequence[str]) -> str:

@@ -78,12 +78,19 @@ class RequestError(HTTPException):
         self.field = field
         self.hint = hint
 
+    @property
+    def content(self) -> dict[str, dict[str, str | None]]:
+        """What the answer to the request says."""
+        return {"error": {"field": self.field, "message": self.detail, "hint": self.hint}}
+
 
 def error_response(error: HTTPException) -> Response:
     """Return the answer that reports an error; errors of Starlette have no field."""
-    field, hint = getattr(error, "field", None), getattr(error, "hint", HINT)
-    body = {"error": {"field": field, "message": error.detail, "hint": hint}}
-    return Response(orjson.dumps(body), error.status_code, error.headers, JSON)
+    if isinstance(error, RequestError):
+        content = error.content
+    else:
+        content = RequestError(error.status_code, error.detail, hint=HINT).content
+    return Response(orjson.dumps(content), error.status_code, error.headers, JSON)
 
 
 def library_error(error: ColdhashError, field: str | None) -> RequestError:

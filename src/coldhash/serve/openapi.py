@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from coldhash import __version__
+from coldhash.recommender.where import BOUNDS
 from coldhash.serve.endpoints import HEALTH_PATHS, Operation
 from coldhash.serve.limits import JSON, Limits
 from coldhash.serve.registry import ServedModel
-from coldhash.serve.schemas import LIMITED, REF, ErrorAnswer
+from coldhash.serve.schemas import LIMITED, NULL, REF, ErrorAnswer
 
 Schema = dict[str, Any]
 
-ERRORS = (401, 404, 413, 421, 422, 503, 504)
+ERRORS = (400, 401, 404, 413, 421, 422, 503, 504)
 
 
 def make_document(
@@ -75,7 +76,8 @@ def _describe(
             "name": name,
             "in": "path" if f"{{{name}" in operation.path else "query",
             "required": name in request.get("required", ()),
-            "schema": schema,
+            **({"content": {JSON: {"schema": schema}}} if name == "where" else {"schema": schema}),
+            **({"style": "form", "explode": False} if name == "fields" else {}),
         }
         for name, schema in request["properties"].items()
     ]
@@ -87,7 +89,7 @@ def _as_json(kind: type[BaseModel]) -> Schema:
 
 
 def _add_limits(request: Schema, served: ServedModel, limits: Limits) -> None:
-    """Add the limits of the server to the schema of a request, and an example for the model."""
+    """Add limits, item columns and an example for the model to the schema of a request."""
     properties: Schema = request["properties"]
     for name in LIMITED.keys() & properties.keys():
         keyword = "maximum" if properties[name].get("type") == "integer" else "maxItems"
@@ -96,7 +98,37 @@ def _add_limits(request: Schema, served: ServedModel, limits: Limits) -> None:
         properties["score"]["enum"] = ["real"]
     if "popularity" in properties and served.model.items.levels is None:
         properties["popularity"]["minimum"] = 1
+    columns = {field.name: field.kind for field in served.item_fields}
+    for name, schema in (("where", _describe_where(columns)), ("fields", _choose_some(columns))):
+        if name in properties:
+            null = [NULL] if "anyOf" in properties[name] else []
+            about = {"description": properties[name]["description"]}
+            properties[name] = about | ({"anyOf": [schema, *null]} if null else schema)
     person, item_ids = served.model.features.example(), served.model.item_ids
     item_id = item_ids[0] if len(item_ids) else "1"
     example = {"user": person, "users": [person, {}], "k": 3, "item_id": item_id}
     request["examples"] = [{name: example[name] for name in example if name in properties}]
+
+
+def _describe_where(columns: Mapping[str, str | None]) -> Schema:
+    """Describe what `where` takes: conditions on the columns that can be compared."""
+    number: Schema = {"type": "number"}
+    bounds = {"type": "object", "properties": dict.fromkeys(BOUNDS, number), "minProperties": 1}
+    values: Schema = {"number": number, "boolean": {"type": "boolean"}}
+    values["text"] = {"anyOf": [{"type": "string"}, {"type": "integer"}]}
+    properties = {}
+    for name, kind in columns.items():
+        if kind is not None:
+            ways = [values[kind], {"type": "array", "items": values[kind]}]
+            if kind == "number":
+                ways.append(bounds | {"additionalProperties": False})
+            properties[name] = {"anyOf": ways}
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _choose_some(columns: Mapping[str, str | None]) -> Schema:
+    return (
+        {"type": "array", "items": {"enum": [*columns]}}
+        if columns
+        else {"type": "array", "maxItems": 0}
+    )

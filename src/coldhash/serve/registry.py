@@ -18,17 +18,33 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import ValidationError
 
+from coldhash import __version__
 from coldhash.errors import SourceError
+from coldhash.features.columns import Given, Words
 from coldhash.features.people import HISTORY
 from coldhash.files import lock_file, open_regular, reason_of, replace_file
 from coldhash.recommender.encoders import Encoded
-from coldhash.recommender.model_file import N_CHECKSUM
+from coldhash.recommender.model_file import N_VERSION, file_date, read_version
 from coldhash.recommender.persistence import check_answers, load
 from coldhash.recommender.recommender import USER_ID, Recommender
 from coldhash.recommender.results import Row
-from coldhash.serve.schemas import ModelCard, Person, person_error, person_fields, person_type
+from coldhash.recommender.where import element_type, kind_of
+from coldhash.serve.schemas import (
+    ItemField,
+    Judged,
+    ModelCard,
+    Person,
+    person_error,
+    person_fields,
+    person_type,
+)
 
 MAX_TITLE = 300  # characters of a title that are sent; the search is in all of it
+# what a column of addresses of images may be called, in lower case
+IMAGES = "image image_url poster poster_url cover cover_url thumbnail picture photo".split()
+MAX_ORIGINS = 8  # of images: the policy of the page names each
+ORIGIN = r"^(?P<origin>https?://[A-Za-z0-9.:-]+)/"
+MAX_SHOWN = 3  # columns of an item on the page
 MAX_IN_MEMORY = 200_000  # items of a catalogue whose ids and titles are kept as Python strings
 
 
@@ -62,8 +78,8 @@ class Catalogue:
         row = self._ids.row_of(item_id)
         return self.describe(row)["title"] if row >= 0 else None
 
-    def search(self, text: str, limit: int) -> list[Row]:
-        """Find items by a part of title or id: those that start with it first, popular ones first.
+    def search(self, text: str, limit: int) -> np.ndarray:
+        """Find rows by a part of title or id: those that start with it first, popular ones first.
 
         The empty text finds the most popular items.
         """
@@ -71,7 +87,7 @@ class Catalogue:
         starts = _match_any(pc.starts_with, self._lowered, wanted)
         contains = _match_any(pc.match_substring, self._lowered, wanted) & ~starts
         places = np.concatenate([np.flatnonzero(starts), np.flatnonzero(contains)])[:limit]
-        return [self.describe(int(row)) for row in self._order[places]]
+        return np.asarray(self._order[places])
 
     @cached_property
     def _lowered(self) -> list[pa.Array]:
@@ -94,7 +110,6 @@ def _match_any(test: pc.Function, texts: list[pa.Array], wanted: str) -> np.ndar
     return np.asarray(np.logical_or.reduce(found))
 
 
-N_VERSION = 16  # hexadecimal digits of the checksum that are the version of a model
 COPY_BLOCK = 1 << 20  # bytes
 COPY = ".copy"  # end of the name of a copy that workers share
 NAMED_SECONDS = 600  # for which a copy has a name: by then, every worker has opened it
@@ -107,11 +122,18 @@ Stamp = tuple[int, ...]  # identifies the content of a file: device, inode, size
 class ServedModel:
     """A checked model with what requests need of it."""
 
-    def __init__(self, model: Recommender, version: str) -> None:
+    def __init__(self, model: Recommender, version: str, date: str | None = None) -> None:
         self.model = model
         self.version = version
+        self.date = date
         self.catalogue = Catalogue(model)
         self.fields = person_fields(model.features)
+        self.image_field, self.image_origins = find_images(model.item_table)
+        schema = () if model.item_table is None else model.item_table.schema
+        self.item_fields = [
+            ItemField(name=column.name, kind=kind_of(element_type(column.type)))
+            for column in schema
+        ]
         self.card = self._make_card().model_dump_json().encode()
         self.person_type = cache(partial(person_type, self.fields, model.history_scale))
         # no cycle of references, so that a model is gone when another one has taken its place
@@ -135,6 +157,18 @@ class ServedModel:
                 return self._encode_text(text)
         return self.describe(self.model.encode(people))
 
+    def describe_items(
+        self, fields: Sequence[str] | None, rows: np.ndarray
+    ) -> Callable[[int], Row]:
+        """Return what describes an item by its row: id, title, and columns of the item table."""
+        describe = self.catalogue.describe
+        if not fields:
+            return describe
+        table, different = self.model.details(fields), np.unique(rows[rows >= 0])
+        assert table is not None  # it has the fields
+        shown = dict(zip(different.tolist(), table.take(different).to_pylist(), strict=True))
+        return lambda row: shown[row] | describe(row)
+
     def check_person(self, person: Person, max_history: int, place: str) -> None:
         """Raise a request error about the first field of a person that the model cannot use.
 
@@ -148,11 +182,15 @@ class ServedModel:
             person[HISTORY] = vars(valid)[HISTORY]
 
     def _make_card(self) -> ModelCard:
-        model = self.model
+        model, judged = self.model, self.model.report.get("judged")
         rated = {model.item_ids[0]: model.scale[1]} if len(model.item_ids) else {}
         without, with_rating = (model.encode({HISTORY: history}) for history in ({}, rated))
         return ModelCard(
             model=self.version,
+            coldhash=__version__,
+            date=self.date,
+            n_ratings=None if model.seen is None else len(model.seen.indices),
+            feedback=model.feedback.kind,
             method=model.name,
             n_bits=model.items.n_bits,
             n_items=len(model.item_ids),
@@ -163,7 +201,33 @@ class ServedModel:
             fields=list(self.fields.values()),
             takes_history=not np.array_equal(without.vectors, with_rating.vectors),
             has_level=model.items.levels is not None,
+            labels=model.features.labels,
+            shown_fields=shown_fields(model),
+            image_field=self.image_field,
+            judged=None if judged is None else Judged.model_validate(judged),
+            item_fields=self.item_fields,
         )
+
+
+def find_images(table: pa.Table | None) -> tuple[str | None, list[str]]:
+    """Find a column of addresses of images, and the few origins that they are from."""
+    if table is None:
+        return None, []
+    for field in table.schema:
+        if field.name.lower() in IMAGES and pa.types.is_string(field.type):
+            parts = pc.extract_regex(table.column(field.name), ORIGIN)
+            origins = pc.unique(pc.struct_field(parts, "origin")).drop_null().to_pylist()
+            if 0 < len(origins) <= MAX_ORIGINS:
+                return field.name, sorted(origins)
+    return None, []
+
+
+def shown_fields(model: Recommender) -> list[str]:
+    """Return the columns that tell most of an item in few words: labels, numbers and dates."""
+    content = {} if model.features.content is None else model.features.content.columns
+    known = () if model.item_table is None else model.item_table.column_names
+    short = [name for name, column in content.items() if not isinstance(column, Words | Given)]
+    return [name for name in short if name in known][:MAX_SHOWN]
 
 
 def describe_people(
@@ -201,9 +265,12 @@ class ModelCopy:
     @property
     def version(self) -> str:
         """The version of the model: the start of the checksum at the end of the file."""
-        handle = self.file.fileno()
-        start = max(os.fstat(handle).st_size - N_CHECKSUM, 0)
-        return os.pread(handle, N_CHECKSUM, start).hex()[:N_VERSION]
+        return read_version(self.file)
+
+    @property
+    def date(self) -> str:
+        """When the file that was copied was written."""
+        return file_date(self.stamp[3])
 
 
 class ModelRegistry:
@@ -261,7 +328,7 @@ class ModelRegistry:
         assert self._path is not None
         self._stamp = copy.stamp
         with copy.file:
-            return ServedModel(load(self._path, file=copy.file), copy.version)
+            return ServedModel(load(self._path, file=copy.file), copy.version, copy.date)
 
 
 def copy_model(path: Path, folder: Path | None = None) -> ModelCopy:

@@ -7,27 +7,32 @@ describe them in the document.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from itertools import islice
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
+import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 from pydantic.functional_validators import AfterValidator
 from pydantic.json_schema import WithJsonSchema
 from pydantic.types import Discriminator, Tag
+from starlette.datastructures import QueryParams
 
 from coldhash.data.dates import as_days
-from coldhash.features.columns import Ages, FittedColumn, Given, Knots, Labels, Standard
+from coldhash.features.columns import Ages, FittedColumn, Given, Knots, Labels
 from coldhash.features.groups import FeatureEncoder
 from coldhash.features.people import HISTORY
+from coldhash.recommender.planes import MAX_PLANES
 from coldhash.recommender.recommender import USER_ID, Score
+from coldhash.recommender.where import Kind
 from coldhash.serve.limits import HINT, Limits, RequestError
 
 MAX_CHOICES = 200
-N_DEVIATIONS = 3.0  # from the mean: the range of a standardized number in a form
 LARGEST = float(np.finfo(np.float32).max)
 DECIMAL = "^[ \\t\\r\\n]*([+-]?[0-9]{1,30}([.][0-9]{0,30})?)?[ \\t\\r\\n]*$"  # or an empty text
+SHORT_NUMBER = re.compile("[0-9]{1,9}")
 REF = "#/components/schemas/{model}"
 NULL = {"type": "null"}
 RATED, LISTED = "[rated]", "[listed]"  # the two forms of a history
@@ -64,8 +69,13 @@ Share = Annotated[float, Field(ge=0, le=1, strict=True)]
 # what is in it depends on the model: see `person_type`
 PERSON = {"$ref": REF.format(model="Person")}
 Person = Annotated[dict[str, Any], WithJsonSchema({"allOf": [PERSON]})]
+# of a batch: what is wrong is an error of its row, not of the request
+PersonRow = Annotated[Any, WithJsonSchema({"anyOf": [PERSON, {}]})]
+IdRow = Annotated[Any, WithJsonSchema({"anyOf": [ID, {}]})]
 
 POPULARITY = "How much it counts what everybody likes; less than 1 only for a model with a level."
+FIELDS = "Columns of the item table to show beside the title."
+WHERE = "Columns of the item table: a value, a list of which any matches, or a range of numbers."
 
 
 class _Request(BaseModel):
@@ -79,9 +89,11 @@ class RecommendOptions(_Request):
     k: Count = Field(10, description="How many items.")
     exclude: list[Id] | None = Field(None, description="Items not to recommend.")
     candidates: list[Id] | None = Field(None, description="The only items to recommend.")
+    where: dict[str, Any] | None = Field(None, description=WHERE)
     score: Score = "real"
     exclude_seen: bool = Field(True, strict=True, description="Leave out what was rated.")
     popularity: Share = Field(1.0, description=POPULARITY)
+    fields: list[str] | None = Field(None, description=FIELDS)
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -94,36 +106,36 @@ OPTIONS = tuple(RecommendOptions.model_fields)
 
 
 def _describe_choice(schema: dict[str, Any], request: type[PeopleRequest]) -> None:
-    """Describe that one of the fields of people is given, the other one is missing or null."""
-    nulls = dict.fromkeys(request.people_fields, NULL)
-    schema["oneOf"] = [
-        {"required": [name], "properties": nulls | {name: {"not": NULL}}} for name in nulls
+    """Describe that at least one of the fields of people is given."""
+    schema["anyOf"] = [
+        {"required": [name], "properties": {name: {"not": NULL}}} for name in request.people_fields
     ]
 
 
 class PeopleRequest(RecommendOptions):
-    """People, in one of two fields, and options."""
+    """People, and options."""
 
     model_config = ConfigDict(json_schema_extra=_describe_choice)
     people_fields: ClassVar[tuple[str, str]]  # of strangers, of users of the training data
 
     @property
-    def is_known(self) -> bool:
-        """Whether the people are users of the training data."""
-        return getattr(self, self.people_fields[1]) is not None
-
-    @property
     def field(self) -> str:  # type: ignore[override]
-        """The field of people that is given; a request error if it is not exactly one."""
+        """The field of people that is given, of two that of users."""
         strangers, users = self.people_fields
-        if self.is_known == (getattr(self, strangers) is not None):
-            message = f"{2 * self.is_known} of {strangers} and {users}"
-            raise field_error(strangers, message, f"either {strangers} or {users}")
-        return self.people_fields[self.is_known]
+        return strangers if getattr(self, users) is None else users
+
+    def require_people(self) -> None:
+        """Raise a request error if nobody is named."""
+        if getattr(self, self.field) is None:
+            strangers, users = self.people_fields
+            raise field_error(strangers, "nobody is named", f"{strangers}, {users}, or both")
 
 
 class RecommendRequest(PeopleRequest):
-    """A stranger (`user`) or a user of the training data (`user_id`)."""
+    """A stranger (`user`), a user of the training data (`user_id`), or both.
+
+    Of both, `user` describes the person where the model does not know `user_id`.
+    """
 
     people_fields = ("user", "user_id")
     user: Person | None = None
@@ -131,17 +143,30 @@ class RecommendRequest(PeopleRequest):
 
 
 class BatchRequest(PeopleRequest):
-    """Strangers, or users of the training data."""
+    """Strangers, users of the training data, or both, of the same number."""
 
     people_fields = ("users", "user_ids")
-    users: list[Person] | None = None
-    user_ids: list[Id] | None = None
+    users: list[PersonRow] | None = None
+    user_ids: list[IdRow] | None = None
+
+    @property
+    def n_people(self) -> int:
+        """The number of people; a request error if there are two, or none."""
+        self.require_people()
+        given = [people for people in (self.users, self.user_ids) if people is not None]
+        if len({len(people) for people in given}) > 1:
+            message = f"{len(given[1])} user_ids for {len(given[0])} users"
+            raise RequestError(400, message, field="user_ids", hint="one for each of users")
+        return len(getattr(self, self.field))
 
 
 class EncodeRequest(_Request):
     """A person to encode."""
 
     user: Person
+    planes: Annotated[Count, Field(le=MAX_PLANES)] | None = Field(
+        None, description="How many bit planes to round the vector to, for SQL."
+    )
 
 
 class ExplainRequest(_Request):
@@ -152,9 +177,25 @@ class ExplainRequest(_Request):
     popularity: Share = Field(1.0, description=POPULARITY)
 
 
+Names = Annotated[
+    list[str],
+    BeforeValidator(lambda text: [name for name in text.split(",") if name]),
+    WithJsonSchema({"type": "array", "items": {"type": "string"}}),
+]
+
+
+def _parse_where(text: str) -> object:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        raise ValueError("not JSON") from None
+
+
 class ItemsQuery(BaseModel):
     """A search in the catalogue."""
 
+    model_config = ConfigDict(extra="forbid")
+    fields: Names = Field([], description=FIELDS)
     search: str = Field("", max_length=200, description="Part of title or id.")
     limit: int = Field(20, ge=1, le=100, description="How many items.")
 
@@ -162,7 +203,12 @@ class ItemsQuery(BaseModel):
 class SimilarQuery(BaseModel):
     """An item of which similar ones are wanted."""
 
+    model_config = ConfigDict(extra="forbid")
     field: ClassVar[str] = "item_id"
+    fields: Names = Field([], description=FIELDS)
+    where: Annotated[dict[str, Any] | None, BeforeValidator(_parse_where)] = Field(
+        None, description=f"{WHERE} As JSON."
+    )
     item_id: str = Field(min_length=1)
     k: int = Field(10, ge=1, description="How many items.")
 
@@ -188,7 +234,7 @@ class Status(BaseModel):
 
 
 class Item(BaseModel):
-    """An item of the catalogue."""
+    """An item of the catalogue, with the fields that were asked for."""
 
     item_id: str
     title: str | None
@@ -246,16 +292,32 @@ class RecommendAnswer(PersonCode):
     user_id: str | None = Field(None, description="As in the request, if it was there.")
 
 
-class BatchAnswer(_Answer):
-    """One answer for each person, in the order of the request."""
+class RowError(ErrorDetail):
+    """What is wrong with one person of a batch."""
 
-    answers: list[RecommendAnswer]
+    index: int = Field(description="The place of the person in the request, from 0.")
+
+
+class BatchAnswer(_Answer):
+    """One answer for each person, in the order of the request; null for one with an error."""
+
+    answers: list[RecommendAnswer | None]
+    errors: list[RowError]
+
+
+class PlanesAnswer(BaseModel):
+    """A vector as bit planes: h·d ≈ scale (offset - 2 Σ_j 2^j bit_count(d xor bits_j))."""
+
+    bits: list[str] = Field(description="The planes, the lowest first, in the form of `code`.")
+    scale: float
+    offset: int
 
 
 class EncodeAnswer(PersonCode):
     """A person as a vector and as a code."""
 
     vector: list[float]
+    planes: PlanesAnswer | None = Field(None, description="If they were asked for.")
 
 
 class PersonField(BaseModel):
@@ -270,10 +332,46 @@ class PersonField(BaseModel):
     length: int | None = Field(None, description="Of a vector.")
 
 
+class Figure(BaseModel):
+    """An Accuracy@k and its 95% interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+class JudgedRow(BaseModel):
+    """How the settings of the model did after a number of ratings, and how popularity did."""
+
+    given: int
+    model: Figure
+    popularity: Figure
+    verdict: Literal["ahead", "tied", "behind"]
+
+
+class Judged(BaseModel):
+    """What `coldhash fit --judge` found for users that were held out."""
+
+    users: int
+    k: int
+    rows: list[JudgedRow]
+
+
+class ItemField(BaseModel):
+    """A column of the item table, and how `where` compares it; null: not at all."""
+
+    name: str
+    kind: Kind | None
+
+
 class ModelCard(BaseModel):
     """The model, and the fields of a person that it uses."""
 
     model: str
+    coldhash: str = Field(description="The version of the package that serves it.")
+    date: str | None = Field(description="Of the model file, in UTC; null without a file.")
+    n_ratings: int | None = Field(description="Of the training users, where the model has them.")
+    feedback: str = Field(description="What the training data were: ratings, counts or events.")
     method: str
     n_bits: int | None
     n_items: int
@@ -284,6 +382,11 @@ class ModelCard(BaseModel):
     fields: list[PersonField]
     takes_history: bool
     has_level: bool = Field(description="Whether `popularity` may be less than 1.")
+    labels: dict[str, dict[str, str]] = Field(description="What values of columns are called.")
+    shown_fields: list[str] = Field(description="Columns of items that the page shows.")
+    image_field: str | None = Field(description="A column of addresses of images.")
+    judged: Judged | None = Field(description="How held-out users did, if the file says so.")
+    item_fields: list[ItemField]
 
 
 def person_fields(features: FeatureEncoder) -> dict[str, PersonField]:
@@ -303,9 +406,6 @@ def _describe_column(column: FittedColumn) -> dict[str, Any]:
         return {"kind": "date"}
     if isinstance(column, Knots):
         return {"kind": "number", "min": column.knots[0], "max": column.knots[-1]}
-    if isinstance(column, Standard):
-        margin = N_DEVIATIONS * column.spread
-        return {"kind": "number", "min": column.centre - margin, "max": column.centre + margin}
     if isinstance(column, Given):
         return {"kind": "vector", "length": column.width}
     return {"kind": "text"}
@@ -367,6 +467,8 @@ def person_error(
 ) -> RequestError:
     """Return the first of the errors of a person as that of a request."""
     first = error.errors()[0]
+    if not first["loc"]:
+        return field_error(place, "not a person", 'an object such as {"age": 25}')
     name = first["loc"][0]
     if first["type"] == "extra_forbidden":
         hint = f"one of {', '.join([*fields, HISTORY])}"
@@ -378,12 +480,10 @@ def person_error(
     return field_error(f"{place}.{name}", f"not {expected}", hint)
 
 
-def strangers_of(request: BaseModel) -> dict[str, Person]:
-    """Return the people that a request describes, by their place in it."""
-    values = vars(request)
-    if values.get("user") is not None:
-        return {"user": values["user"]}
-    return {f"users.{place}": person for place, person in enumerate(values.get("users") or ())}
+def parse_query(query: bytes) -> dict[str, str | int]:
+    """Return the parameters in the address of a request that has a body, too."""
+    given = QueryParams(query).items()
+    return {name: int(text) if SHORT_NUMBER.fullmatch(text) else text for name, text in given}
 
 
 def check_limits(request: BaseModel, limits: Limits) -> None:
@@ -397,11 +497,21 @@ def check_limits(request: BaseModel, limits: Limits) -> None:
             raise field_error(name, message, f"at most {most:,}")
 
 
+def check_id(value: object, row: int) -> str:
+    """Return the id of a user of a batch as a text; a request error if it is none."""
+    try:
+        return id_text(value)
+    except ValueError as error:
+        raise field_error(f"user_ids.{row}", str(error), HINT) from None
+
+
 def first_error(error: ValidationError, place: str = "", hint: str = HINT) -> RequestError:
     """Return the first of the errors of a validation as that of a request."""
     first = error.errors()[0]
     parts = [str(part) for part in (place, *first["loc"]) if part not in NO_FIELDS]
-    message = first["msg"].removeprefix("Value error, ")
+    message = first["msg"].removeprefix("Value error, ").replace("Input should", "it should")
+    if first["type"] == "extra_forbidden":
+        message = "there is no such field"
     return field_error(".".join(parts) or "body", message, hint)
 
 

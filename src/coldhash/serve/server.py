@@ -52,6 +52,8 @@ class Serving:
         The token that requests need; None: no token.
     allowed_hosts
         Names in the header `Host` that are answered besides those of loopback; see `hosts`.
+    allowed_origins
+        Origins of web pages whose scripts may send requests (CORS); `*` for any.
     limits
         Limits of requests.
 
@@ -72,6 +74,7 @@ class Serving:
     workers: int = 1
     token: str | None = field(default=None, repr=False)
     allowed_hosts: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
@@ -174,7 +177,11 @@ def run_worker(
 
 def _run(serving: Serving, registry: ModelRegistry, listener: socket.socket) -> None:
     app = create_app(
-        registry, limits=serving.limits, token=serving.token, allowed_hosts=serving.hosts
+        registry,
+        limits=serving.limits,
+        token=serving.token,
+        allowed_hosts=serving.hosts,
+        allowed_origins=serving.allowed_origins,
     )
     redirect_loggers()
     config = Config(

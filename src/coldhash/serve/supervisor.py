@@ -27,8 +27,9 @@ from pathlib import Path
 from prometheus_client.multiprocess import mark_process_dead
 
 from coldhash.errors import WorkerError
+from coldhash.recommender.model_file import N_VERSION
 from coldhash.serve.monitoring import event, to_stderr
-from coldhash.serve.registry import N_VERSION, ModelCopy, find_copy, forget_copies
+from coldhash.serve.registry import ModelCopy, find_copy, forget_copies
 
 POLL = 0.2  # seconds between two checks of the workers
 REPORT_SECONDS = 1.0  # between two reports of a worker

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array, hstack
 
 from coldhash.arrays.codes import signs
 from coldhash.arrays.products import times
-from coldhash.data.dataset import Wanted, pad_table, read_ratings, read_side_table
+from coldhash.data.dataset import Wanted, pad_table, read_id_table, read_ratings
 from coldhash.data.ids import Ids, assign_rows
 from coldhash.data.ratings import Ratings, RatingTarget
 from coldhash.data.tables import TableLike
@@ -151,7 +151,7 @@ def add_items(
     (101, {'new': 'content'})
     """
     codes = check_takes_new_items(model)
-    ids, given = read_side_table(items, "item", model.columns)
+    _, ids, given = read_id_table(items, "item", model.columns)
     assert ids is not None
     again = [item_id for item_id in ids if item_id in model.item_ids]
     if again:
@@ -286,7 +286,7 @@ def update_users(
     """
     if users is None and ratings is None:
         raise SettingError("there is nothing to update", hint="pass users, ratings or both")
-    ids, table = read_side_table(users, "user", model.columns)
+    _, ids, table = read_id_table(users, "user", model.columns)
     given = None
     if ratings is not None:
         rated = _read_ratings(ratings, ids, model.item_ids, model, "add_items first")
@@ -385,7 +385,7 @@ def _encode_strangers(model: Recommender, rated: Ratings, users: TableLike | Non
     strangers = [rated.users[row] for row in range(n_known, len(rated.users))]
     if not strangers:
         return np.zeros((0, model.user_vectors.shape[1]), dtype=np.float32)
-    ids, table = read_side_table(users, "user", model.columns)
+    _, ids, table = read_id_table(users, "user", model.columns)
     missing = [name for name in strangers if ids is None or name not in ids]
     if missing:
         raise UnknownId(

@@ -10,11 +10,11 @@ from coldhash.data.sources import read
 from coldhash.errors import SettingError
 from coldhash.features.describe import describe
 from coldhash.lab.experiment import Experiment, experiments_folder
-from coldhash.lab.figures import format_table
 from coldhash.lab.reproduce import anywhere, extensions, paper
 from coldhash.lab.reproduce.report import DATASETS, Claim, Section, write_report
 from coldhash.lab.results_log import Results
 from coldhash.lab.runner import RunProgress, run_experiment
+from coldhash.render import format_table
 
 __all__ = ["SECTIONS", "make_section", "write_report"]
 

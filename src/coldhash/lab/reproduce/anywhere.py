@@ -11,10 +11,11 @@ import numpy as np
 
 from coldhash.evaluate import UserHits
 from coldhash.evaluate.compare import arrange
-from coldhash.lab.figures import Line, Panel, draw, format_table
+from coldhash.lab.figures import Line, Panel, draw
 from coldhash.lab.reproduce import report
 from coldhash.lab.reproduce.report import DATASETS, Section, format_accuracy, method_name
 from coldhash.lab.results_log import Results
+from coldhash.render import format_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

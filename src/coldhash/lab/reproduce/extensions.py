@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import cast
 
 from coldhash.evaluate import PROTOCOLS
-from coldhash.lab.figures import Line, Panel, draw, format_table
+from coldhash.lab.figures import Line, Panel, draw
 from coldhash.lab.reproduce.report import (
     DATASETS,
     ORDERS,
@@ -19,6 +19,7 @@ from coldhash.lab.reproduce.report import (
     select_best_score,
 )
 from coldhash.lab.results_log import Results, Row
+from coldhash.render import format_table
 
 _METRIC = "accuracy@10"
 

@@ -7,7 +7,7 @@ from typing import cast
 
 import numpy as np
 
-from coldhash.lab.figures import Line, Panel, draw, format_table
+from coldhash.lab.figures import Line, Panel, draw
 from coldhash.lab.reproduce.report import (
     DATASETS,
     Claim,
@@ -19,6 +19,7 @@ from coldhash.lab.reproduce.report import (
     select_best_score,
 )
 from coldhash.lab.results_log import LoggedTies, Results
+from coldhash.render import format_table
 
 PAPER = "mfdcf, no level"  # the paper's method, corrected: its claims are judged by this one
 METHODS_BY_K = ("mfdcf", PAPER, "cbfknn", "zsr", "dfm", "ddl", "popularity", "ridge")

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from coldhash.files import replace_text
-from coldhash.lab.figures import format_table, save
+from coldhash.lab.figures import save
 from coldhash.lab.results_log import Results
 from coldhash.lab.runner import stamp
+from coldhash.render import format_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

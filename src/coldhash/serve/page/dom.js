@@ -37,4 +37,12 @@ export function inWords(name) {
   return words.charAt(0).toUpperCase() + words.slice(1);
 }
 
+/** A value of a column as a text: its label where the model has one, several with commas. */
+export function valueText(labels, value) {
+  if (value === null || value === undefined) return "";
+  if (Array.isArray(value)) return value.map((each) => valueText(labels, each)).join(", ");
+  const text = String(value);
+  return Object.hasOwn(labels ?? {}, text) ? labels[text] : text.split(/[|;]/).join(", ");
+}
+
 export const plural = (n, one, many = `${one}s`) => `${n.toLocaleString("en")} ${n === 1 ? one : many}`;

@@ -1,24 +1,28 @@
 // The form: fields as the model names them, and the rated items.
 
-import { bar, byId, inWords, make, short } from "./dom.js";
+import { byId, inWords, make, short, valueText } from "./dom.js";
 
 const wrongId = (name) => `wrong-${name}`;
 
+const FIRST = 4; // fields that are always in sight; the list is to stay in the first screen of a phone
+
 /** Put the fields on the page, filled with what is known; `changed` is called after each answer. */
 export function showFields(card, person, changed) {
-  const groups = Map.groupBy(card.fields.filter(canBeAsked), (field) => field.group);
-  const sets = [...groups].map(([group, fields]) => {
-    const controls = fields.map((field) => fieldFor(field, person, changed));
-    if (groups.size === 1) return make("div", { class: "group" }, ...controls);
-    return make("fieldset", { class: "group" }, make("legend", {}, inWords(group)), ...controls);
-  });
-  byId("fields").replaceChildren(...sets);
+  const asked = card.fields.filter((field) => field.kind !== "vector");
+  const brief = asked.filter((field) => ["category", "number", "date"].includes(field.kind)).slice(0, FIRST);
+  const rest = asked.filter((field) => !brief.includes(field));
+  const control = (field) => fieldFor(field, card.labels[field.name] ?? {}, person, changed);
+  const shown = [make("div", { class: "group" }, ...brief.map(control))];
+  if (rest.length) {
+    const open = byId("more")?.open || !brief.length || rest.some((field) => person.said.has(field.name));
+    shown.push(make("details", { id: "more", open }, make("summary", {}, "More about you"),
+      make("div", { class: "group" }, ...rest.map(control))));
+  }
+  byId("fields").replaceChildren(...shown);
   byId("history").hidden = !card.takes_history;
 }
 
-const canBeAsked = (field) => field.kind !== "vector";
-
-function fieldFor(field, person, changed) {
+function fieldFor(field, labels, person, changed) {
   const wrong = make("p", { class: "wrong", id: wrongId(field.name), hidden: true });
   const told = (value) => {
     if (value === null || value.length === 0) person.said.delete(field.name);
@@ -26,8 +30,8 @@ function fieldFor(field, person, changed) {
     changed();
   };
   const known = person.said.get(field.name);
-  if (field.kind === "multi-label") return checkboxes(field, known ?? [], told, wrong);
-  const input = field.kind === "category" ? choice(field, known) : entry(field, known);
+  if (field.kind === "multi-label") return checkboxes(field, labels, known ?? [], told, wrong);
+  const input = field.kind === "category" ? choice(field, labels, known) : entry(field, known);
   input.setAttribute("aria-describedby", wrong.id);
   input.addEventListener("input", () => {
     const broken = input.validity.badInput;
@@ -38,9 +42,10 @@ function fieldFor(field, person, changed) {
   return make("div", { class: "field" }, label, input, wrong);
 }
 
-function choice(field, known) {
+function choice(field, labels, known) {
   const order = new Intl.Collator("en", { numeric: true }).compare;
-  const options = field.choices.toSorted(order).map((each) => make("option", { value: each }, each));
+  const options = field.choices.toSorted(order).map((each) =>
+    make("option", { value: each }, valueText(labels, each)));
   const empty = make("option", { value: "" }, "–");
   const select = make("select", { id: `field-${field.name}` }, empty, ...options);
   select.value = known ?? "";
@@ -49,6 +54,7 @@ function choice(field, known) {
 
 function entry(field, known) {
   const id = `field-${field.name}`;
+  if (field.kind === "date") return filled(make("input", { id, type: "date" }), known);
   if (field.kind === "text") return filled(make("input", { id, type: "text", maxlength: 1000 }), known);
   const [low, high] = [Math.ceil(field.min), Math.floor(field.max)];
   const usual = low < high ? { min: low, max: high, placeholder: `${low} to ${high}` } : {};
@@ -60,7 +66,7 @@ function filled(input, value) {
   return input;
 }
 
-function checkboxes(field, known, told, wrong) {
+function checkboxes(field, labels, known, told, wrong) {
   const chosen = new Set(known);
   const boxes = field.choices.map((each) => {
     const box = make("input", { type: "checkbox" });
@@ -70,7 +76,7 @@ function checkboxes(field, known, told, wrong) {
       else chosen.delete(each);
       told([...chosen]);
     });
-    return make("label", {}, box, each);
+    return make("label", {}, box, valueText(labels, each));
   });
   const legend = make("legend", {}, inWords(field.name));
   return make("fieldset", { class: "field several" }, legend, make("div", {}, ...boxes), wrong);
@@ -92,8 +98,8 @@ export function showRated(card, person, titles, changed) {
       person.rated.set(itemId, value);
       changed();
     };
-    return make("li", {}, make("span", { class: "title" }, title), remove,
-      ...scaleFor(card.scale, title, rating, rated), wrong);
+    return make("li", {}, make("span", { class: "title" }, title),
+      ...scaleFor(card.scale, title, rating, rated), remove, wrong);
   });
   byId("rated").replaceChildren(...rows);
 }
@@ -119,22 +125,38 @@ function scaleFor([low, high], title, rating, rated) {
   return [slider, output];
 }
 
-/** Put the dial on the page, from what everybody likes to what sets the person apart. */
-export function showDial(card, person, changed) {
+/** Put the dial on the page; `turned` gets how much popularity is to count. */
+export function showDial(card, popularity, turned) {
   byId("dial").hidden = !card.has_level;
   const slider = byId("personal");
-  const show = () => {
-    const share = `${Math.round(person.popularity * 100)} %`;
-    byId("personal-value").textContent = `popularity counts ${share}`;
-    slider.setAttribute("aria-valuetext", `popularity counts ${share}`);
+  const show = (share) => {
+    const words = `popularity counts ${Math.round(share * 100)} %`;
+    byId("personal-value").textContent = words;
+    slider.setAttribute("aria-valuetext", words);
   };
-  slider.value = 1 - person.popularity;
+  slider.value = 1 - popularity;
   slider.oninput = () => {
-    person.popularity = Math.round((1 - slider.valueAsNumber) * 100) / 100;
-    show();
-    changed();
+    const share = Math.round((1 - slider.valueAsNumber) * 100) / 100;
+    show(share);
+    turned(share);
   };
-  show();
+  show(popularity);
+}
+
+/** Show whose answers the form holds; `choose` gets the place of the other person. */
+export function showWho(people, active, choose) {
+  const names = ["First person", "Second person"];
+  const buttons = names.map((name, at) => {
+    const button = make("button", { type: "button", "aria-pressed": String(at === active) }, name);
+    button.addEventListener("click", () => choose(at));
+    return button;
+  });
+  const focused = byId("who").contains(document.activeElement);
+  byId("who").replaceChildren(...buttons);
+  if (focused) buttons[active].focus();
+  byId("who").hidden = !people[1];
+  byId("you-title").textContent = people[1] ? `About the ${names[active].toLowerCase()}` : "About you";
+  byId("compare").setAttribute("aria-pressed", String(people[1] !== null));
 }
 
 /** Say what is wrong beside a field, or take it back; false if the form has no such field. */
@@ -153,17 +175,4 @@ export function clearWrong() {
   for (const place of document.querySelectorAll(".wrong")) {
     showWrong(place.id.slice(wrongId("").length), null);
   }
-}
-
-/** Draw the share of each group of fields. */
-export function showWeights(weights, ratingsCount, fallback) {
-  const bars = Object.entries(weights).map(([group, share]) =>
-    bar(inWords(group), share, `${Math.round(share * 100)} %`));
-  byId("bars").replaceChildren(...bars);
-  byId("weights").hidden = bars.length === 0;
-  byId("weights-note").textContent = fallback
-    ? "Nothing is known yet, so nothing counts but popularity."
-    : ratingsCount
-      ? "The share of each group of answers. Your ratings then move the result."
-      : "The share of each group of answers.";
 }

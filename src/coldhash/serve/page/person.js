@@ -1,16 +1,19 @@
-// What is known of the person: in memory, in a request, and in the address.
+// What is known of one or two people: in memory, in a request, and in the address.
 //
 // In the address: #age=25&gender=F&history.1193=5&request.popularity=0.5; names of fields and of
-// ratings are those that errors of the server use, too.
+// ratings are those that errors of the server use, too. With request.compare=1 there is a second
+// person, whose names begin with "other.".
 // An address may come from anybody, so what does not fit the model is dropped.
 
 const HISTORY = "history.";
+const OTHER = "other.";
 const POPULARITY = "request.popularity";
+const COMPARE = "request.compare";
 const MAX_RATED = 100;
 const MAX_TEXT = 1000;
 
-/** Nobody in particular: field -> value (or list of them), item id -> rating, and the dial. */
-export const nobody = () => ({ said: new Map(), rated: new Map(), popularity: 1 });
+/** Nobody in particular: field -> value (or list of them), and item id -> rating. */
+export const nobody = () => ({ said: new Map(), rated: new Map() });
 
 export function asRequest(person) {
   const user = Object.fromEntries(person.said); // makes own keys, even of "__proto__"
@@ -18,28 +21,36 @@ export function asRequest(person) {
   return user;
 }
 
-export function asFragment(person) {
-  const pairs = new URLSearchParams();
-  for (const [name, value] of person.said) {
-    for (const each of [value].flat()) pairs.append(name, each);
-  }
-  for (const [itemId, rating] of person.rated) pairs.append(HISTORY + itemId, rating);
-  if (person.popularity !== 1) pairs.append(POPULARITY, person.popularity);
-  return pairs.toString();
+/** The address of one or two people and the dial. */
+export function asFragment([first, second], popularity) {
+  const pairs = [...pairsOf(first, "")];
+  if (popularity !== 1) pairs.push([POPULARITY, popularity]);
+  if (second) pairs.push([COMPARE, 1], ...pairsOf(second, OTHER));
+  return new URLSearchParams(pairs).toString();
 }
 
-export function fromFragment(fragment, card) {
-  const person = nobody();
-  const fields = new Map(card.fields.map((field) => [field.name, field]));
-  const pairs = new URLSearchParams(fragment.replace(/^#/, ""));
-  for (const [name, text] of pairs) {
-    const field = fields.get(name);
-    if (field) say(person, field, text);
-    else if (card.takes_history && name.startsWith(HISTORY)) {
-      rate(person, name.slice(HISTORY.length), text, card.scale);
-    } else if (card.has_level && name === POPULARITY) weigh(person, text);
+function* pairsOf(person, prefix) {
+  for (const [name, value] of person.said) {
+    for (const each of [value].flat()) yield [prefix + name, each];
   }
-  return person;
+  for (const [itemId, rating] of person.rated) yield [prefix + HISTORY + itemId, rating];
+}
+
+/** What an address says: the people, the second of whom may be null, and the dial. */
+export function fromFragment(fragment, card) {
+  const found = { people: [nobody(), null], popularity: 1 };
+  const fields = new Map(card.fields.map((field) => [field.name, field]));
+  const pairs = [...new URLSearchParams(fragment.replace(/^#/, ""))];
+  if (pairs.some(([name, text]) => name === COMPARE && text === "1")) found.people[1] = nobody();
+  for (const [name, text] of pairs) {
+    const other = found.people[1] && !fields.has(name) && name.startsWith(OTHER);
+    const [person, own] = other ? [found.people[1], name.slice(OTHER.length)] : [found.people[0], name];
+    if (fields.has(own)) say(person, fields.get(own), text);
+    else if (card.takes_history && own.startsWith(HISTORY)) {
+      rate(person, own.slice(HISTORY.length), text, card.scale);
+    } else if (card.has_level && name === POPULARITY) found.popularity = shareOf(text) ?? found.popularity;
+  }
+  return found;
 }
 
 function say(person, field, text) {
@@ -65,9 +76,9 @@ function rate(person, itemId, text, [low, high]) {
   }
 }
 
-function weigh(person, text) {
-  const popularity = Number(text);
-  if (text.trim() !== "" && popularity >= 0 && popularity <= 1) person.popularity = popularity;
+function shareOf(text) {
+  const share = Number(text);
+  return text.trim() !== "" && share >= 0 && share <= 1 ? share : null;
 }
 
 /** Somebody at random, to show what the page does. */
