@@ -1,37 +1,30 @@
-"""One stranger on MovieLens-1M: through the Python API, and on the command line."""
+"""One stranger on MovieLens-1M, from a dict to ids and scores, or to rows with titles."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tempfile
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-from table import Row, best_times, finish, options
+from table import Row, finish, options
 
 from coldhash import MFDCF, load, read
 
 STRANGER = {"gender": "F", "age": 25}
 
 
-def median_microseconds(model, person: dict, repeats: int) -> float:
+def median_microseconds(ask: Callable[[], object], repeats: int) -> float:
     for _ in range(50):
-        model.recommend(person, k=10)
+        ask()
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
-        model.recommend(person, k=10)
+        ask()
         times.append(time.perf_counter() - start)
     return float(np.median(times) * 1e6)
-
-
-def command_seconds(file: Path, repeats: int) -> float:
-    command = [sys.executable, "-m", "coldhash", "recommend", str(file), "--user", '{"age": 25}']
-    run = partial(subprocess.run, command, check=True, stdout=subprocess.DEVNULL)
-    return best_times({"command": run}, repeats + 1)["command"]
 
 
 def main() -> None:
@@ -42,15 +35,21 @@ def main() -> None:
         file = Path(folder) / "m.coldhash"
         MFDCF().fit(data).save(file)
         model = load(file)
-        history = STRANGER | {"history": {data.ratings.items[0]: 5, data.ratings.items[1]: 3}}
-        stripes = model.items.index.stripes
-        alone = median_microseconds(model, STRANGER, repeats)
-        rated = median_microseconds(model, history, repeats)
-        rows = [
-            Row("a stranger, median µs / 150", alone, 150, "<= 1"),
-            Row("a stranger who rated two items / without", rated, alone, "<= 10"),
+        items = data.ratings.items
+        people = {
+            "a stranger": (STRANGER, 90),
+            "who liked two items": (STRANGER | {"history": {items[0]: 5, items[1]: 5}}, 200),
+            "who disliked one of two": (STRANGER | {"history": {items[0]: 5, items[1]: 1}}, 200),
+        }
+        stripes, rows = model.items.index.stripes, []
+        for name, (person, target) in people.items():
+            ask = partial(model.recommend, person, k=10)
+            alone = median_microseconds(ask, repeats)
+            shown = median_microseconds(lambda ask=ask: [row["title"] for row in ask()], repeats)
+            rows.append(Row(f"{name}, median µs / {target}", alone, target, "<= 1"))
+            rows.append(Row(f"{name}, rows with titles / without", shown, alone, "<= 2"))
+        rows += [
             Row("bytes of codes an item / 8", stripes.nbytes / len(model.items), 8, "<= 1.02"),
-            Row("coldhash recommend, seconds / 1", command_seconds(file, 3), 1, "<= 1"),
         ]
     finish(rows, args.out)
 

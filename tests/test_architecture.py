@@ -84,6 +84,17 @@ def test_help_loads_only_what_parses_the_command_line():
     assert loaded & HEAVY == {"typer"}
 
 
+def test_one_answer_on_the_command_line_loads_neither_numba_nor_scipy(tmp_path):
+    model = coldhash.MFDCF(n_bits=32).fit(coldhash.read("sample", n_users=200, n_items=60))
+    model.save(tmp_path / "m.coldhash")
+    person = '{"age": 30, "history": {"7": 5, "12": 1}}'
+    command = ["coldhash", "recommend", str(tmp_path / "m.coldhash"), "--user", person, "--json"]
+    code = f"import sys\nfrom coldhash.cli import main\nsys.argv = {command}\nmain()\n"
+    loaded = loaded_after(f"try:\n  exec({code!r})\nexcept SystemExit:\n  pass")
+    assert "pyarrow" in loaded
+    assert not loaded & {"numba", "scipy", "pandas"}
+
+
 def leaves_the_encoding_to_the_locale(call: ast.Call) -> bool:
     name = getattr(call.func, "attr", getattr(call.func, "id", None))
     given = {word.arg: getattr(word.value, "value", None) for word in call.keywords}

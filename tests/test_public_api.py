@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 from numpy.typing import ArrayLike
+from scipy.sparse import csr_array, csr_matrix, sparray, spmatrix
 from starlette.types import ASGIApp
 
 import coldhash
@@ -82,7 +83,8 @@ FRAMES = SimpleNamespace(DataFrame=object, Series=object)
 # what modules import for type checkers alone
 CHECKED_ONLY = {"pandas": FRAMES, "polars": FRAMES, "Client": object, "Figure": object}
 CHECKED_ONLY |= {"Dataset": coldhash.Dataset, "Recommender": coldhash.Recommender}
-CHECKED_ONLY |= {"Callback": Callback}
+CHECKED_ONLY |= {"Callback": Callback, "ArrayLike": ArrayLike, "csr_array": csr_array}
+CHECKED_ONLY |= {"csr_matrix": csr_matrix, "sparray": sparray, "spmatrix": spmatrix}
 NOT_OURS = (ArrayLike, ASGIApp)
 LOGGED = {"Results: rows", "Results.__init__: rows"}  # lines of JSON, whatever a run logged
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array, random_array
 
-from coldhash.arrays import products
+from coldhash.arrays import kernels, products
 from coldhash.arrays.codes import pack, signs
 
 
@@ -39,9 +39,9 @@ def test_kernels_equal_their_plain_python(monkeypatch):
     S, D = matrices(12, 9, 4, 1)
     rows = (S.indptr, S.indices, S.data)
     for kernel, arguments in (
-        (products._multiply_sparse, (*rows, D)),
-        (products._multiply_codes, (*rows, pack(signs(D)), D[:, 0].copy())),
-        (products._multiply_dense, (S.toarray(), D)),
+        (kernels.multiply_sparse, (*rows, D)),
+        (kernels.multiply_codes, (*rows, pack(signs(D)), D[:, 0].copy())),
+        (kernels.multiply_dense, (S.toarray(), D)),
     ):
         plain, compiled = np.zeros((2, 12, 4), np.float32)
         kernel.py_func(*arguments, plain, 0, 12)
@@ -66,6 +66,17 @@ def test_the_even_order_takes_every_row_once_and_spreads_them(rng):
     assert sorted(order) == list(range(1000))
     halves = sizes[order[:500]].sum(), sizes[order[500:]].sum()
     assert abs(halves[0] - halves[1]) < 0.05 * sizes.sum()
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_without_compiled_code_products_are_the_same_bits(monkeypatch, dense):
+    S, D = matrices(20, 30, 16, 5)
+    A = S.toarray() if dense else S
+    words, weights = pack(signs(D)), np.abs(D[:, 0])
+    compiled = products.times(A, D), products.times_codes(A, words, weights, 16)
+    monkeypatch.setattr(products, "prefer_numpy", lambda _: True)
+    np.testing.assert_array_equal(products.times(A, D), compiled[0])
+    np.testing.assert_array_equal(products.times_codes(A, words, weights, 16), compiled[1])
 
 
 def test_matrices_that_do_not_fit_are_refused():

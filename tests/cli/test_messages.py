@@ -7,6 +7,7 @@ import time
 import pytest
 from numba.core import event
 
+from coldhash.arrays import compiled  # noqa: F401  # which listens to numba
 from coldhash.cli import output
 from coldhash.cli.output import note_compilation, translate_hint
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
+from scipy.sparse import csr_array
 
 from coldhash import Ids
 from coldhash.errors import DataError
@@ -11,9 +12,13 @@ from coldhash.features.people import as_columns, read_histories
 ITEMS = Ids.of(["a", "b", "7"], "item")
 
 
+def as_array(rows):
+    return csr_array((rows.data, rows.indices, rows.indptr), rows.shape).toarray()
+
+
 def test_histories_become_ratings_and_unknown_items_are_reported():
     found = read_histories([{"a": 5, 7: 1}, None, {"new": 3, "b": 2.5}], 3, ITEMS, (1, 5))
-    np.testing.assert_array_equal(found.ratings.toarray(), [[5, 0, 1], [0, 0, 0], [0, 2.5, 0]])
+    np.testing.assert_array_equal(as_array(found.ratings), [[5, 0, 1], [0, 0, 0], [0, 2.5, 0]])
     assert found.ignored == [(2, "new")]
 
 
@@ -31,7 +36,7 @@ def test_a_rating_outside_the_scale_is_an_error(value):
 def test_histories_of_a_json_table():
     column = pa.chunked_array([pa.array([{"a": 5, "b": None}, None, {"a": None, "b": 2}])])
     found = read_histories(column, 3, ITEMS, (1, 5))
-    np.testing.assert_array_equal(found.ratings.toarray(), [[5, 0, 0], [0, 0, 0], [0, 2, 0]])
+    np.testing.assert_array_equal(as_array(found.ratings), [[5, 0, 0], [0, 0, 0], [0, 2, 0]])
 
 
 @pytest.mark.parametrize(

@@ -267,13 +267,13 @@ def test_threads_change_nothing(rng, monkeypatch, n_bits, equal):
 
 def test_a_lone_query_is_split_over_threads(rng, monkeypatch):
     monkeypatch.setattr(index_module, "SPLIT_GROUPS", 2)
-    calls = []
+    calls, run = [], kernels.weighted_kernel
 
     def kernel(*arguments):
         calls.append(arguments[9:11])
-        kernels.weighted_kernel(*arguments)
+        run(*arguments)
 
-    monkeypatch.setattr(index_module, "weighted_kernel", kernel)
+    monkeypatch.setattr(kernels, "weighted_kernel", kernel)
     codes = random_codes(rng, 640, 64)
     index = CodeIndex.of(pack(codes), 64, np.zeros(640))
     index.weighted(codes[:1].astype(np.float32), 3, threads=4)
@@ -458,3 +458,27 @@ def test_inputs_are_read_whatever_their_layout(rng):
         np.testing.assert_array_equal(search(given_[::2], 5)[0], rows[::2])
         given_.flags.writeable = False
         np.testing.assert_array_equal(search(given_, 5)[0], rows)
+
+
+@pytest.mark.parametrize("n_bits", [12, 64, 300])
+@pytest.mark.parametrize("leveled", [False, True])
+def test_without_compiled_code_answers_are_the_same_bits(rng, monkeypatch, n_bits, leveled):
+    codes = random_codes(rng, 150, n_bits)
+    levels, gains = rng.integers(256, size=150).astype(np.uint8), np.linspace(0, 0.7, 256)
+    tables = (levels, gains.astype(np.float32), np.arange(256, dtype=np.int32) // 16)
+    index = CodeIndex.of(pack(codes), n_bits, np.zeros(150), *(tables if leveled else ()))
+    vectors = rng.standard_normal((3, n_bits)).astype(np.float32)
+    vectors[2] = 0
+    queries = {"hamming": pack(signs(vectors)), "weighted": vectors}
+    some, others = (index.lists(random_lists(rng, 150, 3)) for _ in range(2))
+    lists = {"excluded": some, "listed": others}
+    filters = [{}, *({name: each} for name, each in lists.items()), lists]
+    filters += [{**each, "within": index.subset(rng.random(150) < 0.4)} for each in filters]
+    cases = [(name, k, each) for name in queries for k in (1, 10, 200) for each in filters]
+    answers = []
+    for plain in (False, True):
+        monkeypatch.setattr(index_module, "prefer_numpy", lambda _, plain=plain: plain)
+        answers.append([getattr(index, name)(queries[name], k, **f) for name, k, f in cases])
+    for compiled, plain in zip(*answers, strict=True):
+        for ours, again in zip(compiled, plain, strict=True):
+            np.testing.assert_array_equal(ours, again, strict=True)

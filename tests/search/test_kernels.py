@@ -30,11 +30,26 @@ def both(function, *arguments):
     return results[0]
 
 
+def test_python_cannot_call_what_is_compiled_for_kernels_only():
+    for function in (kernels._valid, kernels._sums):
+        if hasattr(function, "py_func"):  # compilation is not disabled
+            with pytest.raises(TypeError, match="only compiled functions"):
+                function(0, 200)
+
+
+@pytest.fixture
+def plain(monkeypatch):
+    """The functions that only compiled ones can call, as plain Python."""
+    for name in ("_cost_terms", "_level_limit", "_distance", "_valid"):
+        function = getattr(kernels, name)
+        monkeypatch.setattr(kernels, name, getattr(function, "py_func", function))
+
+
 def test_hamming_tables(rng):
-    code = rng.integers(256, size=9, dtype=np.uint8)
+    code = rng.integers(2**64, size=2, dtype=np.uint64)
     _, _, tables = both(kernels._hamming_tables, code, np.zeros((18, 16), np.uint8))
     for half in range(18):
-        own = code[half // 2] >> 4 * (half % 2) & 15
+        own = int(code[half // 16]) >> 4 * (half % 16) & 15
         assert tables[half].tolist() == [int(value ^ own).bit_count() for value in range(16)]
 
 
@@ -54,15 +69,15 @@ def test_weighted_tables(rng, n_bits):
 
 @pytest.mark.parametrize("limit", [np.inf, 1e30, 511.9, 300.0, 1.0, 1e-9, 0.0])
 @pytest.mark.parametrize("gain", [0.0, 1e-38, 0.01, 1.0, 3.0, 1e30])
-def test_no_distance_from_the_limit_on_has_a_cost_below_it(gain, limit):
+def test_no_distance_from_the_limit_on_has_a_cost_below_it(plain, gain, limit):
     unit, total, base, widest = 1e-6, 5_000_000, 0.3 * gain, 65535
-    terms, nothing = np.zeros((1, 8)), np.zeros(0)
+    terms = np.zeros((1, 8))
     both(kernels._weighted_terms, unit, total, 0, base, gain, terms[0])
     kernels._weighted_terms(unit, total, 0, base, gain, terms[0])
     terms[0, kernels.LIMIT] = limit
     worth = np.array([[base], [gain]])
-    items = kernels.Items(*[nothing] * 3, worth, nothing, 0, 1, *[nothing] * 4)
-    first = kernels._level_limit(items, 0, terms, 0, widest)
+    with np.errstate(all="ignore"):  # as compiled code divides
+        first = kernels._level_limit(worth, 0, terms, 0, widest)
     rounded = np.arange(widest + 1)
     scores = gain * (base + unit * (total - 2 * (rounded << kernels.ROUNDING)))
     costs = (terms[0, kernels.TOP] - scores) * terms[0, kernels.SCALE]
@@ -74,10 +89,16 @@ def test_a_query_of_zeros_has_a_unit():
     assert both(kernels._weight_unit, np.zeros(12, np.float32))[0] == 1.0
 
 
-def test_single_distances(rng, index):
+def test_single_distances(plain, rng, index):
     query = pack(signs(rng.standard_normal((1, 72))))
     tables = np.zeros((1, 18, 16), np.uint8)
-    kernels._hamming_tables(query.view(np.uint8)[0, :9], tables[0])
+    kernels._hamming_tables(query[0], tables[0])
     for row in (0, 63, 64, 199):
-        distance = both(kernels._distance, index.stripes, int(index.rank[row]), tables, 0)[0]
+        distance = kernels._distance(index.stripes, int(index.rank[row]), tables, 0)
         assert distance == np.bitwise_count(index.packed([row]) ^ query).sum()
+
+
+@pytest.mark.parametrize(("base", "lanes"), [(0, 64), (128, 64), (192, 8)])
+def test_padding_is_masked(plain, base, lanes):
+    mask = int(kernels._valid(base, 200))
+    assert mask == 2**lanes - 1

@@ -15,7 +15,11 @@ from types import FunctionType
 from typing import Any
 
 from numba import njit, threading_layer  # type: ignore[attr-defined]
+from numba.core import event
 from numba.core.caching import FunctionCache
+
+compilations = event.RecordingListener()  # type: ignore[no-untyped-call]
+event.register("numba:compile", compilations)  # type: ignore[no-untyped-call]
 
 
 class _Cache(FunctionCache):
@@ -38,10 +42,17 @@ def _check_threads() -> None:
 os.register_at_fork(after_in_child=_check_threads)
 
 
-def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Compile a function when it is first called, with numba's options."""
+def compiled(*, internal: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Compile a function when it is first called, with numba's options.
+
+    An `internal` one is for compiled functions only: it is compiled sooner, and kept as a part of
+    them. Python can call its `py_func`.
+    """
 
     def decorate(function: Any) -> Any:
+        if internal:
+            options.update(no_cpython_wrapper=True, no_cfunc_wrapper=True)
+            return _refuse_python(njit(**options)(function), function)
         made = _compile(function, options)
         return _make_fork_safe(made, function) if options.get("parallel") else made
 
@@ -55,6 +66,20 @@ def _compile(function: Any, options: dict[str, Any]) -> Any:
         return njit(**options)(function)
     if made is not function:  # the same where compilation is disabled
         made._cache = _Cache(function)  # type: ignore[no-untyped-call]
+    return made
+
+
+def _refuse_python(made: Any, function: Any) -> Any:
+    """Raise an error where Python calls a function that has no code for that: it would crash."""
+
+    def refuse(*arguments: Any, **named: Any) -> None:
+        raise TypeError(f"only compiled functions can call {function.__qualname__}; use py_func")
+
+    def add_overload(compilation: Any) -> None:  # for compiled callers, not for numba's own table
+        made.overloads[tuple(compilation.signature.args)] = compilation
+
+    if made is not function:  # the same where compilation is disabled
+        made.add_overload, made._compile_for_args = add_overload, refuse
     return made
 
 

@@ -7,29 +7,44 @@ differently for one row than for many.
 
 from __future__ import annotations
 
+from functools import cache
+from itertools import pairwise
+from types import ModuleType
+from typing import TYPE_CHECKING
+
 import numpy as np
-from scipy.sparse import csr_array
 
 from coldhash.arrays.codes import unpack
-from coldhash.arrays.compiled import compiled
+from coldhash.arrays.startup import prefer_numpy
 from coldhash.arrays.threads import run_rows
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
-def times(A: np.ndarray | csr_array, B: np.ndarray) -> np.ndarray:
+    from coldhash.arrays.rows import SparseRows
+
+_ROW_COST = 1024  # operations that NumPy could do in the time in which it adds one short row
+
+
+def times(A: np.ndarray | csr_array | SparseRows, B: np.ndarray) -> np.ndarray:
     """Multiply a sparse (CSR) or dense matrix by a dense one, in B's precision."""
     B = _read_only(np.ascontiguousarray(B))
     product = _empty_product(A, B, B.shape[1], B.dtype)
+    n_numbers = A.size if isinstance(A, np.ndarray) else len(A.indices)
+    if prefer_numpy(n_numbers * _ROW_COST):
+        return _add_rows(A, B, product)
+    kernels = _kernels()
     if isinstance(A, np.ndarray):
         A, steps = _read_only(A), np.arange(len(A) + 1)
-        run_rows(lambda first, last: _multiply_dense(A, B, product, first, last), steps)
+        run_rows(lambda first, last: kernels.multiply_dense(A, B, product, first, last), steps)
         return product
     rows = _rows_of(A)
-    run_rows(lambda first, last: _multiply_sparse(*rows, B, product, first, last), A.indptr)
+    run_rows(lambda first, last: kernels.multiply_sparse(*rows, B, product, first, last), A.indptr)
     return product
 
 
 def times_codes(
-    A: np.ndarray | csr_array, words: np.ndarray, weights: np.ndarray, n_bits: int
+    A: np.ndarray | csr_array | SparseRows, words: np.ndarray, weights: np.ndarray, n_bits: int
 ) -> np.ndarray:
     """Multiply a matrix by packed codes, each of them times a weight, in single precision.
 
@@ -39,10 +54,15 @@ def times_codes(
     if isinstance(A, np.ndarray):
         return times(A, unpack(words, n_bits) * weights[:, None])
     product = _empty_product(A, words, n_bits, np.dtype(np.float32))
-    rows, words, weights = _rows_of(A), _read_only(words), _read_only(weights)
-    run_rows(
-        lambda first, last: _multiply_codes(*rows, words, weights, product, first, last), A.indptr
-    )
+    if prefer_numpy(len(A.indices) * _ROW_COST):
+        values = (A.data * weights[A.indices])[:, None] * unpack(words[A.indices], n_bits)
+        for row, (start, end) in enumerate(pairwise(A.indptr.tolist())):
+            for entry in range(start, end):
+                product[row] += values[entry]
+        return product
+    kernel, rows = _kernels().multiply_codes, _rows_of(A)
+    words, weights = _read_only(words), _read_only(weights)
+    run_rows(lambda first, last: kernel(*rows, words, weights, product, first, last), A.indptr)
     return product
 
 
@@ -56,13 +76,35 @@ def even_order(indptr: np.ndarray) -> np.ndarray:
     return by_size[np.argsort(golden, kind="stable")]
 
 
-def _empty_product(A: np.ndarray | csr_array, B: np.ndarray, n: int, dtype: np.dtype) -> np.ndarray:
+@cache
+def _kernels() -> ModuleType:
+    """Import the compiled functions, and numba with them, when they are first called."""
+    from coldhash.arrays import kernels
+
+    return kernels
+
+
+def _add_rows(A: np.ndarray | csr_array | SparseRows, B: np.ndarray, P: np.ndarray) -> np.ndarray:
+    """Add the products of rows to P in the order in which compiled code does."""
+    if isinstance(A, np.ndarray):
+        for row, column in np.argwhere(A):
+            P[row] += A[row, column] * B[column]
+    else:
+        for row, (start, end) in enumerate(pairwise(A.indptr.tolist())):
+            for entry in range(start, end):
+                P[row] += A.data[entry] * B[A.indices[entry]]
+    return P
+
+
+def _empty_product(
+    A: np.ndarray | csr_array | SparseRows, B: np.ndarray, n: int, dtype: np.dtype
+) -> np.ndarray:
     if A.shape[1] != B.shape[0]:  # compiled code would read past the end
         raise ValueError(f"{A.shape} does not fit {B.shape}")
     return np.zeros((A.shape[0], n), dtype=dtype)
 
 
-def _rows_of(A: csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _rows_of(A: csr_array | SparseRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the arrays of a matrix, with indices of one type."""
     index = np.int32 if len(A.data) < 2**31 else np.int64
     indptr, indices = A.indptr.astype(index, copy=False), A.indices.astype(index, copy=False)
@@ -74,43 +116,3 @@ def _read_only(array: np.ndarray) -> np.ndarray:
     view = array.view()
     view.flags.writeable = False
     return view
-
-
-@compiled(nogil=True)
-def _multiply_sparse(indptr, indices, values, B, product, first, last):  # type: ignore[no-untyped-def]
-    width = B.shape[1]
-    total = np.empty(width, B.dtype)
-    for row in range(first, last):
-        total[:] = 0
-        for j in range(indptr[row], indptr[row + 1]):
-            value, at = values[j], np.uint64(indices[j])
-            for k in range(width):
-                total[k] += value * B[at, k]
-        product[row] = total
-
-
-@compiled(nogil=True)
-def _multiply_codes(indptr, indices, values, words, weights, product, first, last):  # type: ignore[no-untyped-def]
-    n_bits = product.shape[1]
-    total = np.empty(64, np.float32)
-    for word in range(words.shape[1]):
-        begin = 64 * word
-        for row in range(first, last):
-            total[:] = 0
-            for j in range(indptr[row], indptr[row + 1]):
-                at = np.uint64(indices[j])
-                value, code = values[j] * weights[at], words[at, word]
-                for k in range(64):
-                    total[k] += value if (code >> np.uint64(k)) & np.uint64(1) else -value
-            for k in range(min(64, n_bits - begin)):
-                product[row, begin + k] = total[k]
-
-
-@compiled(nogil=True)
-def _multiply_dense(A, B, product, first, last):  # type: ignore[no-untyped-def]
-    for row in range(first, last):
-        for j in range(A.shape[1]):
-            value = A[row, j]
-            if value != 0:  # features are mostly zeros
-                for k in range(B.shape[1]):
-                    product[row, k] += value * B[j, k]

@@ -10,11 +10,12 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-from numba import get_num_threads
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -31,6 +32,10 @@ def run_pieces(function: Callable[[T], R], pieces: Iterable[T]) -> Iterator[R]:
 
     As many pieces as there are threads are taken at once, and one more waits.
     """
+    from concurrent.futures import ThreadPoolExecutor
+
+    from numba import get_num_threads  # which a process that asks once does not load
+
     n_threads = 1 if getattr(_here, "busy", False) else get_num_threads()
     if n_threads == 1:
         yield from map(function, pieces)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 import coldhash as ch
+from coldhash.arrays.startup import expect_one_answer
 from coldhash.cli import output
 from coldhash.cli.app import (
     AsJson,
@@ -184,8 +185,10 @@ def recommend(
         check_out(out)
     model = load_model(file)
     document: dict[str, object] = {}
+    rows: Iterator[dict[str, Any]]
     if everybody:
         tables = _recommend_all(model, arguments)
+        rows = (row for table in tables for row in table.to_pylist())
     else:
         people: Any = _read_people(users, column, model) if users else None
         if user:
@@ -194,13 +197,14 @@ def recommend(
         answer = model.recommend(people, user_ids=user_id or None, unknown=checked, **arguments)
         for note in answer.notes:
             print(f"note: {output.printable(note)}", file=sys.stderr)
-        tables = iter([answer.to_arrow()])
+        if out is not None:
+            tables = iter([answer.to_arrow()])
+        rows = iter(answer)
         document["fallback"] = answer.fallback.tolist()
     if out is not None:
         _write_tables(tables, out)
         print(out)
         return
-    rows = (row for table in tables for row in table.to_pylist())
     lines = (output.format_row(row, model.features.labels) for row in rows)
     output.print_result({"items": rows, **document}, lines, as_json)
 
@@ -318,6 +322,7 @@ def update(
 
 def load_model(file: Path) -> ch.Recommender:
     """Read a model."""
+    expect_one_answer()
     with output.note_compilation():  # a model answers once when it is loaded
         return ch.load(file)
 
@@ -413,7 +418,7 @@ def _model_facts(model: ch.Recommender, file: Path) -> dict[str, object]:
         "columns": model.columns,
         "items": len(model.items),
         "users": len(model.user_ids),
-        "ratings": None if model.seen is None else model.seen.nnz,
+        "ratings": None if model.seen is None else len(model.seen.indices),
         "feedback": model.feedback.kind,
         "bytes_per_item": model.bytes_per_item,
         "groups": model.features.widths,

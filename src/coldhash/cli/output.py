@@ -54,20 +54,22 @@ def translate_hint(text: str, options: Collection[str]) -> str:
 @contextmanager
 def note_compilation() -> Iterator[None]:
     """Tell on stderr that functions are compiled, if the block takes longer than usual."""
-    from numba.core import event
 
-    with event.install_recorder("numba:compile") as compiled:
+    def n_compiled() -> int:
+        module = sys.modules.get("coldhash.arrays.compiled")  # numba may not be needed
+        return 0 if module is None else len(module.compilations.buffer)
 
-        def note() -> None:
-            if compiled.buffer:
-                print("compiling, once", file=sys.stderr)
+    def note() -> None:
+        if n_compiled() > before:
+            print("compiling, once", file=sys.stderr)
 
-        timer = Timer(_USUAL_SECONDS, note)
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
+    before = n_compiled()
+    timer = Timer(_USUAL_SECONDS, note)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def format_row(

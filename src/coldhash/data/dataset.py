@@ -18,7 +18,6 @@ from scipy.sparse import csr_array
 
 from coldhash.data.dates import as_days
 from coldhash.data.feedback import (
-    COUNT_NAMES,
     Favourite,
     Feedback,
     FeedbackKind,
@@ -37,31 +36,12 @@ from coldhash.data.plan import (
     guess_plan,
 )
 from coldhash.data.ratings import MAX_RATING, Duplicates, Ratings
+from coldhash.data.roles import OTHER_NAMES, ROLES, TITLE
 from coldhash.data.tables import TableLike, as_table, infer_type, infer_types
 from coldhash.errors import ColumnError, DataError, SettingError, UnlikelyData
 from coldhash.render import html_table
 
-ROLES = {  # what a column of ratings may mean, and the usual names of such a column
-    "user_id": ("user_id", "user", "userID", "userId"),
-    "item_id": ("item_id", "item", "itemID", "itemId", "movieId"),
-    "rating": ("rating", "weight"),
-    "timestamp": ("timestamp", "datetime"),
-    "event": ("event",),
-}
-OTHER_NAMES = {  # the first of these that is there, where none of the usual names is
-    "user_id": tuple("customer_id client_id household_id visitor_id member_id reviewerID".split()),
-    "item_id": tuple(
-        "product_id article_id movie_id track_id book_id joke_id sku asin isbn ISBN".split()
-    ),
-    "rating": (*COUNT_NAMES, "score", "stars"),
-    "timestamp": tuple(
-        "event_time event_timestamp transaction_timestamp created_at purchased_at unixReviewTime "
-        "ts date time".split()
-    ),
-    "event": ("event_type", "type", "action", "behavior"),
-}
 _HEADER_HINT = "a file needs a header line (or TableFile(..., names=[...]))"
-TITLE = "title"  # the role of the item column that answers show
 Columns = Mapping[str, str | None]  # role -> name of its column; None: there is none
 
 PART_USERS = 65_536  # users of one partition at most, unless another number is asked for

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from coldhash.errors import SettingError, UnlikelyFavourites, check_choice
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 FeedbackKind = Literal["ratings", "counts", "events"]
 Favourite = float | str  # from this rating on, "60%" of the scale, or "user-mean"
@@ -83,6 +85,7 @@ class Feedback:
 
     Examples
     --------
+    >>> from scipy.sparse import csr_array
     >>> ratings = csr_array(np.array([[5.0, 4.0, 3.0], [0.0, 2.0, 1.0]]))
     >>> Feedback("ratings", scale=(1, 5)).is_favourite(ratings).tolist()
     [True, True, False, False, False]

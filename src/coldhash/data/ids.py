@@ -15,12 +15,12 @@ from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from coldhash.arrays.checks import take
 from coldhash.errors import DataError, UnknownId
 
 _FEW = 64  # so few ids are found faster by binary search than by a hash table of all ids
+_SMALL = 1 << 14  # ids up to which a table of all is kept in memory
 _EXACT = 2.0**53  # from here on a float may differ from the whole number it was made from
 
 IdValue: TypeAlias = str | int | np.integer
@@ -79,6 +79,8 @@ class Ids:
         >>> len(Ids.of(["a", 7]))
         2
         """
+        import pyarrow.compute as pc
+
         texts = _combine(as_texts(values, kind, where))
         if len(pc.unique(texts)) < len(texts):
             again, first, _ = find_repeat(texts.dictionary_encode().indices.to_numpy())
@@ -177,10 +179,10 @@ class Ids:
         >>> Ids.of(["a", "b"]).rows(["b"]).tolist()
         [1]
         """
-        texts = _combine(as_texts(values, self.kind))
-        rows = self.find(texts)
+        given = values if isinstance(values, pa.Array | np.ndarray | str | int) else list(values)
+        rows = self.find(given)
         if (rows < 0).any():
-            unknown = texts[int(np.argmax(rows < 0))].as_py()
+            unknown = as_texts(given, self.kind)[int(np.argmax(rows < 0))].as_py()
             message = f"{self.kind} {unknown!r} is not among the {len(self):,} known ones"
             raise UnknownId(message, hint="ids are compared as text, so '007' and '7' differ")
         return rows
@@ -202,9 +204,17 @@ class Ids:
         DataError
             If a value is not a valid id.
         """
+        if isinstance(values, list) and len(values) <= _FEW:
+            few = [as_text(value, self.kind) for value in values]
+            rows = np.array([self.row_of(text) for text in few], dtype=np.int64)
+            if (rows < 0).any():
+                as_texts(few, self.kind)  # raises an error for what is no text
+            return rows
         texts = _combine(as_texts(values, self.kind))
         if len(texts) <= _FEW:
-            return np.array([self.row_of(text) for text in texts.to_pylist()], dtype=np.int64)
+            return self.find(texts.to_pylist())
+        import pyarrow.compute as pc
+
         found = pc.fill_null(pc.index_in(texts, value_set=self.values), -1)
         return found.to_numpy(zero_copy_only=False).astype(np.int64)  # type: ignore[no-any-return]
 
@@ -220,6 +230,8 @@ class Ids:
         -------
         int
         """
+        if len(self) <= _SMALL:
+            return self._rows.get(text, -1)
         at = bisect_left(self._order, text, key=self.__getitem__)
         if at < len(self) and self[self._order[at]] == text:
             return int(self._order[at])
@@ -260,8 +272,14 @@ class Ids:
         return Ids.of(self.values.take(pa.array(rows, pa.int64())), self.kind)
 
     @cached_property
+    def _rows(self) -> dict[str, int]:
+        return {text: row for row, text in enumerate(self.values.to_pylist())}
+
+    @cached_property
     def _order(self) -> np.ndarray:
         """Rows in the byte order of their ids, which is also Python's order of texts."""
+        import pyarrow.compute as pc
+
         return pc.array_sort_indices(self.values).to_numpy()  # type: ignore[no-any-return]
 
 
@@ -302,6 +320,8 @@ def as_texts(
     values: Iterable[IdValue], kind: str = "id", where: NameRow = "row {}".format
 ) -> pa.Array | pa.ChunkedArray:
     """Return a column of ids as text; `where` names a row in an error."""
+    import pyarrow.compute as pc
+
     column = _as_array(values, kind)
     if column.null_count == len(column):
         column = pa.nulls(len(column), pa.string())

@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike
-from scipy.sparse import coo_array, csr_array, csr_matrix, issparse, sparray, spmatrix
 
 from coldhash.data.feedback import Feedback, Scale, ValueFacts, check_scale, guess_kind
 from coldhash.data.ids import Ids, IdValue, NameRow, assign_rows, find_repeat
 from coldhash.errors import DataError, check_choice
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+    from scipy.sparse import csr_array, csr_matrix, sparray, spmatrix
 
 MAX_RATING = 1e6  # without a declared scale; times and ids are larger
 
@@ -186,6 +188,8 @@ class Ratings:
         >>> ratings.per_user.tolist()
         [1, 1]
         """
+        from scipy.sparse import issparse
+
         if not issparse(matrix):
             hint = "scipy.sparse.csr_array(matrix): what is not stored is unknown"
             raise DataError(f"a {type(matrix).__name__} is not a sparse matrix", hint=hint)
@@ -299,6 +303,8 @@ class Ratings:
         -------
         Ratings
         """
+        from scipy.sparse import csr_array
+
         kept = np.flatnonzero(keep)
         indptr = np.concatenate([[0], np.cumsum(keep)])[self.matrix.indptr]
         body = (kept, self.matrix.indices[kept], indptr)
@@ -317,6 +323,8 @@ class Ratings:
         >>> matrix = Ratings.from_columns(["ann"], ["x"], [5]).to_csr_matrix()
         >>> matrix.data[0] = 1  # `Ratings.matrix` is read-only
         """
+        from scipy.sparse import csr_matrix
+
         matrix = self.matrix
         entries = (matrix.data, matrix.indices.astype(np.int32), matrix.indptr.astype(np.int32))
         return csr_matrix(entries, shape=matrix.shape, copy=True)
@@ -345,6 +353,8 @@ def _sort_entries(
     user_rows: np.ndarray, item_rows: np.ndarray, shape: tuple[int, int]
 ) -> csr_array:
     """Sort entries into CSR, the position of each as its value; repeated ones are summed."""
+    from scipy.sparse import coo_array
+
     positions = np.arange(len(user_rows), dtype=np.int32 if len(user_rows) < 2**31 else np.int64)
     matrix = coo_array((positions, (user_rows, item_rows)), shape=shape).tocsr()
     matrix.sort_indices()
@@ -352,6 +362,8 @@ def _sort_entries(
 
 
 def _replace_data(matrix: csr_array, data: np.ndarray) -> csr_array:
+    from scipy.sparse import csr_array
+
     return csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
 
 

@@ -446,13 +446,18 @@ def count_candidates(scores, candidates, indptr, indices):  # type: ignore[no-un
     greater = np.zeros(len(indices), dtype=np.int64)
     equal = np.zeros(len(indices), dtype=np.int64)
     for u in prange(len(indptr) - 1):
-        own = scores[u]
-        others = np.sort(own[candidates[u][candidates[u] >= 0]])
+        own, others = scores[u], np.empty(candidates.shape[1], scores.dtype)
+        n = 0
+        for candidate in candidates[u]:
+            if candidate >= 0:
+                others[n] = own[candidate]
+                n += 1
         for j in range(indptr[u], indptr[u + 1]):
-            below = np.searchsorted(others, own[indices[j]], side="left")
-            upto = np.searchsorted(others, own[indices[j]], side="right")
-            greater[j] = len(others) - upto
-            equal[j] = upto - below
+            score, above, tied = own[indices[j]], 0, 0
+            for other in others[:n]:  # by vector instructions: sooner than a sort
+                above += other > score
+                tied += other == score
+            greater[j], equal[j] = above, tied
     return greater, equal
 
 

@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
-from scipy.sparse import csr_array
 
 from coldhash.arrays.checks import Forms, check_places, take
 from coldhash.data.dates import EPOCH, as_days
 from coldhash.errors import DataError, ModelFileError
 
 if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
     from coldhash.data import plan  # not needed to serve a model
 
 Value: TypeAlias = Any  # of a column: whatever Arrow or JSON can hold
@@ -94,6 +95,8 @@ class FittedColumn(ABC):
 
     def encode_sparse(self, values: Sequence[Value], name: str) -> csr_array:
         """Encode values as sparse rows; the row of a missing value is empty."""
+        from scipy.sparse import csr_array
+
         lengths, columns, numbers = self.encode(values, name)
         indptr = np.cumsum([0, *lengths])
         block = csr_array((numbers, columns, indptr), shape=(len(values), self.width))

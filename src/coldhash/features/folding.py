@@ -16,13 +16,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from scipy.sparse import csr_array, vstack
 
 from coldhash.arrays.checks import check_memory
-from coldhash.arrays.compiled import compiled
 from coldhash.features.columns import (
     Cells,
     FittedColumn,
@@ -31,13 +29,16 @@ from coldhash.features.columns import (
     distinct_values,
 )
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
 WIDEST = 2048  # numbers of a group, the constant included
 NARROW = 256  # a group up to this width is kept dense
 _FEW = 8  # rows; so few are encoded faster without arrays
 _ROWS = 1024  # rows that are encoded at once
 _MANY_COLUMNS = 256  # more than this fill most places of a folded row: the matrix is dense
 
-Matrix: TypeAlias = np.ndarray | csr_array  # dense where narrow, sparse where wide
+Matrix: TypeAlias = "np.ndarray | csr_array"  # dense where narrow, sparse where wide
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +76,8 @@ class GroupEncoder:
         encoded = {n: self._encode(n, values[n]) for n in self.columns if n in values}
         has = np.zeros(n_rows, dtype=bool)
         if not self._is_dense:
+            from scipy.sparse import csr_array, vstack
+
             blocks = [csr_array((0, self.width), dtype=np.float32)]
             for start in range(0, n_rows, _ROWS):
                 block = np.zeros((min(_ROWS, n_rows - start), self.width), np.float32)
@@ -118,7 +121,7 @@ class GroupEncoder:
         return means
 
     def _encode(self, name: str, values: Value) -> list[Cells] | tuple[np.ndarray, ...]:
-        """Encode a column: the cells of each row, or the arguments of `_add`."""
+        """Encode a column: the cells of each row, or the arguments of `add_cells`."""
         column, (places, signs) = self.columns[name], self.places[name]
         distinct, codes = distinct_values(values)
         if codes is None and len(distinct) <= _FEW and not isinstance(column, Given):
@@ -142,7 +145,9 @@ class GroupEncoder:
             if isinstance(cells, list):
                 known = self._add_cells(block, name, cells)
             else:
-                known = _add(block, cells[0][some], *cells[1:])
+                from coldhash.arrays.kernels import add_cells
+
+                known = add_cells(block, cells[0][some], *cells[1:])
             has |= known
             if not known.all():
                 unknown[name] = ~known
@@ -190,15 +195,3 @@ def _frequencies(column: FittedColumn) -> np.ndarray:
     if isinstance(column, Given):  # the numbers are set for everybody
         return np.ones(column.width, dtype=np.float32)
     return column.mean
-
-
-@compiled(nogil=True)
-def _add(block, codes, starts, places, numbers):  # type: ignore[no-untyped-def]
-    """Add the numbers of each row; returns which rows have any."""
-    known = np.zeros(len(codes), np.bool_)
-    for row in range(len(codes)):
-        begin, end = starts[codes[row]], starts[codes[row] + 1]
-        known[row] = end > begin
-        for entry in range(begin, end):
-            block[row, places[entry]] += numbers[entry]
-    return known

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from scipy.sparse import csr_array, hstack
 
 from coldhash.errors import ModelFileError
 from coldhash.features.columns import (
@@ -22,6 +21,9 @@ from coldhash.features.folding import GroupEncoder, Matrix
 from coldhash.features.people import People, as_columns
 from coldhash.features.preference import PREFERENCE, PreferenceMap
 from coldhash.files import Json
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 __all__ = ["ContentEncoder", "FeatureEncoder", "Features", "GroupEncoder", "Matrix", "State"]
 
@@ -72,6 +74,8 @@ class ContentEncoder:
 
     def apply(self, table: pa.Table, n_rows: int) -> csr_array:
         """Encode a table of items, absent columns as missing; an empty row is an unknown item."""
+        from scipy.sparse import csr_array, hstack
+
         blocks, known = [csr_array((n_rows, 0))], set(table.column_names)
         for name, column in self.columns.items():
             values = table.column(name) if name in known else [None] * n_rows
@@ -203,6 +207,8 @@ class FeatureEncoder:
             If a value is of a wrong type.
         """
         if self.content is None:
+            from scipy.sparse import csr_array
+
             return csr_array((n_rows, 0), dtype=np.float32)
         return self.content.apply(table, n_rows)
 

@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from scipy.sparse import csr_array
 
+from coldhash.arrays.rows import SparseRows
 from coldhash.data import ArrowTable
 from coldhash.data.ids import Ids, as_text
 from coldhash.errors import DataError, UnknownColumns
@@ -72,7 +72,7 @@ def suggest(name: str, known: Iterable[str]) -> str:
 class Histories:
     """Ratings that people have given (people x items); those of unknown items are left out."""
 
-    ratings: csr_array
+    ratings: SparseRows
     ignored: list[tuple[int, str]]  # the person's row, and the id of the unknown item
 
 
@@ -110,7 +110,7 @@ def read_histories(
         values += given.values()
         ends.append(len(rated))
     entries = (np.array(values, np.float32), np.array(rated, np.int32), np.array(ends, np.int32))
-    return Histories(csr_array(entries, shape=(n_rows, len(items))), ignored)
+    return Histories(SparseRows(*entries, (n_rows, len(items))), ignored)
 
 
 def _read_column(column: pa.ChunkedArray) -> list[Value]:

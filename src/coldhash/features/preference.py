@@ -13,17 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.sparse import csr_array
-from threadpoolctl import threadpool_limits
 
 from coldhash.arrays.checks import Forms, check_memory, take
 from coldhash.arrays.products import times
-from coldhash.data.dataset import UserRecords
 from coldhash.data.feedback import Scale
-from coldhash.partitions import Partitions, add_up
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+    from coldhash.data.dataset import UserRecords
+    from coldhash.partitions import Partitions
 
 PREFERENCE = "preference"  # the name of the group
 _FORMS: Forms = {  # of its arrays
@@ -99,6 +101,8 @@ def fit_preference(
     rng: np.random.Generator,
 ) -> PreferenceMap:
     """Fit the projection to the training users."""
+    from coldhash.partitions import add_up  # which reads data: not needed to serve a model
+
     has_content, width = np.diff(content.indptr) > 0, content.shape[1]
     lowest, highest = min(scale[0], 0.0), scale[1]
 
@@ -159,6 +163,8 @@ def main_directions(rows: np.ndarray, width: int, rng: np.random.Generator) -> n
     """Find the `width` directions along which centred rows vary most (columns x width)."""
     n_columns = rows.shape[1]
     width = min(width, *rows.shape)
+    from threadpoolctl import threadpool_limits
+
     with threadpool_limits(1, "blas"):  # the same sums in the same order on every machine
         basis = rng.standard_normal(
             (n_columns, min(width + _OVERSAMPLING, n_columns)), dtype=np.float32
@@ -177,6 +183,8 @@ def main_directions(rows: np.ndarray, width: int, rng: np.random.Generator) -> n
 
 def _weights(ratings: csr_array, has_content: np.ndarray, scale: Scale) -> csr_array:
     """Return each user's weights of the described items they rated; they add up to 1."""
+    from scipy.sparse import csr_array
+
     keep = has_content[ratings.indices]
     lowest, highest = scale
     values = np.where(np.isnan(ratings.data), np.float32((lowest + highest) / 2), ratings.data)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from coldhash.arrays.checks import Forms, check_places, take
+from coldhash.arrays.rows import SparseRows
 from coldhash.errors import ModelFileError
 from coldhash.features.groups import State
 from coldhash.recommender.history import HistoryPart
@@ -85,7 +85,7 @@ class AnswerPart:
         D = D - weights @ D
         return np.asarray(D.T @ (D * weights[:, None]), dtype=np.float64)
 
-    def split(self, answers: csr_array) -> np.ndarray:
+    def split(self, answers: SparseRows) -> np.ndarray:
         """Compute what each answer of one person adds to the vector: answers x bits."""
         items, known = answers.indices, ~np.isnan(answers.data)
         surprise = (known - self.shares[items]) / self._deviations[items]
@@ -94,12 +94,12 @@ class AnswerPart:
         pulls = pulls + self._of_rating(items) * above[:, None]
         return np.asarray(pulls @ self._posterior(answers), dtype=np.float32)
 
-    def deviation(self, answers: csr_array) -> np.ndarray:
+    def deviation(self, answers: SparseRows) -> np.ndarray:
         """Compute how far answers move each person."""
-        moved = [self.split(answers[[row]]).sum(axis=0) for row in range(answers.shape[0])]
+        moved = [self.split(answers.row(row)).sum(axis=0) for row in range(answers.shape[0])]
         return np.array(moved, np.float32).reshape(-1, len(self.covariance))
 
-    def _posterior(self, answers: csr_array) -> np.ndarray:
+    def _posterior(self, answers: SparseRows) -> np.ndarray:
         """Compute the covariance of x after the answers of one person."""
         items = answers.indices
         rated = self._of_rating(items[~np.isnan(answers.data)])
@@ -107,11 +107,11 @@ class AnswerPart:
         LS = L @ self.covariance
         return np.asarray(self.covariance - LS.T @ np.linalg.solve(np.eye(len(L)) + LS @ L.T, LS))
 
-    def variance(self, answers: csr_array) -> float:
+    def variance(self, answers: SparseRows) -> float:
         """Compute the variance tr(Q G) that the answers of one person leave."""
         return max(float(np.vdot(self._posterior(answers), self.metric)), 1e-30)
 
-    def questions(self, answers: csr_array, rows: np.ndarray) -> Iterator[tuple[int, float]]:
+    def questions(self, answers: SparseRows, rows: np.ndarray) -> Iterator[tuple[int, float]]:
         """Iterate over items of `rows` to ask one person about, the best next one first.
 
         Yields the item, and how much of the variance tr(Q G) the answer is expected to remove.

@@ -8,8 +8,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Literal, TypedDict, get_args
 
 import numpy as np
-from scipy.sparse import csr_array
 
+from coldhash.arrays.rows import SparseRows
 from coldhash.errors import SettingError
 from coldhash.features.columns import Given
 from coldhash.features.groups import Features
@@ -38,7 +38,7 @@ def find_questions(
     model: Recommender,
     person: Person,
     features: Features,
-    answers: csr_array | None,
+    answers: SparseRows | None,
     n: int,
     kinds: Collection[QuestionKind],
     rows: np.ndarray,
@@ -52,7 +52,7 @@ def find_questions(
         )
     part = encoder.answers
     if answers is None:
-        answers = csr_array((1, len(model.item_ids)), dtype=np.float32)
+        answers = SparseRows.of_lists([np.zeros(0, np.int32)], len(model.item_ids))
     of_field = {
         name: removed
         for name, removed in _field_gains(model, encoder, part.metric, features).items()

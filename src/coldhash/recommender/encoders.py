@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from coldhash.arrays.checks import Forms, take
 from coldhash.arrays.products import times
+from coldhash.arrays.rows import SparseRows
 from coldhash.data.ids import Ids
 from coldhash.features.groups import FeatureEncoder, Features, State
 from coldhash.features.preference import PREFERENCE
 from coldhash.recommender.answers import AnswerPart
 from coldhash.recommender.history import HistoryPart
 from coldhash.recommender.items import Items
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,9 +48,9 @@ class Encoded:
     weights: dict[str, np.ndarray]
     fallback: np.ndarray
     ignored: list[tuple[int, str]] = field(default_factory=list)
-    history: csr_array | None = None
+    history: csr_array | SparseRows | None = None
     names: list[str] = field(default_factory=list)
-    disliked: csr_array | None = None
+    disliked: SparseRows | None = None
 
 
 class Encoder(ABC):
@@ -61,11 +64,11 @@ class Encoder(ABC):
         return False
 
     @abstractmethod
-    def encode(self, features: Features, history: csr_array | None) -> Encoded:
+    def encode(self, features: Features, history: csr_array | SparseRows | None) -> Encoded:
         """Compute the vectors of people."""
 
     def explain(
-        self, features: Features, history: csr_array | None, item_ids: Ids
+        self, features: Features, history: csr_array | SparseRows | None, item_ids: Ids
     ) -> tuple[Encoded, dict[str, np.ndarray]]:
         """Encode one person; return also named vectors that add up to the person's."""
         del item_ids
@@ -129,12 +132,12 @@ class ConsensusEncoder(Encoder):
         """Whether a history counts as the preference group: only if there is no other one."""
         return PREFERENCE in self.maps
 
-    def encode(self, features: Features, history: csr_array | None) -> Encoded:
+    def encode(self, features: Features, history: csr_array | SparseRows | None) -> Encoded:
         """Compute the vectors of people."""
         return self._move(history, *self._agree(features))
 
     def explain(
-        self, features: Features, history: csr_array | None, item_ids: Ids
+        self, features: Features, history: csr_array | SparseRows | None, item_ids: Ids
     ) -> tuple[Encoded, dict[str, np.ndarray]]:
         """Encode one person; return also what each group and each rated item adds."""
         said, shares, alone = self._agree(features)
@@ -171,7 +174,7 @@ class ConsensusEncoder(Encoder):
 
     def _move(
         self,
-        history: csr_array | None,
+        history: csr_array | SparseRows | None,
         said: dict[str, np.ndarray],
         shares: np.ndarray,
         vectors: np.ndarray,
@@ -180,9 +183,9 @@ class ConsensusEncoder(Encoder):
         fallback: np.ndarray = shares.sum(axis=1) <= 0
         disliked = None
         if history is not None and self.history is not None:
-            vectors = vectors + self.history.deviation(history)
+            moved, disliked = self.history.apply(history)
+            vectors = vectors + moved
             fallback = fallback & (np.diff(history.indptr) == 0)
-            disliked = self.history.disliked(history)
         weights = {name: shares[:, at] for at, name in enumerate(said)}
         return Encoded(vectors, weights, fallback, disliked=disliked)
 

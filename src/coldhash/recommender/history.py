@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from coldhash.arrays.checks import Forms, take
+from coldhash.arrays.codes import unpack
 from coldhash.arrays.products import times, times_codes
+from coldhash.arrays.rows import SparseRows
 from coldhash.errors import ModelFileError
 from coldhash.features.groups import FeatureEncoder, State
 from coldhash.recommender.items import CodeItems, Items, code_items
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
 USUAL = 1.0  # weight of an event of a new item: that of an average item
 N_NEIGHBOURS = 10  # nearest items, whose mean score a dislike does not raise
+N_KEPT = 4096  # items whose neighbours are kept
+SMALL = 1 << 25  # bits of all codes, up to which they are kept in the order of the items
+FEW = 16  # disliked items; of more, the neighbours are searched together
 LOWERED = 1.1  # times that what would raise them is taken out: they fall a little instead
 _ARRAYS = ("weights", "means", "expected", "metric", "counts", "maps")
 
@@ -59,89 +67,121 @@ class HistoryPart:
         stacked = np.array([maps[n] for n in counts], np.float32).reshape(-1, *self.maps.shape[1:])
         return replace(self, counts=np.array(counts, np.int64), maps=stacked)
 
-    def evidence(self, history: csr_array) -> np.ndarray:
+    def evidence(self, history: csr_array | SparseRows) -> np.ndarray:
         """Compute the mean of z over the events of each row."""
-        n_events = np.diff(history.indptr)[:, None].astype(np.float32)
-        items: Any = slice(None)
-        columns = history.indices
-        if len(columns) < len(self.codes):  # of a large catalogue, few events need few codes
-            items, columns = np.unique(columns, return_inverse=True)
-        words, weights, n_bits = (
-            self.codes.index.packed(items),
-            self.weights[items],
-            len(self.expected),
-        )
+        history = as_rows(history)
+        return self._evidence(history, self.above(history))
+
+    def _evidence(self, history: SparseRows, above: np.ndarray) -> np.ndarray:
+        n_events = _column(np.diff(history.indptr))
+        words, weights, columns = self._codes_of(history.indices)
 
         def add_up(values: np.ndarray) -> np.ndarray:
-            shape = (history.shape[0], len(words))
-            events = csr_array((values, columns, history.indptr), shape=shape)
-            return times_codes(events, words, weights, n_bits)
+            events = SparseRows(values, columns, history.indptr, (len(n_events), len(words)))
+            return times_codes(events, words, weights, self.codes.width)
 
-        exposure = add_up(np.ones(len(history.data), np.float32)) - n_events * self.expected
-        sums = np.hstack([exposure, add_up(self.above(history)), n_events])
+        exposure = add_up(np.ones(len(above), np.float32)) - n_events * self.expected
+        sums = np.concatenate([exposure, add_up(above), n_events], axis=1)
         return np.asarray(sums / np.maximum(n_events, 1))
 
-    def deviation(self, history: csr_array) -> np.ndarray:
+    def _codes_of(self, items: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return packed codes, their weights, and the place of each item's code among them."""
+        if len(self.codes) * self.codes.width <= SMALL:
+            return self._all_codes, self.weights, items
+        if len(items) >= len(self.codes):
+            return self.codes.index.packed(), self.weights, items
+        distinct, places = np.unique(items, return_inverse=True)
+        return self.codes.index.packed(distinct), self.weights[distinct], places
+
+    @cached_property
+    def _all_codes(self) -> np.ndarray:
+        return self.codes.index.packed()
+
+    def deviation(self, history: csr_array | SparseRows) -> np.ndarray:
         """Compute how far people are from what their features say."""
-        disliked = self.above(history) < 0
-        liked = select_entries(history, ~disliked) if disliked.any() else history
-        moved = self._move(self.evidence(liked), np.diff(liked.indptr))
-        if disliked.any():
-            np.add.at(moved, _owners(history)[disliked], self._split_dislikes(history, disliked))
-        return moved
+        return self.apply(history)[0]
 
-    def split(self, history: csr_array) -> np.ndarray:
+    def apply(self, history: csr_array | SparseRows) -> tuple[np.ndarray, SparseRows | None]:
+        """Compute deviations; return also the entries that are dislikes, if any."""
+        history = as_rows(history)
+        above = self.above(history)
+        below = above < 0
+        if not below.any():
+            return self._move(self._evidence(history, above), np.diff(history.indptr)), None
+        liked, disliked = history.select(~below), history.select(below)
+        owners, items, n_liked = disliked.owners(), disliked.indices, np.diff(liked.indptr)
+        evidence = self._evidence(liked, above[~below]), self._rows(items, above[below])
+        n_events = np.diff(history.indptr)[owners]
+        moved = self._move(np.concatenate(evidence), np.concatenate([n_liked, n_events]))
+        moved, steps = moved[: len(n_liked)], moved[len(n_liked) :]
+        np.add.at(moved, owners, self._lower(items, steps / _column(n_events)))
+        return moved, disliked
+
+    def split(self, history: csr_array | SparseRows) -> np.ndarray:
         """Compute what each event of one person adds to the deviation: events x bits."""
-        disliked = self.above(history) < 0
-        moved = self._split(history, ~disliked, np.full(len(disliked), (~disliked).sum()))
+        history = as_rows(history)
+        items, above = history.indices, self.above(history)
+        disliked, moved = above < 0, np.zeros((len(items), len(self.expected)), np.float32)
+        for some, n in ((~disliked, np.count_nonzero(~disliked)), (disliked, len(items))):
+            if some.any():
+                n_events = np.full(np.count_nonzero(some), n)
+                moved[some] = self._move(self._rows(items[some], above[some]), n_events)
+                moved[some] /= _column(n_events)
         if disliked.any():
-            moved[disliked] = self._split_dislikes(history, disliked)
+            moved[disliked] = self._lower(items[disliked], moved[disliked])
         return moved
 
-    def _split(self, history: csr_array, some: np.ndarray, n_events: np.ndarray) -> np.ndarray:
-        """Compute z C_n / n of some events, with n by event; 0 for the others."""
-        moved = np.zeros((len(some), len(self.expected)), np.float32)
-        items, above, n = history.indices[some], self.above(history)[some], n_events[some]
-        exposure = self.weights[items, None] * self.codes.rows(items).astype(np.float32)
+    def _rows(self, items: np.ndarray, above: np.ndarray) -> np.ndarray:
+        """Compute z of some events."""
+        words, weights, places = self._codes_of(items)
+        exposure = weights[places, None] * unpack(words[places], self.codes.width)
         ones = np.ones((len(items), 1), np.float32)
-        z = np.hstack([exposure - self.expected, above[:, None] * exposure, ones])
-        moved[some] = self._move(z, n) / n[:, None].astype(np.float32)
-        return moved
+        return np.concatenate([exposure - self.expected, above[:, None] * exposure, ones], axis=1)
 
-    def _split_dislikes(self, history: csr_array, disliked: np.ndarray) -> np.ndarray:
+    def _lower(self, items: np.ndarray, moved: np.ndarray) -> np.ndarray:
         """Compute what dislikes add: nothing that raises the items most like theirs."""
-        n_events = np.diff(history.indptr)[_owners(history)]
-        moved = self._split(history, disliked, n_events)[disliked]
         if len(self.codes) < 2:
             return np.zeros_like(moved)
-        return np.asarray(moved - self._rises(history.indices[disliked], moved))
+        return np.asarray(moved - self._rises(items, moved))
 
     def _rises(self, disliked: np.ndarray, moved: np.ndarray) -> np.ndarray:
         """Compute the part of disliked events that would raise the neighbours of their items."""
         items, places = np.unique(disliked, return_inverse=True)
-        codes, itself = self.codes.rows(items).astype(np.float32), list(items[:, None])
-        k = min(N_NEIGHBOURS, len(self.codes) - 1)
-        near = self.codes.nearest(codes, k, self.codes.lists(itself))[0]
-        neighbours = self.codes.rows(near.ravel()).reshape(*near.shape, -1)
-        neighbours = neighbours * self.codes.gains(near)[:, :, None]
-        q = neighbours.sum(axis=1, dtype=np.float64).astype(np.float32)
-        pulls = times(q, self.metric)
+        if len(items) <= FEW:
+            found = [self._neighbours(item) for item in items.tolist()]
+            q, pulls = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        else:
+            q, pulls = self._find_neighbours(items)
         lengths = np.maximum((q * pulls).sum(axis=1, dtype=np.float64), 1e-30)
         raised = (moved * q[places]).sum(axis=1, dtype=np.float64) / lengths[places]
         return np.asarray(
             LOWERED * np.maximum(raised, 0)[:, None].astype(np.float32) * pulls[places]
         )
 
-    def disliked(self, history: csr_array) -> csr_array | None:
-        """Return the entries that are ratings below what their items get on average, if any."""
-        below = self.above(history) < 0
-        if not below.any():
-            return None
-        found = select_entries(history, below)
-        ones = np.ones(len(found.indices), np.float32)  # a rating may be 0
-        return csr_array((ones, found.indices, found.indptr), shape=history.shape)
+    def _find_neighbours(self, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return q and q M of the nearest items of some items."""
+        codes, itself = self.codes.rows(items).astype(np.float32), list(items[:, None])
+        k = min(N_NEIGHBOURS, len(self.codes) - 1)
+        near = self.codes.nearest(codes, k, self.codes.lists(itself))[0]
+        neighbours = self.codes.rows(near.ravel()).reshape(*near.shape, -1)
+        neighbours = neighbours * self.codes.gains(near)[:, :, None]
+        q = neighbours.sum(axis=1, dtype=np.float64).astype(np.float32)
+        return q, times(q, self.metric)
 
-    def above(self, history: csr_array) -> np.ndarray:
+    def _neighbours(self, item: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the same of one item, which is kept for the next who dislikes it."""
+        found = self._kept.get(item)
+        if found is None:
+            found = self._find_neighbours(np.array([item]))
+            if len(self._kept) < N_KEPT:
+                self._kept[item] = found
+        return found
+
+    @cached_property
+    def _kept(self) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+        return {}
+
+    def above(self, history: csr_array | SparseRows) -> np.ndarray:
         """Compute ratings above the items' means; 0 for events without a value."""
         if not self.spread:
             return np.zeros(len(history.data), dtype=np.float32)
@@ -151,13 +191,13 @@ class HistoryPart:
     def _move(self, evidence: np.ndarray, n_events: np.ndarray) -> np.ndarray:
         moved = np.zeros((len(evidence), self.maps.shape[2]), dtype=np.float32)
         if len(self.counts):
-            place = np.interp(
-                np.log(np.maximum(n_events, 1)), np.log(self.counts), np.arange(len(self.counts))
-            )
-            for at, matrix in enumerate(self.maps):
-                share = np.maximum(1 - np.abs(place - at), 0) * (n_events > 0)
-                if share.any():
-                    moved += share[:, None].astype(np.float32) * times(evidence, matrix)
+            places = np.arange(len(self.counts))
+            place = np.interp(np.log(np.maximum(n_events, 1)), np.log(self.counts), places)
+            away = np.abs(place[:, None] - places)
+            shares = np.maximum(1 - away, 0) * (n_events > 0)[:, None]
+            for at in np.flatnonzero(shares.any(axis=0)):
+                share = shares[:, at : at + 1].astype(np.float32)
+                moved += share * times(evidence, self.maps[at])
         return moved
 
     def follow_items(
@@ -206,12 +246,10 @@ def _as_codes(items: Items) -> CodeItems:
     return codes
 
 
-def select_entries(history: csr_array, some: np.ndarray) -> csr_array:
-    """Return some of the entries."""
-    indptr = np.concatenate([[0], np.cumsum(some)])[history.indptr]
-    return csr_array((history.data[some], history.indices[some], indptr), shape=history.shape)
+def _column(n_events: np.ndarray) -> np.ndarray:
+    return n_events[:, None].astype(np.float32)
 
 
-def _owners(history: csr_array) -> np.ndarray:
-    """Return the row of each entry."""
-    return np.repeat(np.arange(history.shape[0]), np.diff(history.indptr))
+def as_rows(history: csr_array | SparseRows) -> SparseRows:
+    """Return the rows of a sparse matrix."""
+    return SparseRows(history.data, history.indices, history.indptr, history.shape)

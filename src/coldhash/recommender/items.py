@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from coldhash.arrays.checks import check_computed, take
 from coldhash.arrays.codes import pack, signs
@@ -16,7 +15,10 @@ from coldhash.arrays.products import times
 from coldhash.errors import DataError, SettingError
 from coldhash.search import CodeIndex, RowLists, Subset
 from coldhash.search.index import N_LEVELS
-from coldhash.search.lanes import GROUP
+from coldhash.search.plain import GROUP
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 Best = tuple[np.ndarray, np.ndarray]  # rows and scores, users x k; -1 and -inf where fewer exist
 
@@ -315,6 +317,8 @@ def restore_items(
         return CodeItems(CodeIndex(**take(arrays, forms), n_bits=n_bits))
     if "vectors" in arrays:
         return RealItems(take(arrays, {"vectors": ("f", n, "width")})["vectors"], popularity)
+    from scipy.sparse import csr_array
+
     forms = {"data": ("f", "entries"), "indices": ("i", "entries"), "indptr": ("i", n + 1)}
     _, width = take(arrays, {"shape": ("i", 2)})["shape"].tolist()
     entries = tuple(take(arrays, forms).values())

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from coldhash.arrays.checks import check_finite, check_places, take
+from coldhash.arrays.rows import SparseRows
 from coldhash.data.feedback import Feedback
 from coldhash.data.ids import Ids
 from coldhash.errors import ModelFileError
@@ -161,7 +161,7 @@ def _restored(facts: dict[str, Any], tensors: dict[str, np.ndarray], verify: boo
     if rated := part("seen/"):
         rated = take(rated, {"indices": ("i", "entries"), "indptr": ("i", n_users + 1)})
         ones = np.broadcast_to(np.float32(1), rated["indices"].shape)
-        seen = csr_array((ones, *rated.values()), shape=(n_users, n_items), copy=False)
+        seen = SparseRows(ones, rated["indices"], rated["indptr"], (n_users, n_items))
     guessed = None
     if "guessed" in tensors:
         guessed = take(tensors, {"guessed": ("b", n_items)})["guessed"]

@@ -163,7 +163,7 @@ def query_sql(
         f"{2**place} * ({count(plane, found.bits.shape[1])})" for place, plane in enumerate(packed)
     )
     conditions = [] if condition is None else [f"({condition})"]
-    if encoded.history is not None and encoded.history.nnz:
+    if encoded.history is not None and len(encoded.history.indices):
         seen = [model.item_ids[row] for row in encoded.history.indices.tolist()]
         texts = ", ".join("'" + item_id.replace("'", "''") + "'" for item_id in seen)
         conditions.append(f"id NOT IN ({texts})")

@@ -8,20 +8,19 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypedDict, Unpack, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack, get_args, overload
 
 import numpy as np
 import pyarrow as pa
-from scipy.sparse import csr_array
 
 from coldhash.arrays.checks import check_computed
 from coldhash.arrays.codes import signs
-from coldhash.data.dataset import OTHER_NAMES, ROLES, TITLE
+from coldhash.arrays.rows import SparseRows
 from coldhash.data.feedback import Feedback
 from coldhash.data.ids import Ids, IdValue, as_text
 from coldhash.data.ratings import MAX_RATING, entries_of_rows
+from coldhash.data.roles import OTHER_NAMES, ROLES, TITLE
 from coldhash.errors import DataError, SettingError, blame, check_choice
 from coldhash.features.columns import Labels
 from coldhash.features.groups import FeatureEncoder, Features
@@ -38,16 +37,21 @@ from coldhash.features.people import (
 from coldhash.files import Json
 from coldhash.recommender.ask import ITEMS_AND_FIELDS, Question, QuestionKind, find_questions
 from coldhash.recommender.encoders import Encoded, Encoder
-from coldhash.recommender.history import select_entries
+from coldhash.recommender.history import as_rows
 from coldhash.recommender.items import CodeItems, Items, RealItems
 from coldhash.recommender.results import Recommendations, Similar
 from coldhash.recommender.where import ItemFilter, Where
 from coldhash.render import html_table
 from coldhash.search import RowLists, Subset
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
 ItemLists: TypeAlias = Iterable[IdValue] | Iterable[Iterable[IdValue]]
 Score = Literal["real", "hamming"]
 Unknown = Literal["error", "ignore"]
+
+SCORES, UNKNOWN = get_args(Score), get_args(Unknown)
 
 USER_ID = "user_id"
 # what a column of titles may be called, in lower case and with underscores
@@ -140,7 +144,7 @@ class Recommender:
     user_ids: Ids
     user_vectors: np.ndarray
     report: dict[str, Json] = field(default_factory=dict)
-    seen: csr_array | None = None
+    seen: csr_array | SparseRows | None = None
     item_table: pa.Table | None = None
     guessed: np.ndarray | None = None
     feedback: Feedback = field(default_factory=Feedback)
@@ -222,7 +226,7 @@ class Recommender:
         column = self.item_table.column(name).combine_chunks()  # one chunk: quick to look up
         if pa.types.is_nested(column.type) or pa.types.is_binary(column.type):
             return None  # nothing to show
-        return column.cast(pa.string())
+        return column if column.type == pa.string() else column.cast(pa.string())
 
     @cached_property
     def _title_table(self) -> pa.Table | None:
@@ -317,19 +321,20 @@ class Recommender:
         with np.errstate(all="ignore"):  # what overflows is an error
             encoded = self.encoder.encode(features, ratings)
         check_computed(encoded.vectors)
-        names = self._names(columns)
-        encoded = replace(encoded, ignored=ignored, history=ratings, names=names)
-        answers = self._read_answers(columns, len(features)) if answers is None else answers
-        if answers is not None:
-            encoded = self._add_answers(encoded, answers)
+        kept = (encoded.vectors, encoded.weights, encoded.fallback)
+        names, disliked = self._names(columns), encoded.disliked
+        encoded = Encoded(*kept, ignored, ratings, names, disliked)
+        asked = self._read_answers(columns, len(features)) if answers is None else as_rows(answers)
+        if asked is not None:
+            encoded = self._add_answers(encoded, asked)
         return encoded if user_ids is None else self._prefer_known(encoded, user_ids)
 
     def _features(
         self, people: People, ratings: csr_array | None, unknown: Unknown
-    ) -> tuple[Mapping[str, Any], Features, csr_array | None, list[tuple[int, str]]]:
+    ) -> tuple[Mapping[str, Any], Features, csr_array | SparseRows | None, list[tuple[int, str]]]:
         """Return what people are described by, their features, their history, what is ignored."""
         columns, n_rows = as_columns(people)
-        check_choice("unknown", unknown, get_args(Unknown))
+        check_choice("unknown", unknown, UNKNOWN)
         if unknown == "error":
             own = self.id_column(columns)
             check_fields(people, [n for n in columns if n != own], self.person_fields)
@@ -341,7 +346,7 @@ class Recommender:
         wanted = ratings if self.encoder.uses_preference else None
         return columns, self.features.encode(columns, n_rows, wanted), ratings, ignored
 
-    def _read_answers(self, columns: Mapping[str, Any], n_rows: int) -> csr_array | None:
+    def _read_answers(self, columns: Mapping[str, Any], n_rows: int) -> SparseRows | None:
         """Return the answers of people to questions about items, if the model learns from them."""
         if self.encoder.answers is None:
             return None
@@ -349,20 +354,21 @@ class Recommender:
             found = read_histories(
                 columns.get(ANSWERS), n_rows, self.item_ids, self.history_scale, answers=True
             )
-        return None if found is None else found.ratings
+        return None if found is None else as_rows(found.ratings)
 
-    def _add_answers(self, encoded: Encoded, answers: csr_array) -> Encoded:
+    def _add_answers(self, encoded: Encoded, answers: SparseRows) -> Encoded:
         """Return people moved by answers; what they know counts as seen."""
         part = self.encoder.answers
         if part is None:
             raise SettingError(f"{self.name} does not learn from answers", hint="use MFDCF")
-        known = select_entries(answers, ~np.isnan(answers.data))
+        known = answers.select(~np.isnan(answers.data))
+        disliked = known.select(part.history.above(known) < 0)
         return replace(
             encoded,
             vectors=encoded.vectors + part.deviation(answers),
             fallback=encoded.fallback & (np.diff(answers.indptr) == 0),
             history=_union(encoded.history, known),
-            disliked=_union(encoded.disliked, part.history.disliked(known)),
+            disliked=_union(encoded.disliked, disliked),
         )
 
     def _names(self, columns: Mapping[str, Any]) -> list[str]:
@@ -404,7 +410,7 @@ class Recommender:
             names=[as_text(user_id, "user") for user_id in user_ids],
         )
 
-    def _seen_by(self, rows: np.ndarray) -> csr_array | None:
+    def _seen_by(self, rows: np.ndarray) -> SparseRows | None:
         """Return what training users have rated, nothing for the row -1."""
         if self.seen is None:
             return None
@@ -413,8 +419,8 @@ class Recommender:
         counts[known] = np.diff(self.seen.indptr)[rows[known]]
         items = self.seen.indices[entries_of_rows(self.seen.indptr, rows[known])]
         ones = np.ones(len(items), dtype=np.float32)
-        entries = (ones, items, np.concatenate([[0], np.cumsum(counts)]))
-        return csr_array(entries, shape=(len(rows), self.seen.shape[1]))
+        ends = np.concatenate([[0], np.cumsum(counts)])
+        return SparseRows(ones, items, ends, (len(rows), self.seen.shape[1]))
 
     def score(
         self,
@@ -450,8 +456,8 @@ class Recommender:
         if self.items.levels is None:
             scores[encoded.fallback] = self.popularity
         if encoded.disliked is not None:
-            rows, columns = encoded.disliked.nonzero()
-            scores[rows, columns] = scores.min(axis=1)[rows] - 1
+            rows = encoded.disliked.owners()
+            scores[rows, encoded.disliked.indices] = scores.min(axis=1)[rows] - 1
         return scores
 
     @overload
@@ -885,9 +891,9 @@ class Recommender:
         argument: str,
         lists: ItemLists | None,
         n_users: int,
-        seen: csr_array | None,
+        seen: csr_array | SparseRows | None,
         where: Where | None = None,
-        within: csr_array | None = None,
+        within: SparseRows | None = None,
     ) -> RowLists | None:
         """Turn lists of item ids, for everybody or one a user, and what was seen, into filters.
 
@@ -907,11 +913,10 @@ class Recommender:
                 found = [self.item_ids.rows(each) for each in (given if per_user else [given])]
             rows = found if per_user else found * n_users
         if seen is not None:
-            own = [seen.indices[start:end] for start, end in pairwise(seen.indptr)]
-            rows = [np.concatenate(pair) for pair in zip(rows, own, strict=True)]
+            pairs = zip(rows, as_rows(seen).lists(), strict=True)
+            rows = [np.concatenate(pair) for pair in pairs]
         if within is not None:
-            own = [within.indices[start:end] for start, end in pairwise(within.indptr)]
-            rows = [np.intersect1d(*pair) for pair in zip(rows, own, strict=True)]
+            rows = [np.intersect1d(*pair) for pair in zip(rows, within.lists(), strict=True)]
         if where is not None:
             mask = self._filter.mask(where)
             rows = [each[mask[each]] for each in rows]
@@ -931,8 +936,8 @@ class Recommender:
         return None if where is None else self._filter.subset(where)
 
     def _by_code(self, score: Score) -> bool:
-        if score not in get_args(Score):
-            raise SettingError(f"score={score!r}", hint=f"one of {', '.join(get_args(Score))}")
+        if score not in SCORES:
+            raise SettingError(f"score={score!r}", hint=f"one of {', '.join(SCORES)}")
         if score == "hamming" and not self.has_codes:
             with blame("score"):
                 raise SettingError(
@@ -985,14 +990,14 @@ class Recommender:
         return Similar(kind, names, scores[0, : len(names)], distances)
 
 
-def _union(one: csr_array | None, two: csr_array | None) -> csr_array | None:
+def _union(
+    one: csr_array | SparseRows | None, two: csr_array | SparseRows | None
+) -> csr_array | SparseRows | None:
     """Return ones where either has an entry: a rating of 0 would be lost in a sum."""
     if one is None or two is None:
         return two if one is None else one
-    both = [
-        csr_array((np.ones(m.nnz, np.float32), m.indices, m.indptr), m.shape) for m in (one, two)
-    ]
-    return csr_array(both[0] + both[1])
+    pairs = zip(as_rows(one).lists(), as_rows(two).lists(), strict=True)
+    return SparseRows.of_lists([np.concatenate(pair) for pair in pairs], one.shape[1])
 
 
 def _append(

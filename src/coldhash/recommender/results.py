@@ -154,6 +154,27 @@ class Recommendations(Answer):
                     item["distance"] = None if popular else near[person][place]
         return lists
 
+    def __len__(self) -> int:
+        return int(np.count_nonzero(self.rows >= 0))
+
+    def __iter__(self) -> Iterator[dict[str, Json]]:
+        shown = {name: _one_chunk(column) for name, column in _columns_of(self.details).items()}
+        near = None if self.distances is None else self.distances.tolist()
+        people = zip(self.user_ids, self.fallback.tolist(), self.rows.tolist(), strict=True)
+        scores = self.scores.tolist()
+        for person, (user_id, popular, rows) in enumerate(people):
+            for place, row in enumerate(rows):
+                if row < 0:
+                    break
+                item: Row = {"user_id": user_id, "item_id": self.catalogue[row]}
+                item["score"], item["rank"] = scores[person][place], place + 1
+                if near is not None:
+                    item["distance"] = None if popular else near[person][place]
+                item["fallback"] = popular
+                for name, column in shown.items():
+                    item[name] = column[row].as_py()
+                yield item
+
     def to_arrow(self) -> pa.Table:
         """Return an Arrow table.
 
@@ -206,8 +227,16 @@ class Recommendations(Answer):
 
 
 def _with_details(columns: dict[str, Any], details: pa.Table | None) -> pa.Table:
-    more = {} if details is None else dict(zip(details.column_names, details, strict=True))
-    return pa.table({**columns, **more})
+    return pa.table({**columns, **_columns_of(details)})
+
+
+def _columns_of(table: pa.Table | None) -> dict[str, pa.ChunkedArray]:
+    return {} if table is None else dict(zip(table.column_names, table, strict=True))
+
+
+def _one_chunk(column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Return the only chunk of a column, whose values are found sooner."""
+    return column.chunk(0) if column.num_chunks == 1 else column
 
 
 def _name_some(names: list[str]) -> str:

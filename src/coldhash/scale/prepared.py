@@ -28,7 +28,6 @@ from scipy.sparse import csr_array
 
 from coldhash.arrays.checks import n_bytes_of
 from coldhash.data.dataset import (
-    TITLE,
     UserRecords,
     Wanted,
     check_columns,
@@ -42,6 +41,7 @@ from coldhash.data.feedback import Favourite, Feedback, FeedbackKind
 from coldhash.data.ids import Ids
 from coldhash.data.plan import FeaturePlan, PlanLike, as_plan, check_plan, guess_plan
 from coldhash.data.ratings import Duplicates
+from coldhash.data.roles import TITLE
 from coldhash.data.tables import TableFile, TableLike
 from coldhash.errors import DataError, SettingError, SourceError, check_choice
 from coldhash.files import replace_file, replace_text, writing

@@ -10,17 +10,20 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, TypeAlias
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from coldhash.arrays.codes import n_words, unpack
+from coldhash.arrays.startup import prefer_numpy
 from coldhash.errors import DataError, SettingError
-from coldhash.search.kernels import hamming_kernel, weighted_kernel
-from coldhash.search.lanes import GROUP, TILE
+from coldhash.search.plain import GROUP, TILE, hamming_distances, stripe, weighted_distances
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 NARROW_BITS = 254  # Hamming distances up to here are summed in bytes
 MAX_BITS = 2048  # weighted distances up to here are summed in 16 bits
@@ -213,16 +216,13 @@ class CodeIndex:
             The queries or lists do not fit, `k` or `threads` is below 1, or `popularity` is not
             between 0 and 1.
         """
-        n_bytes = self.stripes.shape[1]
         if queries.dtype != np.uint64 or queries.shape[1:] != (n_words(self.n_bits),):
             raise DataError(f"{queries.shape} {queries.dtype} are no codes of {self.n_bits} bits")
-        codes = np.ascontiguousarray(queries, dtype="<u8").view(np.uint8)
-        if codes.shape[1] != n_bytes:
-            codes = np.ascontiguousarray(codes[:, :n_bytes])
+        codes = np.ascontiguousarray(queries)
         sums = SUM8 if self.n_bits <= NARROW_BITS else SUM16
         terms = self.terms(popularity, by_code=True)
         lists = (excluded, listed, within)
-        return self._run(hamming_kernel, codes, k, *lists, threads, sums, terms)
+        return self._run("hamming_kernel", codes, k, *lists, threads, sums, terms)
 
     def weighted(
         self,
@@ -272,7 +272,7 @@ class CodeIndex:
         else:
             terms = self.terms(popularity, by_code=False, additive=additive)
         lists = (excluded, listed, within)
-        return self._run(weighted_kernel, queries, k, *lists, threads, SUM16, terms)
+        return self._run("weighted_kernel", queries, k, *lists, threads, SUM16, terms)
 
     def terms(self, popularity: float, by_code: bool, additive: bool = False) -> np.ndarray:
         """Return what is added for each level, and then multiplied by.
@@ -335,7 +335,7 @@ class CodeIndex:
         rows = [np.asarray(each, dtype=np.int64) for each in lists]
         if any(((each < 0) | (each >= len(self))).any() for each in rows):
             raise DataError(f"a list names rows outside 0 to {len(self) - 1}")
-        positions = [np.unique(self.rank[each]) for each in rows]
+        positions = [_drop_repeats(np.sort(self.rank[each])) for each in rows]
         starts = np.concatenate([[0], np.cumsum([len(each) for each in positions])])
         flat = np.concatenate(positions) if positions else np.zeros(0, np.int32)
         return starts.astype(np.int64), flat.astype(np.int32)
@@ -378,7 +378,7 @@ class CodeIndex:
 
     def _run(
         self,
-        kernel: Callable[..., None],
+        kernel: str,
         queries: np.ndarray,
         k: int,
         excluded: RowLists | None,
@@ -395,16 +395,27 @@ class CodeIndex:
             raise DataError(f"{within.shape} words are no subset of {len(self)} items")
         if not queries.flags.writeable:  # or numba would compile the kernel anew
             queries = queries.copy()
-        levels = NO_LEVELS if self.levels is None else self.levels
-        allowed = self._everything if within is None else within
-        items = (self.stripes, self.order, levels, terms, allowed)
-        skip, skipped = excluded or NO_LISTS
-        only, chosen = listed or NO_LISTS
         shape = (n_queries, min(k, len(self.order)))
         dtype = np.int32 if terms.dtype == np.int64 else np.float64  # distances, or scores
+        skip, skipped = excluded or NO_LISTS
+        only, chosen = listed or NO_LISTS
+        allowed = self._everything if within is None else within
+        if prefer_numpy(n_queries * self.stripes.size * 8):
+            rows, values = np.empty(shape, np.int32), np.empty(shape, dtype)
+            for query in range(n_queries):
+                usable = _unpack(allowed)[: len(self)]
+                if listed is not None:
+                    usable[:] = False
+                    usable[chosen[only[query] : only[query + 1]]] = True
+                if excluded is not None:
+                    usable[skipped[skip[query] : skip[query + 1]]] = False
+                found = self._scan(queries[query], terms, shape[1], np.flatnonzero(usable))
+                rows[query], values[query] = found
+            return rows, values
+        run, items = getattr(_kernels(), kernel), (*self._arrays, terms, allowed)
         if threads == 1 or not n_queries:
             rows, values = np.empty(shape, np.int32), np.empty(shape, dtype)
-            kernel(sums, queries, rows, values, *items, 0, 1, skip, skipped, only, chosen)
+            run(sums, queries, rows, values, *items, 0, 1, skip, skipped, only, chosen)
             return rows, values
         parts, step = 1, TILE * -(-n_queries // (4 * threads * TILE))  # uneven costs even out
         if n_queries < threads and listed is None:  # too few queries: split the items
@@ -415,11 +426,33 @@ class CodeIndex:
             some, ends = slice(begin, begin + step), slice(begin, begin + step + 1)
             found = (queries[some], rows[part, some], values[part, some])
             filters = (skip[ends], skipped, only[ends], chosen)
-            kernel(sums, *found, *items, part, parts, *filters)
+            run(sums, *found, *items, part, parts, *filters)
 
         begins = range(0, n_queries, step)
         run_in_threads(scan, [(part, begin) for part in range(parts) for begin in begins], threads)
         return (rows[0], values[0]) if parts == 1 else self._merge(rows, values)
+
+    @cached_property
+    def _arrays(self) -> tuple[np.ndarray, ...]:
+        """The arrays that the kernels take."""
+        return self.stripes, self.order, NO_LEVELS if self.levels is None else self.levels
+
+    def _scan(
+        self, query: np.ndarray, terms: np.ndarray, k: int, positions: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return what the kernels find for one query among some positions, by NumPy."""
+        n_items = len(self.order)
+        bases, gains = terms[:, 0 if self.levels is None else self.levels]
+        if query.dtype == np.uint64:
+            missing, costs = -1.0, hamming_distances(query, self.stripes)[:n_items] - bases
+        else:
+            distances, unit, half = weighted_distances(query, self.stripes)
+            missing, costs = -np.inf, -gains * (bases + 2 * unit * (half - distances[:n_items]))
+        best = positions[np.argsort(costs[positions], kind="stable")[:k]]
+        rows, values = np.full(k, -1, np.int32), np.full(k, missing, costs.dtype)
+        rows[: len(best)] = self.order[best]
+        values[: len(best)] = costs[best] if query.dtype == np.uint64 else -costs[best]
+        return rows, values
 
     def _merge(self, rows: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Take the best k of what several threads have found: parts x queries x k."""
@@ -442,6 +475,17 @@ def _check(
             raise DataError(f"{len(lists[0]) - 1} lists for {n_queries} queries")
 
 
+def _unpack(subset: Subset) -> np.ndarray:
+    """Return a mask of positions."""
+    return np.unpackbits(subset.astype("<u8").view(np.uint8), bitorder="little").astype(bool)
+
+
+def _drop_repeats(positions: np.ndarray) -> np.ndarray:
+    """Return sorted positions without repeats; `np.unique` takes twice as long for few."""
+    repeated = positions[1:] == positions[:-1]
+    return positions[np.flatnonzero(np.append(True, ~repeated))] if repeated.any() else positions
+
+
 def _check_table(name: str, table: np.ndarray | None, dtype: type, highest: float) -> None:
     """Raise an error if this is no table by level: from 0 to highest, not descending."""
     if table is None or table.dtype != dtype or table.shape != (N_LEVELS,):
@@ -450,18 +494,20 @@ def _check_table(name: str, table: np.ndarray | None, dtype: type, highest: floa
         raise DataError(f"{name} are not between 0 and {highest}, or descend")
 
 
-def stripe(packed: np.ndarray, n_bits: int) -> np.ndarray:
-    """Store packed codes, in tie order, as groups of 64, byte by byte."""
-    n_bytes = -(-n_bits // 8)
-    rows = np.ascontiguousarray(packed).astype("<u8", copy=False).view(np.uint8)[:, :n_bytes]
-    rows = np.pad(rows, ((0, -len(packed) % GROUP), (0, 0)))
-    return np.ascontiguousarray(rows.reshape(-1, GROUP, n_bytes).transpose(0, 2, 1))
+@cache
+def _kernels() -> ModuleType:
+    """Import the compiled functions, and numba with them, when they are first called."""
+    from coldhash.search import kernels
+
+    return kernels
 
 
 @cache
 def _thread_pool(process: int) -> ThreadPoolExecutor:
     """Start the threads of a process: they do not survive a fork."""
     del process
+    from concurrent.futures import ThreadPoolExecutor
+
     return ThreadPoolExecutor(os.cpu_count())
 
 

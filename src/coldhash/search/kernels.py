@@ -31,10 +31,9 @@ from collections import namedtuple
 import numpy as np
 
 from coldhash.arrays.compiled import compiled
-from coldhash.search.lanes import GROUP, TILE, lowest_bit, sums_one, sums_tile
+from coldhash.search.lanes import lowest_bit, sums_one, sums_tile
+from coldhash.search.plain import GROUP, ROUNDING, TILE, WEIGHT_LIMIT
 
-ROUNDING = 15  # bits dropped from exact table entries in the rounded tables
-WEIGHT_LIMIT = 127.5 * (1 << ROUNDING)  # heaviest half byte: 7 bits rounded, two fit a byte
 QUERIES = 16  # queries that share one pass over a block of items
 BLOCK_BYTES = 1 << 14  # item bytes per block: stays in the first-level cache
 BUCKETS = 512  # buckets of scores of a real query (a Hamming query has one per distance)
@@ -65,20 +64,20 @@ LIMIT = 7  # costs from here on are refused
 
 # A call passes every array field by field, and counts references to it unless all that it calls is
 # inlined: what runs for each group or item is inlined by LLVM. No division raises an error.
-inlined = compiled(nogil=True, error_model="numpy", forceinline=True)
+internal = compiled(nogil=True, internal=True)
+inlined = compiled(nogil=True, internal=True, error_model="numpy", forceinline=True)
 
 _POPCOUNT = np.array([bin(value).count("1") for value in range(16)], np.uint8)
 _HAMMING_TERMS = np.array([1, 0, 1, 0, 0, 1, 0, 1 << 62])
 
 
 @compiled(nogil=True)
-def _hamming_tables(code, rounded):
+def _hamming_tables(words, rounded):
     """Compute rounded[half byte, value]: the bits in which value differs from the query's."""
-    for byte in range(code.shape[0]):
-        low, high = code[byte] & 15, code[byte] >> 4
+    for half in range(rounded.shape[0]):
+        own = np.int64(words[half // 16] >> np.uint64(4 * (half % 16))) & 15
         for value in range(16):
-            rounded[2 * byte, value] = _POPCOUNT[value ^ low]
-            rounded[2 * byte + 1, value] = _POPCOUNT[value ^ high]
+            rounded[half, value] = _POPCOUNT[value ^ own]
 
 
 @compiled(nogil=True)
@@ -143,9 +142,9 @@ def _distance(stripes, position, table, query):
 
 
 @inlined
-def _cost_terms(items, level, terms, query):
+def _cost_terms(worth, level, terms, query):
     """Return the cost at distance 0, what 1 of a rounded distance adds, and the largest error."""
-    base, gain = items.worth[0, level], items.worth[1, level] * terms[query, SCALE]
+    base, gain = worth[0, level], worth[1, level] * terms[query, SCALE]
     best = gain * (base + terms[query, UNIT] * terms[query, HALF])
     start = terms[query, TOP] * terms[query, SCALE] - best
     return start, gain * terms[query, STEP], gain * terms[query, ERROR]
@@ -157,9 +156,9 @@ def _bucket(cost, n_buckets):
 
 
 @inlined
-def _level_limit(items, level, terms, query, widest):
+def _level_limit(worth, level, terms, query, widest):
     """Return the first rounded distance at which no cost is below the limit."""
-    start, step, _ = _cost_terms(items, level, terms, query)
+    start, step, _ = _cost_terms(worth, level, terms, query)
     room = terms[query, LIMIT] - start
     if step == 0:
         return widest if room > 0 else 0
@@ -167,28 +166,86 @@ def _level_limit(items, level, terms, query, widest):
 
 
 @inlined
-def _group_limit(items, high, low, terms, query, widest):
+def _group_limit(worth, high, low, terms, query, widest):
     """Return the limit for levels from high to low: scores are convex in the gain."""
-    limit = _level_limit(items, high, terms, query, widest)
+    limit = _level_limit(worth, high, terms, query, widest)
     if low == high:
         return limit
-    return max(limit, _level_limit(items, low, terms, query, widest))
+    return max(limit, _level_limit(worth, low, terms, query, widest))
 
 
-@compiled(nogil=True)
+@internal
 def _exact_costs(items, query, pools):
     """Compute minus the scores of all items in the pool, before rounding."""
     terms, costs = pools.terms[query], np.empty(pools.state[query, SIZE], pools.costs.dtype)
     for i in range(costs.shape[0]):
         position = np.int64(pools.positions[query, i])
-        level = np.int64(items.levels[position]) if items.levels.shape[0] > 0 else 0
+        level = np.int64(items.levels[position]) if items.levels.shape[0] > 0 else np.int64(0)
         distance = _distance(items.stripes, position, pools.exact, query)
         away = terms[UNIT] * (terms[HALF] - distance)
         costs[i] = -items.worth[1, level] * (items.worth[0, level] + away)
     return costs
 
 
-@compiled(nogil=True)
+@inlined
+def _make_starts(counts):
+    """Turn the numbers of items in buckets into where each bucket starts."""
+    start = 0
+    for bucket in range(counts.shape[0]):
+        counts[bucket], start = start, start + counts[bucket]
+
+
+@internal
+def _merge_sort(costs, places):
+    """Sort costs and their places; equal costs stay in order."""
+    n, width = costs.shape[0], 1
+    other_costs, other_places = np.empty_like(costs), np.empty_like(places)
+    while width < n:
+        for begin in range(0, n, 2 * width):
+            middle, end = min(begin + width, n), min(begin + 2 * width, n)
+            left, right = begin, middle
+            for i in range(begin, end):
+                if right == end or (left < middle and costs[left] <= costs[right]):
+                    other_costs[i], other_places[i] = costs[left], places[left]
+                    left += 1
+                else:
+                    other_costs[i], other_places[i] = costs[right], places[right]
+                    right += 1
+        for i in range(n):
+            costs[i], places[i] = other_costs[i], other_places[i]
+        width *= 2
+
+
+@internal
+def _sort(costs, top, scale):
+    """Return costs in ascending order, and the place of each; equal costs stay in order.
+
+    Most buckets hold a cost or two: three times as fast as a sort of all costs.
+    """
+    n, ends = costs.shape[0], np.zeros(BUCKETS, np.int32)
+    for cost in costs:
+        ends[_bucket((top + cost) * scale, BUCKETS)] += 1
+    _make_starts(ends)
+    best, places = np.empty_like(costs), np.empty(n, np.int32)
+    for i in range(n):
+        bucket = _bucket((top + costs[i]) * scale, BUCKETS)
+        best[ends[bucket]], places[ends[bucket]] = costs[i], i
+        ends[bucket] += 1
+    begin = np.int64(0)
+    for end in ends:
+        if end - begin > FEW:
+            _merge_sort(best[begin:end], places[begin:end])
+        begin = end
+    for i in range(1, n):  # within buckets, and over the rounding errors of their limits
+        cost, place, j = best[i], places[i], i
+        while j > 0 and best[j - 1] > cost:
+            best[j], places[j] = best[j - 1], places[j - 1]
+            j -= 1
+        best[j], places[j] = cost, place
+    return best, places
+
+
+@internal
 def _keep(query, pools, costs, limit, n_equal):
     """Keep items with costs below the limit in the pool, and the first n_equal at it."""
     kept, own, positions = 0, pools.costs[query], pools.positions[query]
@@ -200,15 +257,17 @@ def _keep(query, pools, costs, limit, n_equal):
     pools.state[query, SIZE] = kept
 
 
-@compiled(nogil=True)
+@internal
 def _compact(items, query, pools, k):
     """Drop what is above the limit; if that makes little room, all but the k best."""
     costs, terms = pools.costs[query], pools.terms[query]
     _keep(query, pools, costs, terms[LIMIT], costs.shape[0])
     if 2 * pools.state[query, SIZE] > costs.shape[0]:
         exact = _exact_costs(items, query, pools)
-        last = np.partition(exact, k - 1)[k - 1]
-        _keep(query, pools, exact, last, k - np.sum(exact < last))
+        last, n_equal = _sort(exact, terms[TOP], terms[SCALE])[0][k - 1], k
+        for cost in exact:
+            n_equal -= cost < last
+        _keep(query, pools, exact, last, n_equal)
         terms[LIMIT] = min(terms[LIMIT], (terms[TOP] + last) * terms[SCALE] + TINY)
 
 
@@ -219,14 +278,14 @@ def _accept(hits, first, listed, sums, row, items, level, pools, query, k):
     levels, excluded = items.levels, items.excluded
     bound, within, size = state[query, BOUND], state[query, WITHIN], state[query, SIZE]
     cursor, stop, limit = state[query, CURSOR], state[query, STOP], terms[query, LIMIT]
-    start, step, error = _cost_terms(items, level, terms, query)
+    start, step, error = _cost_terms(items.worth, level, terms, query)
     while hits != 0:
         lane = np.int64(lowest_bit(hits))
         hits &= hits - np.uint64(1)
         position = np.int64(listed[first + lane]) if listed.shape[0] > 0 else first + lane
         if levels.shape[0] > 0 and levels[position] != level:
             level = np.int64(levels[position])
-            start, step, error = _cost_terms(items, level, terms, query)
+            start, step, error = _cost_terms(items.worth, level, terms, query)
         cost = start + step * np.int64(sums[row, lane])
         if cost >= limit:
             continue
@@ -250,32 +309,7 @@ def _accept(hits, first, listed, sums, row, items, level, pools, query, k):
     return True
 
 
-@compiled(nogil=True)
-def _sort(costs, positions, ends):
-    """Sort what is in order by buckets by cost; equal costs stay in order."""
-    begin = 0
-    for end in ends:
-        if end - begin > FEW:
-            best = begin + np.argsort(costs[begin:end], kind="mergesort")
-            costs[begin:end], positions[begin:end] = costs[best], positions[best]
-        begin = end
-    for i in range(1, costs.shape[0]):
-        cost, position, j = costs[i], positions[i], i
-        while j > 0 and costs[j - 1] > cost:
-            costs[j], positions[j] = costs[j - 1], positions[j - 1]
-            j -= 1
-        costs[j], positions[j] = cost, position
-
-
-@compiled(nogil=True)
-def _make_starts(counts):
-    """Turn the numbers of items in buckets into where each bucket starts."""
-    start = 0
-    for bucket in range(counts.shape[0]):
-        counts[bucket], start = start, start + counts[bucket]
-
-
-@compiled(nogil=True)
+@internal
 def _answer_counted(order, query, pools, rows, distances):
     """Write the best of the pool, whose costs are distances, by bucket; return how many."""
     found, size = rows.shape[0], pools.state[query, SIZE]
@@ -291,101 +325,102 @@ def _answer_counted(order, query, pools, rows, distances):
     return min(found, size)
 
 
-@compiled(nogil=True)
+@internal
 def _answer_rounded(items, query, pools, rows, scores):
-    """Write the best of the pool by their costs before rounding; return how many.
-
-    Most buckets hold a cost or two: three times as fast as a sort of all costs.
-    """
-    counts, terms = pools.counts[query], pools.terms[query]
-    _keep(query, pools, pools.costs[query], terms[LIMIT], 0)
-    costs = _exact_costs(items, query, pools)
-    counts[:] = 0
-    for cost in costs:
-        counts[_bucket((terms[TOP] + cost) * terms[SCALE], counts.shape[0])] += 1
-    _make_starts(counts)
-    best, positions = np.empty_like(costs), np.empty(costs.shape[0], np.int32)
-    for i in range(costs.shape[0]):
-        bucket = _bucket((terms[TOP] + costs[i]) * terms[SCALE], counts.shape[0])
-        slot = counts[bucket]
-        counts[bucket] += 1
-        best[slot], positions[slot] = costs[i], pools.positions[query, i]
-    _sort(best, positions, counts)  # counts have become ends of buckets
+    """Write the best of the pool by their costs before rounding; return how many."""
+    terms = pools.terms[query]
+    _keep(query, pools, pools.costs[query], terms[LIMIT], np.int64(0))
+    costs, places = _sort(_exact_costs(items, query, pools), terms[TOP], terms[SCALE])
     found = min(costs.shape[0], rows.shape[0])
     for i in range(found):
-        rows[i], scores[i] = items.order[positions[i]], -best[i]
+        rows[i], scores[i] = items.order[pools.positions[query, places[i]]], -costs[i]
     return found
 
 
-@compiled(nogil=True)
-def _scan(items, count, sums, pools, k):
-    """Scan all groups; a block of items stays in cache for all tiles of queries."""
-    stripes, order, levels, _, allowed, part, parts, _, _, _, listed = items
-    rounded, state, terms = pools.rounded, pools.state, pools.terms
-    n_items, n_groups, tile = order.shape[0], stripes.shape[0], sums.shape[0]
+@inlined
+def _valid(base, n_items):
+    """Return the mask of lanes from item `base` on that hold one: all but padding."""
+    if n_items - base < GROUP:
+        return (np.uint64(1) << np.uint64(n_items - base)) - np.uint64(1)
+    return ~np.uint64(0)
+
+
+@inlined
+def _gather(stripes, listed, base, group):
+    """Copy the codes of up to 64 listed positions to a group of their own."""
+    for lane in range(min(GROUP, listed.shape[0] - base)):
+        position = np.int64(listed[base + lane])
+        for byte in range(stripes.shape[1]):
+            code = stripes[position // GROUP, byte, position % GROUP]
+            group[0, byte, lane] = code
+
+
+@internal
+def _scan(items, start, count, listed, sums, pools, k):
+    """Scan all groups for queries from `start` on, or only the listed positions for one query.
+
+    A block of items stays in cache for all tiles of queries.
+    """
+    levels, part, parts, rounded = items.levels, items.part, items.parts, pools.rounded
+    state, terms, worth, only = pools.state, pools.terms, items.worth, listed.shape[0] > 0
+    n_items = listed.shape[0] if only else items.order.shape[0]
+    n_groups, n_bytes = -(-n_items // GROUP), items.stripes.shape[1]
+    stripes, tile = items.stripes, sums.shape[0]
+    if only:
+        stripes, tile = np.empty((1, n_bytes, GROUP), np.uint8), 1
     limits, hits = np.zeros(count + tile, np.int64), np.empty(tile, np.uint64)
-    widest, high, low = 255 if sums.itemsize == 1 else 65535, 0, 0
+    widest, high, low = np.int64(255 if sums.itemsize == 1 else 65535), np.int64(0), np.int64(0)
     limits[:count] = widest
-    step = max(1, BLOCK_BYTES // (stripes.shape[1] * GROUP))
+    step = max(1, BLOCK_BYTES // (n_bytes * GROUP))
     for first in range(part * step, n_groups, parts * step):
         ended = 0  # queries for which no later item can be below the limit
         for query in range(0, count, tile):
-            mine, stale = limits[query : query + tile], True
+            mine, own, stale = limits[query : query + tile], start + query, True
             for group in range(first, min(first + step, n_groups)):
-                base = group * GROUP
-                if allowed[group] == 0:
+                base, end = group * GROUP, min(n_items, group * GROUP + GROUP) - 1
+                allowed = _valid(base, n_items) if only else items.allowed[group]
+                if allowed == 0:
                     continue
                 if levels.shape[0] > 0:
-                    best = np.int64(levels[base])
-                    worst = np.int64(levels[min(n_items, base + GROUP) - 1])
+                    best = np.int64(levels[listed[base] if only else base])
+                    worst = np.int64(levels[listed[end] if only else end])
                     if stale or high != best or low != worst:
                         stale, high, low, some = False, best, worst, False
                         for i in range(min(tile, count - query)):
-                            mine[i] = _group_limit(items, high, low, terms, query + i, widest)
+                            mine[i] = _group_limit(worth, high, low, terms, own + i, widest)
                             some |= mine[i] > 0
                         if not some:
                             ended += tile
                             break
+                if only:
+                    _gather(items.stripes, listed, base, stripes)
+                at = 0 if only else group
                 if tile == 1:
-                    found = sums_one(stripes, group, rounded, query, mine, sums, hits)
+                    found = sums_one(stripes, at, rounded, own, mine, sums, hits)
                 else:
-                    found = sums_tile(stripes, group, rounded, query, mine, sums, hits)
+                    found = sums_tile(stripes, at, rounded, own, mine, sums, hits)
                 if found == 0:
                     continue
                 for i in range(tile):
-                    mask, row = hits[i] & allowed[group], query + i
+                    mask, row = hits[i] & allowed, own + i
                     if mask == 0:
                         continue
                     if state[row, SIZE] + GROUP > pools.costs.shape[1]:
                         _compact(items, row, pools, k)
                     if _accept(mask, base, listed, sums, i, items, high, pools, row, k):
-                        mine[i] = _group_limit(items, high, low, terms, row, widest)
+                        mine[i] = _group_limit(worth, high, low, terms, row, widest)
         if ended >= count:
             break
 
 
-@compiled(nogil=True)
-def _scan_listed(items, query, listed, sums, pools, k):
-    """Scan only the listed positions for one query, 64 at a time."""
-    for base in range(0, listed.shape[0], GROUP):
-        lanes = min(GROUP, listed.shape[0] - base)
-        for lane in range(lanes):
-            position = np.int64(listed[base + lane])
-            sums[0, lane] = _distance(items.stripes, position, pools.rounded, query)
-        if pools.state[query, SIZE] + GROUP > pools.costs.shape[1]:
-            _compact(items, query, pools, k)
-        hits = ~np.uint64(0) >> np.uint64(GROUP - lanes)
-        _accept(hits, base, listed, sums, 0, items, 0, pools, query, k)
-
-
-@compiled(nogil=True)
+@internal
 def _sums(n_queries, like):
     """Allocate the distances of a group: to a single query, or to a tile of queries."""
     tile = 1 if n_queries == 1 else TILE if like.itemsize == 1 else TILE // 2
     return np.empty((tile, GROUP), like.dtype)
 
 
-@compiled(nogil=True)
+@internal
 def _workspace(n_queries, tile, n_bytes, n_buckets, k, exact_rows, like):
     """Allocate tables and pools for the queries that share a pass, once per call."""
     width, size = min(n_queries + tile - 1, QUERIES), 4 * k + 2 * GROUP
@@ -400,10 +435,11 @@ def _workspace(n_queries, tile, n_bytes, n_buckets, k, exact_rows, like):
     )
 
 
-@compiled(nogil=True)
+@internal
 def _search(items, begin, count, sums, pools, rows, values, missing):
     """Answer `count` queries from `begin` on, whose tables and terms are ready."""
     k, excluded, listed = rows.shape[1], items.excluded_starts, items.listed_starts
+    zero, one = np.int64(0), np.int64(1)  # a literal would be compiled for itself
     pools.counts[:count] = 0
     for i in range(count):
         state = pools.state[i]
@@ -412,9 +448,10 @@ def _search(items, begin, count, sums, pools, rows, values, missing):
             state[CURSOR], state[STOP] = excluded[begin + i], excluded[begin + i + 1]
         if listed.shape[0] > 0:
             mine = items.listed[listed[begin + i] : listed[begin + i + 1]]
-            _scan_listed(items, i, mine, sums, pools, k)
+            if mine.shape[0] > 0:
+                _scan(items, i, one, mine, sums, pools, k)
     if listed.shape[0] == 0:
-        _scan(items, count, sums, pools, k)
+        _scan(items, zero, count, items.listed, sums, pools, k)
     for i in range(count):
         if pools.exact.shape[1] > 0:
             found = _answer_rounded(items, i, pools, rows[begin + i], values[begin + i])
@@ -428,10 +465,10 @@ def hamming_kernel(
     like, codes, rows, out, stripes, order, levels, worth, allowed, part, parts,
     skip, skipped, only, chosen,
 ):  # fmt: skip
-    """Find the nearest codes of packed queries (uint8[n_queries, n_bytes])."""
+    """Find the nearest codes of packed queries (uint64[n_queries, n_words])."""
     lists = (skip, skipped, only, chosen)
     items = Items(stripes, order, levels, worth, allowed, part, parts, *lists)
-    n_queries, n_bytes = codes.shape
+    n_queries, n_bytes = codes.shape[0], stripes.shape[1]
     sums, n_buckets = _sums(n_queries, like), 8 * n_bytes + 1 - worth[0, 0]
     pools = _workspace(n_queries, sums.shape[0], n_bytes, n_buckets, rows.shape[1], 0, worth)
     for begin in range(0, n_queries, QUERIES):

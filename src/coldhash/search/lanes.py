@@ -16,9 +16,9 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-GROUP = 64  # items per group: two 256-bit registers of byte lanes
+from coldhash.search.plain import GROUP, TILE
+
 UNIT = 32 if get_host_cpu_features().get("avx2") else 16  # lanes of one vector operation
-TILE = 4  # queries summed together: their sums just fill the registers
 
 
 def _lookup(builder, table, index):

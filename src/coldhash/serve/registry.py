@@ -192,7 +192,7 @@ class ServedModel:
             model=self.version,
             coldhash=__version__,
             date=self.date,
-            n_ratings=None if model.seen is None else model.seen.nnz,
+            n_ratings=None if model.seen is None else len(model.seen.indices),
             feedback=model.feedback.kind,
             method=model.name,
             n_bits=model.items.n_bits,

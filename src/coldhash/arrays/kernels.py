@@ -1,0 +1,62 @@
+"""The compiled functions behind products and features: imported when they are first called."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from coldhash.arrays.compiled import compiled
+
+
+@compiled(nogil=True)
+def multiply_sparse(indptr, indices, values, B, product, first, last):  # type: ignore[no-untyped-def]
+    """Compute the rows from first to last of a sparse matrix times B."""
+    width = B.shape[1]
+    total = np.empty(width, B.dtype)
+    for row in range(first, last):
+        total[:] = 0
+        for j in range(indptr[row], indptr[row + 1]):
+            value, at = values[j], np.uint64(indices[j])
+            for k in range(width):
+                total[k] += value * B[at, k]
+        product[row] = total
+
+
+@compiled(nogil=True)
+def multiply_codes(indptr, indices, values, words, weights, product, first, last):  # type: ignore[no-untyped-def]
+    """Compute the rows from first to last of a sparse matrix times weighted codes."""
+    n_bits = product.shape[1]
+    total = np.empty(64, np.float32)
+    for word in range(words.shape[1]):
+        begin = 64 * word
+        for row in range(first, last):
+            total[:] = 0
+            for j in range(indptr[row], indptr[row + 1]):
+                at = np.uint64(indices[j])
+                value, code = values[j] * weights[at], words[at, word]
+                for k in range(64):
+                    total[k] += value if (code >> np.uint64(k)) & np.uint64(1) else -value
+            for k in range(min(64, n_bits - begin)):
+                product[row, begin + k] = total[k]
+
+
+@compiled(nogil=True)
+def multiply_dense(A, B, product, first, last):  # type: ignore[no-untyped-def]
+    """Compute the rows from first to last of a dense matrix times B."""
+    for row in range(first, last):
+        for j in range(A.shape[1]):
+            value = A[row, j]
+            if value != 0:  # features are mostly zeros
+                for k in range(B.shape[1]):
+                    product[row, k] += value * B[j, k]
+
+
+@compiled(nogil=True)
+def add_cells(block, codes, starts, places, numbers):  # type: ignore[no-untyped-def]
+    """Add the numbers of each row; returns which rows have any."""
+    known = np.zeros(len(codes), np.bool_)
+    for row in range(len(codes)):
+        begin, end = starts[codes[row]], starts[codes[row] + 1]
+        known[row] = end > begin
+        for entry in range(begin, end):
+            block[row, places[entry]] += numbers[entry]
+    return known
