@@ -113,7 +113,7 @@ def test_a_model_shows_itself_in_five_lines(model):
         "method": "mfdcf, 32 bits",
         "items": "60",
         "users": "200",
-        "person": "age, history",
+        "person": "age, history, answers",
         "size": "4 bytes an item, 240 in all",
     }
     assert model._repr_html_().count("<tr>") == 5
