@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,6 +25,11 @@ class SparseRows:
     indices: np.ndarray
     indptr: np.ndarray
     shape: tuple[int, int]
+
+    @classmethod
+    def of(cls, matrix: csr_array | SparseRows) -> SparseRows:
+        """Return the parts of a matrix, not copied."""
+        return cls(matrix.data, matrix.indices, matrix.indptr, matrix.shape)
 
     @classmethod
     def of_lists(cls, lists: Sequence[np.ndarray], n_columns: int) -> SparseRows:
@@ -38,11 +47,11 @@ class SparseRows:
             indptr = np.concatenate([[0], np.cumsum(some)])[self.indptr]
         return SparseRows(self.data[some], self.indices[some], indptr, self.shape)
 
-    def row(self, at: int) -> SparseRows:
-        """Return one row."""
-        start, end = self.indptr[at], self.indptr[at + 1]
-        one = (self.data[start:end], self.indices[start:end], np.array([0, end - start]))
-        return SparseRows(*one, (1, self.shape[1]))
+    def rows(self) -> list[SparseRows]:
+        """Return each row as a matrix of its own."""
+        ends = list(pairwise(self.indptr.tolist()))
+        bodies = [(self.data[i:j], self.indices[i:j], np.array([0, j - i])) for i, j in ends]
+        return [SparseRows(*body, (1, self.shape[1])) for body in bodies]
 
     def owners(self) -> np.ndarray:
         """Return the row of each entry."""

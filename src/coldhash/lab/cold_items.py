@@ -249,9 +249,9 @@ class CategoryPopularity:
 
     Examples
     --------
-    >>> liked, known = csr_array([[1.0, 0.0]]), csr_array([[1.0, 0.0], [0.0, 1.0]])
+    >>> liked, known = csr_array([[0.8, 0.2]]), csr_array([[1.0, 0.0], [0.0, 1.0]])
     >>> CategoryPopularity().scores(liked, known, known).round(1).tolist()
-    [[1.0, 0.0]]
+    [[0.8, 0.2]]
     """
 
     def scores(self, liked: csr_array, known: csr_array, wanted: csr_array) -> np.ndarray:

@@ -96,7 +96,7 @@ class AnswerPart:
 
     def deviation(self, answers: SparseRows) -> np.ndarray:
         """Compute how far answers move each person."""
-        moved = [self.split(answers.row(row)).sum(axis=0) for row in range(answers.shape[0])]
+        moved = [self.split(row).sum(axis=0) for row in answers.rows()]
         return np.array(moved, np.float32).reshape(-1, len(self.covariance))
 
     def _posterior(self, answers: SparseRows) -> np.ndarray:

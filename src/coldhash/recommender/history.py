@@ -69,7 +69,7 @@ class HistoryPart:
 
     def evidence(self, history: csr_array | SparseRows) -> np.ndarray:
         """Compute the mean of z over the events of each row."""
-        history = as_rows(history)
+        history = SparseRows.of(history)
         return self._evidence(history, self.above(history))
 
     def _evidence(self, history: SparseRows, above: np.ndarray) -> np.ndarray:
@@ -103,7 +103,7 @@ class HistoryPart:
 
     def apply(self, history: csr_array | SparseRows) -> tuple[np.ndarray, SparseRows | None]:
         """Compute deviations; return also the entries that are dislikes, if any."""
-        history = as_rows(history)
+        history = SparseRows.of(history)
         above = self.above(history)
         below = above < 0
         if not below.any():
@@ -119,7 +119,7 @@ class HistoryPart:
 
     def split(self, history: csr_array | SparseRows) -> np.ndarray:
         """Compute what each event of one person adds to the deviation: events x bits."""
-        history = as_rows(history)
+        history = SparseRows.of(history)
         items, above = history.indices, self.above(history)
         disliked, moved = above < 0, np.zeros((len(items), len(self.expected)), np.float32)
         for some, n in ((~disliked, np.count_nonzero(~disliked)), (disliked, len(items))):
@@ -180,6 +180,11 @@ class HistoryPart:
     @cached_property
     def _kept(self) -> dict[int, tuple[np.ndarray, np.ndarray]]:
         return {}
+
+    def disliked(self, history: SparseRows) -> SparseRows | None:
+        """Return the entries that are ratings below what their items get on average, if any."""
+        below = self.above(history) < 0
+        return history.select(below) if below.any() else None
 
     def above(self, history: csr_array | SparseRows) -> np.ndarray:
         """Compute ratings above the items' means; 0 for events without a value."""
@@ -248,8 +253,3 @@ def _as_codes(items: Items) -> CodeItems:
 
 def _column(n_events: np.ndarray) -> np.ndarray:
     return n_events[:, None].astype(np.float32)
-
-
-def as_rows(history: csr_array | SparseRows) -> SparseRows:
-    """Return the rows of a sparse matrix."""
-    return SparseRows(history.data, history.indices, history.indptr, history.shape)

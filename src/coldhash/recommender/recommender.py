@@ -37,7 +37,6 @@ from coldhash.features.people import (
 from coldhash.files import Json
 from coldhash.recommender.ask import ITEMS_AND_FIELDS, Question, QuestionKind, find_questions
 from coldhash.recommender.encoders import Encoded, Encoder
-from coldhash.recommender.history import as_rows
 from coldhash.recommender.items import CodeItems, Items, RealItems
 from coldhash.recommender.results import Recommendations, Similar
 from coldhash.recommender.where import ItemFilter, Where
@@ -324,9 +323,9 @@ class Recommender:
         kept = (encoded.vectors, encoded.weights, encoded.fallback)
         names, disliked = self._names(columns), encoded.disliked
         encoded = Encoded(*kept, ignored, ratings, names, disliked)
-        asked = self._read_answers(columns, len(features)) if answers is None else as_rows(answers)
+        asked = self._read_answers(columns, len(features)) if answers is None else answers
         if asked is not None:
-            encoded = self._add_answers(encoded, asked)
+            encoded = self._add_answers(encoded, SparseRows.of(asked))
         return encoded if user_ids is None else self._prefer_known(encoded, user_ids)
 
     def _features(
@@ -354,7 +353,7 @@ class Recommender:
             found = read_histories(
                 columns.get(ANSWERS), n_rows, self.item_ids, self.history_scale, answers=True
             )
-        return None if found is None else as_rows(found.ratings)
+        return None if found is None else found.ratings
 
     def _add_answers(self, encoded: Encoded, answers: SparseRows) -> Encoded:
         """Return people moved by answers; what they know counts as seen."""
@@ -362,13 +361,12 @@ class Recommender:
         if part is None:
             raise SettingError(f"{self.name} does not learn from answers", hint="use MFDCF")
         known = answers.select(~np.isnan(answers.data))
-        disliked = known.select(part.history.above(known) < 0)
         return replace(
             encoded,
             vectors=encoded.vectors + part.deviation(answers),
             fallback=encoded.fallback & (np.diff(answers.indptr) == 0),
             history=_union(encoded.history, known),
-            disliked=_union(encoded.disliked, disliked),
+            disliked=_union(encoded.disliked, part.history.disliked(known)),
         )
 
     def _names(self, columns: Mapping[str, Any]) -> list[str]:
@@ -913,7 +911,7 @@ class Recommender:
                 found = [self.item_ids.rows(each) for each in (given if per_user else [given])]
             rows = found if per_user else found * n_users
         if seen is not None:
-            pairs = zip(rows, as_rows(seen).lists(), strict=True)
+            pairs = zip(rows, SparseRows.of(seen).lists(), strict=True)
             rows = [np.concatenate(pair) for pair in pairs]
         if within is not None:
             rows = [np.intersect1d(*pair) for pair in zip(rows, within.lists(), strict=True)]
@@ -992,12 +990,13 @@ class Recommender:
 
 def _union(
     one: csr_array | SparseRows | None, two: csr_array | SparseRows | None
-) -> csr_array | SparseRows | None:
-    """Return ones where either has an entry: a rating of 0 would be lost in a sum."""
+) -> SparseRows | None:
+    """Return ones where either has an entry."""
     if one is None or two is None:
-        return two if one is None else one
-    pairs = zip(as_rows(one).lists(), as_rows(two).lists(), strict=True)
-    return SparseRows.of_lists([np.concatenate(pair) for pair in pairs], one.shape[1])
+        either = two if one is None else one
+        return None if either is None else SparseRows.of(either)
+    pairs = zip(SparseRows.of(one).lists(), SparseRows.of(two).lists(), strict=True)
+    return SparseRows.of_lists([np.union1d(*pair) for pair in pairs], one.shape[1])
 
 
 def _append(
