@@ -249,7 +249,7 @@ class CategoryPopularity:
 
     Examples
     --------
-    >>> liked, known = csr_array([[0.8, 0.2]]), csr_array([[1.0, 0.0], [0.0, 1.0]])
+    >>> liked, known = csr_array([[1.0, 0.0]]), csr_array([[1.0, 0.0], [0.0, 1.0]])
     >>> CategoryPopularity().scores(liked, known, known).round(1).tolist()
     [[0.8, 0.2]]
     """
