@@ -469,7 +469,7 @@ def _find_mismatch(kind: str, ids: pa.Array, own: pa.Array, other: pa.Array) -> 
     """
     straight, swapped = _overlap(ids, own), _overlap(ids, other)
     # whole numbers may fit both sides: a table of the other side then has all ids of that side
-    fits_other = swapped > max(straight + 0.1, 0.9) and _overlap(other, ids) > 0.9
+    fits_other = swapped > max(straight + 0.5, 0.9) and _overlap(other, ids) > 0.9
     if swapped > max(10 * straight, 0.1) or fits_other:
         shares = f"{100 * swapped:.0f}% fit the other column, {100 * straight:.0f}% their own"
         return f"user and item columns look swapped: of the ids of the {kind} table {shares}"
