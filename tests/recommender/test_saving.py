@@ -634,3 +634,11 @@ def test_two_processes_may_save_to_one_place(model, tmp_path):
     assert n_read > 0
     assert path.read_bytes() in contents
     assert sorted(each.name for each in tmp_path.iterdir()) == ["model", "one", "two"]
+
+
+def test_popularity_of_ratings_alone_comes_back(tmp_path):
+    """Without a user table, everybody is the same, and everybody is there."""
+    ratings = {"user_id": [1, 1, 2, 3], "item_id": [7, 8, 7, 9], "rating": [5, 3, 4, 2]}
+    model = Popularity().fit(Dataset.from_tables(ratings))
+    model.save(tmp_path / "m")
+    assert list(load(tmp_path / "m").recommend({}, k=1)) == list(model.recommend({}, k=1))

@@ -115,7 +115,9 @@ class Training:
     @cached_property
     def people(self) -> Features:
         """The features of the training users."""
-        return self.features.apply(self.data.users)
+        columns = dict(zip(self.data.users.column_names, self.data.users.columns, strict=True))
+        # a table without columns does not know its length
+        return self.features.encode(columns, self.data.n_users, None)
 
     @cached_property
     def groups(self) -> tuple[str, ...]:
