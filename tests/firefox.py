@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 PATIENCE = 60  # seconds: on a busy machine a browser is slow, which is no failure
 LISTENS = re.compile(r"WebDriver BiDi listening on (ws://\S+)")
@@ -83,6 +84,9 @@ class Firefox:
 def firefox(program, connect):
     """Start a browser with a profile of its own; `connect` opens a WebSocket."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        # text that is being faded in has too little contrast for axe
+        calm = 'user_pref("ui.prefersReducedMotion", 1);'
+        Path(profile, "user.js").write_text(calm, encoding="utf-8")
         options = [
             "--headless",
             "--no-remote",
