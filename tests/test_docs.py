@@ -8,6 +8,7 @@ import inspect
 import re
 import subprocess
 import sys
+import tomllib
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -67,6 +68,13 @@ def test_every_page_is_found_from_the_readme():
             reached.add(page)
             waiting += [target for target, _ in links_of(page) if target.is_file()]
     assert names(sorted(set(pages()) - reached)) == []
+
+
+def test_the_version_is_the_same_everywhere():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["version"] == coldhash.__version__
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"## [{coldhash.__version__}] - " in changes
 
 
 def api_script():
