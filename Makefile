@@ -56,9 +56,9 @@ format: .venv/dev.done
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: .venv/dev.done  ## the pages of the API reference
-	rm -rf build/api
-	$(BIN)/python docs/api.py build/api
+docs: .venv/dev.done  ## the site, into build/site; a link that leads nowhere is an error
+	rm -rf build/site docs/api
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --conf-dir docs . build/site
 
 dist: .venv/dev.done  ## build the sdist and, from it, the wheel, into dist
 	rm -f dist/coldhash-*

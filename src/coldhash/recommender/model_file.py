@@ -126,7 +126,7 @@ def _start(path: Path, mapped: mmap.mmap) -> int:
     version = int(head[1])
     if version != FORMAT:
         if version < FORMAT:
-            why = f"was written by coldhash 0.1 (format {version}), which this version does not read"
+            why = f"was written by coldhash 0.1 (format {version}, this version reads {FORMAT})"
             hint = "fit the model again, by `fit` and `save` or `coldhash fit`"
         else:
             why = f"is of format {version}, newer than this version reads ({FORMAT})"
