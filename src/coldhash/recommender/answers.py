@@ -66,13 +66,14 @@ class AnswerPart:
 
     @cached_property
     def metric(self) -> np.ndarray:
-        """Q: the variance of h·d between items is tr(Q Σ), with items weighed by √p.
+        """Q: the variance of g (h·d), what h adds to the scores of items, is tr(Q Σ) on average.
 
         What moves all items alike changes no list and does not count.
         """
         codes = self.history.codes
-        gains = codes.gains(np.arange(len(codes))).astype(np.float64)
-        D, weights = codes.rows().astype(np.float32), (gains / gains.sum()).astype(np.float32)
+        squares = codes.gains(np.arange(len(codes))).astype(np.float64) ** 2
+        weights = (squares / squares.sum()).astype(np.float32)
+        D = codes.rows().astype(np.float32)
         D = D - weights @ D
         return np.asarray(D.T @ (D * weights[:, None]), dtype=np.float64)
 
