@@ -15,8 +15,8 @@ from coldhash.partitions import Partitions
 from coldhash.recommender.answers import MOST_ASKED, AnswerPart
 from coldhash.recommender.history import HistoryPart
 
-ENOUGH = 2_000  # users to learn from ...
-ENOUGH_RATINGS = 50_000  # ... and ratings, of some of them
+ENOUGH = 2_000  # users to learn from
+AT_ONCE = 2_048  # ratings whose vectors stay in the cache
 FLAT = 1e-3  # of the mean variance, added to all
 
 
@@ -43,22 +43,20 @@ def fit_answers(
     D, W, mu, average = state.D, state.W, state.mu, state.average
     q = ((sums.ratings + 0.5) / (problem.n_users + 1)).astype(np.float32)
     share = ENOUGH / problem.n_users
-    rating_share = min(share, ENOUGH_RATINGS / float(sums.ratings.sum()))
     rows = np.sort(np.argsort(-q, kind="stable")[:MOST_ASKED]).astype(np.int32)
 
     def moments(records: UserRecords, block: UserBlock, H: np.ndarray) -> Moments:
-        draw = uniform(records.first + np.arange(len(H)), 1)
-        some = np.flatnonzero(draw < share)
+        some = np.flatnonzero(uniform(records.first + np.arange(len(H)), 1) < share)
         known = {name: has[some] for name, has in block.has.items() if name in W}
         features = {name: block.X[name][some] for name in known}
         own = replace(block, X=features, has=known, trained=block.trained[some])
         X = H[some] - stranger_vectors(own, known, W, mu, average)
         ratings = records.ratings[some]
-        few = draw[some] < rating_share
-        rated = ratings[few]
-        entries = np.repeat(X[few], np.diff(rated.indptr), axis=0)
-        along = np.einsum("er,er->e", entries, D[rated.indices])
-        along, above = along.astype(np.float64), history.above(rated).astype(np.float64)
+        owners, along = ratings.tocoo().coords[0], np.empty(ratings.nnz)
+        for first in range(0, ratings.nnz, AT_ONCE):
+            part = slice(first, first + AT_ONCE)
+            along[part] = np.einsum("er,er->e", X[owners[part]], D[ratings.indices[part]])
+        above = history.above(ratings).astype(np.float64)
         ones = csr_array(
             (np.ones_like(ratings.data), ratings.indices, ratings.indptr), ratings.shape
         )

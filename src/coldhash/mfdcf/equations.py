@@ -211,6 +211,8 @@ def item_problem(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return L (items x bits) and G (bits x bits) of the item step, solved by `items.descend`."""
     weight = problem.stranger_weight if problem.groups_of_strangers else 0.0
+    code = weight * problem.stranger_code_share
+    own, real = 1 - weight, weight - code
     W, mu, average = state.W, state.mu, state.average
 
     def as_strangers(
@@ -219,7 +221,8 @@ def item_problem(
         P = stranger_vectors(block, drawn, W, mu, average) if weight else np.zeros_like(H)
         H, P = H[block.trained], P[block.trained]
         C = signs(P, np.float32)
-        products = ((H, H), (P, P), (C, C), (C, P))
+        R = P if real else P[:0]  # not needed where strangers count by their codes alone
+        products = ((H, H), (R, R), (C, C), (C, P))
         HtH, PtP, CtC, CtP = ((one.T @ two).astype(np.float64) for one, two in products)
         total = np.array([row_sum(each) for each in (H, P, C)])
         return P, StrangerSums(HtH, PtP, CtC, CtP, total)
@@ -227,8 +230,7 @@ def item_problem(
     P, sums = users.update(as_strangers, problem.blocks, problem.drawn, state.H)
     # the length with which the codes of strangers come nearest to their vectors
     length = vdot(sums.CtP, state.DtD) / max(vdot(sums.CtC, state.DtD), 1e-12)
-    code = weight * problem.stranger_code_share
-    own, real, code_length = 1 - weight, weight - code, code * length
+    code_length = code * length
 
     def pull(block: UserBlock, H: np.ndarray, P: np.ndarray) -> np.ndarray:
         mixture = own * H[block.trained] + real * P + code_length * signs(P, np.float32)

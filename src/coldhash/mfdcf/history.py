@@ -127,7 +127,7 @@ def _scales(users: Partitions, problem: Problem, sums: ItemSums) -> dict[int, fl
 
     def left(block: UserBlock) -> dict[int, tuple[float, float]]:
         whole = np.asarray(block.S.sum(axis=1), dtype=np.float64).ravel()
-        n_events = np.diff(block.S.indptr)
+        n_events = np.diff(block.S.indptr)  # type: ignore[union-attr]
         more = {t: n_events > t for t in COUNTS}
         return {
             t: (float((whole * (1 - t / np.maximum(n_events, 1)))[some].sum()), float(some.sum()))
