@@ -18,6 +18,7 @@ from coldhash.recommender.history import HistoryPart
 ENOUGH = 2_000  # users to learn from
 MOST_ASKED = 1000  # items to learn the answers of: those that are rated most
 LEAST_NOISE = 0.2  # the share of the variance of knowing an item that is noise, at least
+AT_ONCE = 2_048  # ratings whose vectors stay in the cache
 FLAT = 1e-3  # of the mean variance, added to all
 
 
@@ -55,9 +56,11 @@ def fit_answers(
         own = replace(block, X=features, has=known, trained=block.trained[some])
         X = H[some] - stranger_vectors(own, known, W, mu, average)
         ratings = records.ratings[some]
-        entries = np.repeat(X, np.diff(ratings.indptr), axis=0)
-        along = np.einsum("er,er->e", entries, D[ratings.indices])
-        along, above = along.astype(np.float64), history.above(ratings).astype(np.float64)
+        owners, along = ratings.tocoo().coords[0], np.empty(ratings.nnz)
+        for first in range(0, ratings.nnz, AT_ONCE):
+            part = slice(first, first + AT_ONCE)
+            along[part] = np.einsum("er,er->e", X[owners[part]], D[ratings.indices[part]])
+        above = history.above(ratings).astype(np.float64)
 
         def over_raters(values: np.ndarray, of: np.ndarray) -> np.ndarray:
             matrix = csr_array((values, ratings.indices, ratings.indptr), ratings.shape)
