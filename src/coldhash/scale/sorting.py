@@ -22,7 +22,6 @@ from coldhash.data.dataset import (
 )
 from coldhash.data.feedback import Feedback, Scale, ValueFacts
 from coldhash.data.ids import Ids, as_texts
-from coldhash.data.lines import guess_separator
 from coldhash.data.ratings import (
     MAX_RATING,
     Duplicates,
@@ -30,7 +29,7 @@ from coldhash.data.ratings import (
     duplicate_error,
     merge_duplicates,
 )
-from coldhash.data.tables import DECIMAL, INTEGER, NULLS, TableFile
+from coldhash.data.tables import DECIMAL, INTEGER, NULLS, TableFile, guess_separator
 from coldhash.errors import DataError, SettingError, SourceError, TableError, import_extra
 from coldhash.files import DISK_HINT
 
