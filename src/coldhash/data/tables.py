@@ -352,8 +352,8 @@ class TableFile:
         return replace(self, separator=separator, quote=None if separator == "::" else self.quote)
 
     @property
-    def _delimiter(self) -> str | None:
-        return UNIT if self.separator == "::" else self.separator
+    def _delimiter(self) -> str:
+        return UNIT if self.separator == "::" else self.separator or ","
 
     def _rows(self, text: str, strict: bool = False) -> Iterator[tuple[int, list[str]]]:
         """Iterate over the rows of a text, each with the line it starts in.
