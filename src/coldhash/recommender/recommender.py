@@ -17,10 +17,10 @@ import pyarrow as pa
 from coldhash.arrays.checks import check_computed
 from coldhash.arrays.codes import signs
 from coldhash.arrays.rows import SparseRows
+from coldhash.data import OTHER_NAMES, ROLES, TITLE
 from coldhash.data.feedback import Feedback
 from coldhash.data.ids import Ids, IdValue, as_text
 from coldhash.data.ratings import MAX_RATING, entries_of_rows
-from coldhash.data.roles import OTHER_NAMES, ROLES, TITLE
 from coldhash.errors import DataError, SettingError, blame, check_choice
 from coldhash.features.columns import Labels
 from coldhash.features.groups import FeatureEncoder, Features
