@@ -29,6 +29,8 @@ class SparseRows:
     @classmethod
     def of(cls, matrix: csr_array | SparseRows) -> SparseRows:
         """Return the parts of a matrix, not copied."""
+        if isinstance(matrix, SparseRows):
+            return matrix
         return cls(matrix.data, matrix.indices, matrix.indptr, matrix.shape)
 
     @classmethod

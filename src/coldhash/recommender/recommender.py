@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack, get_args, overload
 
@@ -38,7 +38,7 @@ from coldhash.files import Json
 from coldhash.recommender.ask import ITEMS_AND_FIELDS, Question, QuestionKind, find_questions
 from coldhash.recommender.encoders import Encoded, Encoder
 from coldhash.recommender.items import CodeItems, Items, RealItems
-from coldhash.recommender.results import Recommendations, Similar
+from coldhash.recommender.results import Recommendations, Row, Similar, describer
 from coldhash.recommender.where import ItemFilter, Where
 from coldhash.render import html_table
 from coldhash.search import RowLists, Subset
@@ -61,6 +61,7 @@ TITLES = (
 OWN_COLUMNS = ("user_id", "item_id", "score", "rank", "distance", "fallback")  # of answers
 MANY_ITEMS = 1_000_000  # from which one query is worth several threads
 PEOPLE_AT_A_TIME = 4096
+MAX_DESCRIBED = 1 << 14  # items whose ids and titles are kept as Python strings
 
 
 class Explanation(TypedDict):
@@ -230,6 +231,11 @@ class Recommender:
     @cached_property
     def _title_table(self) -> pa.Table | None:
         return None if self.titles is None else pa.table({TITLE: self.titles})
+
+    @cached_property
+    def _describe(self) -> Callable[[int], Row]:
+        """Returns the id and the title of an item, and keeps those of items often shown."""
+        return lru_cache(MAX_DESCRIBED)(describer(self.item_ids, self._title_table))
 
     def details(self, fields: Sequence[str] | None) -> pa.Table | None:
         """Return what answers show of all items: titles and the chosen columns.
@@ -584,6 +590,7 @@ class Recommender:
         return Recommendations(
             user_ids=encoded.names or [str(place) for place in range(n_users)],
             catalogue=self.item_ids,
+            describe=describer(self.item_ids, details) if fields else self._describe,
             rows=rows,
             scores=scores,
             distances=self.items.distances(encoded.vectors, rows) if by_code else None,
@@ -901,8 +908,9 @@ class Recommender:
             seen, within = within, None
         if lists is None and seen is None:
             return None
-        rows = [np.zeros(0, dtype=np.int64)] * n_users
-        if lists is not None:
+        if lists is None:
+            rows = [] if seen is None else SparseRows.of(seen).lists()
+        else:
             given: list[Any] = list(lists)
             per_user = bool(given) and not isinstance(given[0], str | int | np.integer)
             if per_user and len(given) != n_users:
@@ -910,9 +918,9 @@ class Recommender:
             with blame(argument):
                 found = [self.item_ids.rows(each) for each in (given if per_user else [given])]
             rows = found if per_user else found * n_users
-        if seen is not None:
-            pairs = zip(rows, SparseRows.of(seen).lists(), strict=True)
-            rows = [np.concatenate(pair) for pair in pairs]
+            if seen is not None:
+                pairs = zip(rows, SparseRows.of(seen).lists(), strict=True)
+                rows = [np.concatenate(pair) for pair in pairs]
         if within is not None:
             rows = [np.intersect1d(*pair) for pair in zip(rows, within.lists(), strict=True)]
         if where is not None:
