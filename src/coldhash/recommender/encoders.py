@@ -185,7 +185,7 @@ class ConsensusEncoder(Encoder):
         if history is not None and self.history is not None:
             moved, disliked = self.history.apply(history)
             vectors = vectors + moved
-            fallback = fallback & (np.diff(history.indptr) == 0)
+            fallback = fallback & (SparseRows.of(history).counts() == 0)
         weights = {name: shares[:, at] for at, name in enumerate(said)}
         return Encoded(vectors, weights, fallback, disliked=disliked)
 

@@ -74,7 +74,7 @@ class HistoryPart:
         return self._evidence(history, self.above(history))
 
     def _evidence(self, history: SparseRows, above: np.ndarray) -> np.ndarray:
-        n_events = _column(np.diff(history.indptr))
+        n_events = _column(history.counts())
         words, weights, columns = self._codes_of(history.indices)
 
         def add_up(values: np.ndarray) -> np.ndarray:
@@ -108,11 +108,11 @@ class HistoryPart:
         above = self.above(history)
         below = above < 0
         if not below.any():
-            return self._move(self._evidence(history, above), np.diff(history.indptr)), None
+            return self._move(self._evidence(history, above), history.counts()), None
         liked, disliked = history.select(~below), history.select(below)
-        owners, items, n_liked = disliked.owners(), disliked.indices, np.diff(liked.indptr)
+        owners, items, n_liked = disliked.owners(), disliked.indices, liked.counts()
         evidence = self._evidence(liked, above[~below]), self._rows(items, above[below])
-        n_events = np.diff(history.indptr)[owners]
+        n_events = history.counts()[owners]
         moved = self._move(np.concatenate(evidence), np.concatenate([n_liked, n_events]))
         moved, steps = moved[: len(n_liked)], moved[len(n_liked) :]
         np.add.at(moved, owners, self._lower(items, steps / _column(n_events)))

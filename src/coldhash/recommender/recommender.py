@@ -326,9 +326,10 @@ class Recommender:
         with np.errstate(all="ignore"):  # what overflows is an error
             encoded = self.encoder.encode(features, ratings)
         check_computed(encoded.vectors)
-        kept = (encoded.vectors, encoded.weights, encoded.fallback)
-        names, disliked = self._names(columns), encoded.disliked
-        encoded = Encoded(*kept, ignored, ratings, names, disliked)
+        names = self._names(columns)
+        if names or ratings is not None:
+            kept = (encoded.vectors, encoded.weights, encoded.fallback)
+            encoded = Encoded(*kept, ignored, ratings, names, encoded.disliked)
         asked = self._read_answers(columns, len(features)) if answers is None else answers
         if asked is not None:
             encoded = self._add_answers(encoded, SparseRows.of(asked))
@@ -353,12 +354,11 @@ class Recommender:
 
     def _read_answers(self, columns: Mapping[str, Any], n_rows: int) -> SparseRows | None:
         """Return the answers of people to questions about items, if the model learns from them."""
-        if self.encoder.answers is None:
+        given = columns.get(ANSWERS)
+        if self.encoder.answers is None or given is None:
             return None
         with blame(ANSWERS):
-            found = read_histories(
-                columns.get(ANSWERS), n_rows, self.item_ids, self.history_scale, answers=True
-            )
+            found = read_histories(given, n_rows, self.item_ids, self.history_scale, answers=True)
         return None if found is None else found.ratings
 
     def _add_answers(self, encoded: Encoded, answers: SparseRows) -> Encoded:
@@ -370,7 +370,7 @@ class Recommender:
         return replace(
             encoded,
             vectors=encoded.vectors + part.deviation(answers),
-            fallback=encoded.fallback & (np.diff(answers.indptr) == 0),
+            fallback=encoded.fallback & (answers.counts() == 0),
             history=_union(encoded.history, known),
             disliked=_union(encoded.disliked, part.history.disliked(known)),
         )
@@ -942,8 +942,7 @@ class Recommender:
         return None if where is None else self._filter.subset(where)
 
     def _by_code(self, score: Score) -> bool:
-        if score not in SCORES:
-            raise SettingError(f"score={score!r}", hint=f"one of {', '.join(SCORES)}")
+        check_choice("score", score, SCORES)
         if score == "hamming" and not self.has_codes:
             with blame("score"):
                 raise SettingError(
