@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
@@ -129,30 +129,6 @@ class Recommendations(Answer):
     def item_ids(self) -> list[list[str]]:
         """The ids of the items, best first, one list a person."""
         return self.catalogue.texts(self.rows)
-
-    def lists(self, describe: Callable[[int], dict[str, Json]]) -> list[list[dict[str, Json]]]:
-        """Return the rows of each person.
-
-        Parameters
-        ----------
-        describe
-            Returns the first columns of an item by its place in the catalogue.
-
-        Returns
-        -------
-        list of list of dict
-            For each person the rows, best first.
-        """
-        lists = [[describe(row) for row in rows if row >= 0] for rows in self.rows.tolist()]
-        near = None if self.distances is None else self.distances.tolist()
-        people = zip(lists, self.scores.tolist(), self.fallback.tolist(), strict=True)
-        for person, (items, scores, popular) in enumerate(people):
-            for place, item in enumerate(items):
-                item["score"] = scores[place]
-                item["rank"] = place + 1
-                if near is not None:
-                    item["distance"] = None if popular else near[person][place]
-        return lists
 
     def __len__(self) -> int:
         return int(np.count_nonzero(self.rows >= 0))
