@@ -17,10 +17,10 @@ import pyarrow as pa
 from coldhash.arrays.checks import check_computed
 from coldhash.arrays.codes import signs
 from coldhash.arrays.rows import SparseRows
+from coldhash.data import OTHER_NAMES, ROLES, TITLE
 from coldhash.data.feedback import Feedback
 from coldhash.data.ids import Ids, IdValue, as_text
 from coldhash.data.ratings import MAX_RATING, entries_of_rows
-from coldhash.data.roles import OTHER_NAMES, ROLES, TITLE
 from coldhash.errors import DataError, SettingError, blame, check_choice
 from coldhash.features.columns import Labels
 from coldhash.features.groups import FeatureEncoder, Features
@@ -849,17 +849,19 @@ class Recommender:
             check_choice("kinds", kind, ITEMS_AND_FIELDS)
         person = user or {}
         columns, features, ratings, _ = self._features(person, None, unknown)
-        rows = np.arange(len(self.item_ids))
+        allowed = np.ones(len(self.item_ids), dtype=bool)
         if candidates is not None:
             with blame("candidates"):
-                rows = np.unique(self.item_ids.rows(list(candidates)))
+                allowed = np.isin(np.arange(len(allowed)), self.item_ids.rows(list(candidates)))
         if where is not None:
-            rows = rows[self._filter.mask(where)[rows]]
+            allowed &= self._filter.mask(where)
         with blame("exclude"):
-            left_out = [self.item_ids.rows(list(exclude))]
+            allowed[self.item_ids.rows(list(exclude))] = False
         answers = self._read_answers(columns, 1)
-        left_out += [given.indices for given in (ratings, answers) if given is not None]
-        rows = np.setdiff1d(rows, np.concatenate(left_out))
+        for given in (ratings, answers):
+            if given is not None:
+                allowed[given.indices] = False
+        rows = np.flatnonzero(allowed)
         return find_questions(self, person, features, answers, n, kinds, rows)
 
     def save(self, path: str | Path) -> None:
