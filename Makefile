@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest $(PARALLEL)
 # empty, so that pytest keeps the modules that it has rewritten: to do that again takes seconds
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-fast test-cpus test-openapi coverage mutation check format docs bench soak fuzz audit sbom clean
+.PHONY: demo test test-fast test-cpus test-openapi coverage mutation check format docs dist bench soak fuzz audit sbom clean
 
 demo: .venv/demo.done  ## show what strangers in the embedded sample get, judge it, open the page
 	$(BIN)/coldhash demo
@@ -56,9 +56,13 @@ format: .venv/dev.done
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: .venv/dev.done  ## the pages of the API reference
-	rm -rf build/api
-	$(BIN)/python docs/api.py build/api
+docs: .venv/dev.done  ## the site, into build/site; a link that leads nowhere is an error
+	rm -rf build/site docs/api
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --conf-dir docs . build/site
+
+dist: .venv/dev.done  ## build the sdist and, from it, the wheel, into dist
+	rm -f dist/coldhash-*
+	$(BIN)/python -m build --quiet --outdir dist
 
 # 1 where a target is missed or a script failed; of that one no older results stay, and the page says so
 bench: .venv/bench.done .venv/lightfm.done  ## measure beside the peers, write docs/benchmarks.md (BENCH=--quick: small)

@@ -1,6 +1,6 @@
 """What a practitioner would use instead: implicit's ALS, irspack's feature-aware iALS, LightFM.
 
-Their settings were chosen on users held out of the training part (docs/paper.md says how); where
+Their settings were chosen on users held out of the training part (docs/method.md says how); where
 several settings are listed, the best on the test users counts, which favours the rival.
 """
 

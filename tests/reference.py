@@ -1,7 +1,7 @@
 """MFDCF a second time: slow, dense, float64, straight from the equations.
 
 Nothing is imported from coldhash, so that a mistake cannot stand in both. Letters as in
-docs/architecture.md, numbers of equations as in docs/paper.md, R = I. The order of blocks of bits
+docs/architecture.md, numbers of equations as in docs/method.md, R = I. The order of blocks of bits
 in the item step is drawn like the fast one's: one permutation of the bits a round.
 """
 

@@ -89,6 +89,7 @@ def test_one_answer_on_the_command_line_loads_neither_numba_nor_scipy(tmp_path):
     model.save(tmp_path / "m.coldhash")
     person = '{"age": 30, "history": {"7": 5, "12": 1}}'
     command = ["coldhash", "recommend", str(tmp_path / "m.coldhash"), "--user", person, "--json"]
+    command += ["--where", "genres=comedy", "--where", 'year={"min": 1990}']
     code = f"import sys\nfrom coldhash.cli import main\nsys.argv = {command}\nmain()\n"
     loaded = loaded_after(f"try:\n  exec({code!r})\nexcept SystemExit:\n  pass")
     assert "pyarrow" in loaded

@@ -8,6 +8,7 @@ import inspect
 import re
 import subprocess
 import sys
+import tomllib
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -69,14 +70,28 @@ def test_every_page_is_found_from_the_readme():
     assert names(sorted(set(pages()) - reached)) == []
 
 
-def api_script():
-    spec = spec_from_file_location("api", ROOT / "docs" / "api.py")
+def test_the_version_is_the_same_everywhere():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["version"] == coldhash.__version__
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"## [{coldhash.__version__}] - " in changes
+
+
+def test_the_navigation_lists_every_page():
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    (tree,) = [code for _, code in FENCE.findall(index.replace("```{toctree}", "```toctree"))]
+    listed = {(ROOT / "docs" / f"{line}.md").resolve() for line in tree.split("\n\n")[1].split()}
+    assert names(sorted({*pages(), ROOT / "docs/api/index.md"} - listed)) == ["docs/index.md"]
+
+
+def site_settings():
+    spec = spec_from_file_location("conf", ROOT / "docs" / "conf.py")
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-PUBLIC = api_script().public_names()
+PUBLIC = site_settings().public_names()
 EVERY_NAME = [(module, name) for module, public in PUBLIC.items() for name in public]
 
 
@@ -116,13 +131,15 @@ def test_what_the_documents_import_is_public():
 
 
 @pytest.mark.slow
-def test_the_pages_of_the_reference_are_made(tmp_path):
-    script = [sys.executable, str(ROOT / "docs" / "api.py"), str(tmp_path)]
-    run = subprocess.run(script, capture_output=True, encoding="utf-8")
+def test_the_site_is_built_without_a_warning(tmp_path):
+    """A link or an anchor that leads nowhere, or a page outside of the navigation, is one."""
+    build = ["-m", "sphinx", "--quiet", "--fail-on-warning", "--conf-dir", str(ROOT / "docs")]
+    command = [sys.executable, *build, str(ROOT), str(tmp_path)]
+    run = subprocess.run(command, capture_output=True, encoding="utf-8")
     assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
     for module, public in PUBLIC.items():
-        page = (tmp_path / (module.replace(".", "/") + ".html")).read_text(encoding="utf-8")
-        assert [name for name in public if f'id="{name}"' not in page] == []
+        page = (tmp_path / "docs" / "api" / f"{module}.html").read_text(encoding="utf-8")
+        assert [name for name in public if f'id="{module}.{name}"' not in page] == []
 
 
 def test_the_readmes_own_tables_are_read(tmp_path, monkeypatch):

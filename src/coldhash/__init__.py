@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # a type checker takes an alias for a public name
     from coldhash.recommender.results import Recommendations as Recommendations
     from coldhash.registry import MODELS as MODELS
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOME = {
     "Dataset": "coldhash.data.dataset",

@@ -7,8 +7,7 @@ import zipfile
 
 import pytest
 
-from coldhash.data.lines import EXPANSION, UNPACKED_BYTES
-from coldhash.data.tables import TableFile
+from coldhash.data.tables import EXPANSION, UNPACKED_BYTES, TableFile
 from coldhash.errors import SourceError, TableError
 
 

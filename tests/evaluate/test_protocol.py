@@ -192,12 +192,17 @@ def test_the_kernels_equal_their_plain_python(rng):
     candidates = np.array([[0, 1, -1], [5, 6, 7], [19, 0, 3]], dtype=np.int32)
     indptr, indices = np.array([0, 2, 2, 3]), np.array([4, 9, 2])
     indices.setflags(write=False)  # as in a trial: one form to compile less
-    compiled = protocol.count_candidates(scores, candidates, indptr, indices)
-    plain = protocol.count_candidates.py_func(scores, candidates, indptr, indices)
-    np.testing.assert_array_equal(compiled, plain)
-    compiled = protocol._find_best(scores, indptr, indices, 10)
-    plain = protocol._find_best.py_func(scores, indptr, indices, 10)
-    np.testing.assert_array_equal(compiled, plain)
+    results = []
+    for kernels in (
+        (protocol.count_candidates, protocol._find_best),
+        (protocol.count_candidates.py_func, protocol._find_best.py_func),
+    ):
+        greater, equal, best = np.empty(3, int), np.empty(3, int), np.empty((3, 10), int)
+        kernels[0](scores, candidates, indptr, indices, greater, equal, 0, 3)
+        kernels[1](scores, indptr, indices, best, 0, 3)
+        results.append((greater, equal, best))
+    for compiled, plain in zip(*results, strict=True):
+        np.testing.assert_array_equal(compiled, plain)
 
 
 def test_a_constant_score_is_worth_chance(parts):

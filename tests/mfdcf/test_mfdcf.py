@@ -56,7 +56,7 @@ def make_problem(rng, n_bits, n_groups, stranger_weight=0.0, level=True):
         matrices["wide"][has["wide"] == 0] = 0
     X = {name: matrices[name] for name in names}
     masks = {name: column[:, None] for name, column in has.items()}
-    trained = np.ones((n_users, 1), np.float32)
+    trained = np.ones(n_users, bool)
     block = UserBlock(0, S, csr_array(S.T.tocsr()), X, masks, trained)
     users = MemoryPartitions([block])
     blocks = PerPartition([block])

@@ -66,7 +66,7 @@ def test_the_layout_is_the_documented_one(path):
     metadata = header.pop("__metadata__")
     assert list(metadata.items()) == [
         ("format", "coldhash"),
-        ("version", "3"),
+        ("version", "4"),
         ("facts", json.dumps(FACTS)),
     ]
     end = 0
@@ -132,14 +132,16 @@ def test_what_is_no_file_of_ours_is_told(path):
 
 
 @pytest.mark.parametrize(
-    ("version", "said"),
-    [("2", "older than this version reads (3); hint: fit"), ("4", "newer than this version reads")],
+    ("version", "said", "hint"),
+    [("3", "written by coldhash 0.1 (format 3)", "fit"), ("5", "is of format 5, newer", "upgrade")],
 )
-def test_other_formats_are_refused(path, version, said):
+def test_other_formats_are_refused(path, version, said, hint):
     header, body = parts(path.read_bytes())
     header["__metadata__"]["version"] = version
     path.write_bytes(signed(header, body))
-    assert f"is of format {version}, {said}" in str(told(model_file.read, path))
+    error = told(model_file.read, path)
+    assert said in error.message
+    assert error.hint.startswith(hint)
 
 
 def test_a_header_longer_than_the_file_is_told(path):

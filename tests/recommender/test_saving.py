@@ -315,12 +315,12 @@ def test_a_header_that_claims_too_much(path):
 
 def test_a_newer_version_asks_for_an_upgrade(path):
     content = path.read_bytes()
-    newer = content.replace(b'"version":"3"', b'"version":"4"', 1)
+    newer = content.replace(b'"version":"4"', b'"version":"5"', 1)
     path.write_bytes(newer)  # its checksum may be of another kind: the version is what counts
-    with pytest.raises(ModelFileError, match=r"format 4, newer.*hint: upgrade"):
+    with pytest.raises(ModelFileError, match=r"format 5, newer.*hint: upgrade"):
         load(path)
-    path.write_bytes(content.replace(b'"version":"3"', b'"version":"2"', 1))
-    with pytest.raises(ModelFileError, match=r"format 2, older.*hint: fit it again"):
+    path.write_bytes(content.replace(b'"version":"4"', b'"version":"3"', 1))
+    with pytest.raises(ModelFileError, match=r"written by coldhash 0.1.*hint: fit the model again"):
         load(path)
 
 

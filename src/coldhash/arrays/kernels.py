@@ -18,7 +18,8 @@ def multiply_sparse(indptr, indices, values, B, product, first, last):  # type: 
             value, at = values[j], np.uint64(indices[j])
             for k in range(width):
                 total[k] += value * B[at, k]
-        product[row] = total
+        for k in range(width):  # an assignment of arrays takes seconds to compile
+            product[row, k] = total[k]
 
 
 @compiled(nogil=True)

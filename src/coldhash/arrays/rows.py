@@ -29,6 +29,8 @@ class SparseRows:
     @classmethod
     def of(cls, matrix: csr_array | SparseRows) -> SparseRows:
         """Return the parts of a matrix, not copied."""
+        if isinstance(matrix, SparseRows):
+            return matrix
         return cls(matrix.data, matrix.indices, matrix.indptr, matrix.shape)
 
     @classmethod
@@ -53,9 +55,13 @@ class SparseRows:
         bodies = [(self.data[i:j], self.indices[i:j], np.array([0, j - i])) for i, j in ends]
         return [SparseRows(*body, (1, self.shape[1])) for body in bodies]
 
+    def counts(self) -> np.ndarray:
+        """Return the number of entries of each row, for few rows sooner than by `np.diff`."""
+        return np.asarray(self.indptr[1:] - self.indptr[:-1])
+
     def owners(self) -> np.ndarray:
         """Return the row of each entry."""
-        return np.repeat(np.arange(self.shape[0]), np.diff(self.indptr))
+        return np.repeat(np.arange(self.shape[0]), self.counts())
 
     def lists(self) -> list[np.ndarray]:
         """Return the columns of each row."""

@@ -360,7 +360,7 @@ def parse_person(text: str) -> dict[str, object]:
 
 def _read_tables(paths: list[Path | None], columns: list[str] | None) -> list[Any]:
     """Read tables, their columns called by their roles; without --column, they are read later."""
-    from coldhash.data.dataset import check_columns
+    from coldhash.data.reading import check_columns
     from coldhash.data.tables import as_table
 
     roles = {name: role for role, name in check_columns(dict(parse_columns(columns))).items()}

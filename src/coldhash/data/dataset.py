@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from html import escape
@@ -13,21 +11,17 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from scipy.sparse import csr_array
 
-from coldhash.data.dates import as_days
+from coldhash.data import TITLE
 from coldhash.data.feedback import (
     Favourite,
     Feedback,
     FeedbackKind,
     Scale,
-    ValueFacts,
-    guess_kind,
 )
-from coldhash.data.ids import Ids, NameRow
+from coldhash.data.ids import Ids
 from coldhash.data.plan import (
-    FEW_ROWS,
     FeaturePlan,
     PlanLike,
     as_plan,
@@ -35,14 +29,20 @@ from coldhash.data.plan import (
     describe_columns,
     guess_plan,
 )
-from coldhash.data.ratings import MAX_RATING, Duplicates, Ratings
-from coldhash.data.roles import OTHER_NAMES, ROLES, TITLE
-from coldhash.data.tables import TableLike, as_table, infer_type, infer_types
-from coldhash.errors import ColumnError, DataError, SettingError, UnlikelyData
+from coldhash.data.ratings import Duplicates, Ratings
+from coldhash.data.reading import (
+    Columns,
+    Wanted,
+    check_columns,
+    pad_table,
+    read_id_table,
+    read_ratings,
+    used_columns,
+    warn_of_ids,
+)
+from coldhash.data.tables import TableLike
+from coldhash.errors import DataError
 from coldhash.render import html_table
-
-_HEADER_HINT = "a file needs a header line (or TableFile(..., names=[...]))"
-Columns = Mapping[str, str | None]  # role -> name of its column; None: there is none
 
 PART_USERS = 65_536  # users of one partition at most, unless another number is asked for
 FEW_PART_USERS = 1024  # and at least, where there are fewer than ...
@@ -205,7 +205,7 @@ class Dataset:
         wanted = Wanted(feedback, favourite, event_weights)
         rated = read_ratings(ratings, mapping, user_ids, item_ids, scale, duplicates, wanted)
         rated.feedback.warn_if_unlikely(int(rated.favourites.sum()), len(rated))
-        _warn_of_ids(rated, user_ids, item_ids)
+        warn_of_ids(rated, user_ids, item_ids)
         user_table = pad_table(user_table, len(rated.users))
         item_table = pad_table(item_table, len(rated.items))
         plan = guess_plan(user_table, item_table) if plan is None else plan
@@ -439,320 +439,3 @@ def is_described(table: pa.Table, n_rows: int) -> np.ndarray:
     for column in table.columns:
         known |= column.is_valid().to_numpy()
     return known
-
-
-def pad_table(table: pa.Table, n_rows: int) -> pa.Table:
-    """Add rows of nulls for the ids that occur in the ratings alone."""
-    if not table.num_columns or table.num_rows == n_rows:
-        return table
-    rows = np.arange(n_rows)
-    return table.take(pa.array(rows, mask=rows >= table.num_rows))
-
-
-def _warn_of_ids(ratings: Ratings, users: Ids | None, items: Ids | None) -> None:
-    """Warn if the ids of a table do not fit those of the ratings."""
-    if users is None and items is None:
-        return
-    raters = ratings.users.values.filter(pa.array(ratings.per_user > 0))
-    rated = ratings.items.values.filter(pa.array(ratings.per_item > 0))
-    for kind, ids, own, other in (("user", users, raters, rated), ("item", items, rated, raters)):
-        if ids is not None and len(ids) >= FEW_ROWS:
-            message = _find_mismatch(kind, ids.values, own, other)
-            if message is not None:
-                warnings.warn(message, UnlikelyData, stacklevel=3)
-
-
-def _find_mismatch(kind: str, ids: pa.Array, own: pa.Array, other: pa.Array) -> str | None:
-    """Tell if the ids of a table are those of the other side, or are written differently.
-
-    `own` and `other` are the ids of this side and the other one in the ratings.
-    """
-    straight, swapped = _overlap(ids, own), _overlap(ids, other)
-    # whole numbers may fit both sides: a table of the other side then has all ids of that side
-    fits_other = swapped > max(straight + 0.5, 0.9) and _overlap(other, ids) > 0.9
-    if swapped > max(10 * straight, 0.1) or fits_other:
-        shares = f"{100 * swapped:.0f}% fit the other column, {100 * straight:.0f}% their own"
-        return f"user and item columns look swapped: of the ids of the {kind} table {shares}"
-    unknown = own.filter(pc.invert(pc.is_in(own, ids)))
-    unrated = ids.filter(pc.invert(pc.is_in(ids, own)))
-    places = pc.index_in(_spelling(unknown), _spelling(unrated))
-    n_alike = len(places) - places.null_count
-    if n_alike > len(unknown) / 10:
-        at = pc.index(pc.is_valid(places), True).as_py()
-        example = f"{unknown[at].as_py()!r} is {unrated[places[at].as_py()].as_py()!r} there"
-        different = f"{kind}s of the ratings are written differently in the {kind} table"
-        return f"{n_alike:,} {different}: {example}"
-    if straight:
-        return None
-    example = f"{ids[0].as_py()!r} in the table, {own[0].as_py()!r} in the ratings"
-    return f"none of the {len(ids):,} {kind}s of the {kind} table has a rating: {example}"
-
-
-def _overlap(ids: pa.Array, others: pa.Array) -> float:
-    """Return how many ids are in both, as a share of those in at least one."""
-    n_both = pc.sum(pc.is_in(ids, others)).as_py() or 0
-    return float(n_both / max(len(ids) + len(others) - n_both, 1))
-
-
-def _spelling(ids: pa.Array) -> pa.Array:
-    """Return ids without what programs change: case, spaces, zeros in front, and ".0" behind."""
-    plain = pc.utf8_lower(pc.utf8_trim_whitespace(ids))
-    return pc.utf8_ltrim(pc.replace_substring_regex(plain, r"\.0$", ""), "0")
-
-
-def check_columns(columns: Columns | None) -> dict[str, str | None]:
-    """Return which column has which role, the roles checked."""
-    roles = (*ROLES, TITLE)
-    if not isinstance(columns, Mapping | None) or not {*(columns or {})} <= {*roles}:
-        hint = f"the roles are {', '.join(roles)}"
-        raise SettingError(f"columns={columns!r}", hint=hint)
-    return dict(columns or {})
-
-
-def read_id_table(
-    source: TableLike | None, kind: str, columns: Columns
-) -> tuple[str | None, Ids | None, pa.Table]:
-    """Read a table of users or items; returns the name of its id column, its ids, and the rest."""
-    if source is None:
-        return columns.get(f"{kind}_id"), None, pa.table({})
-    table, title, where = as_table(source, kind)
-    names, role = table.column_names, f"{kind}_id"
-    name = columns.get(role)
-    if name is None or name not in names:
-        others = (other for other in OTHER_NAMES[role] if other.endswith("_id"))
-        alone = "id" in names and not {*ROLES[role], *others} & {*names}
-        name = "id" if alone else find_columns(names, [role], {}, title)[role]
-    ids = Ids.of(table.column(name), kind, where)
-    return name, ids, infer_types(table, keep=name).drop_columns([name])
-
-
-def used_columns(
-    user_id: str | None, item_id: str | None, title: str | None, items: pa.Table
-) -> dict[str, str]:
-    """Return the columns of ids and titles by their roles; that of titles must be there."""
-    if title is not None and title not in items.column_names:
-        hint = f"the item table has: {', '.join(items.column_names) or '-'}"
-        raise ColumnError(f"the item table has no column {title!r} for {TITLE}", hint=hint)
-    used = {"user_id": user_id, "item_id": item_id, TITLE: title}
-    return {role: column for role, column in used.items() if column is not None}
-
-
-def read_ratings(
-    source: TableLike,
-    columns: Columns,
-    users: Ids | None,
-    items: Ids | None,
-    scale: Scale | None,
-    duplicates: Duplicates | None,
-    wanted: Wanted,
-) -> Ratings:
-    """Read a table of ratings; ids not in `users` or `items` come after those."""
-    numbers = dict.fromkeys(_names_of("rating", columns), pa.float32())
-    table, title, where = as_table(source, "ratings", numbers)
-    found = find_rating_columns(table.column_names, wanted.columns(columns), title)
-    values = np.ones(table.num_rows, dtype=np.float32)
-    if wanted.event_weights is not None:
-        values = _weigh_events(table, found.get("event"), wanted.event_weights, title)
-        rows = np.flatnonzero(values)
-        table, values, name_row = table.take(pa.array(rows)), values[rows], where
-
-        def where(row: int) -> str:
-            return name_row(int(rows[row]))
-
-    if not table.num_rows:
-        raise DataError(f"{title} has columns, but no ratings", hint="is it the right file?")
-    column = {role: table.column(name) for role, name in found.items()}
-    if "rating" in found:
-        values = _as_numbers(column["rating"], found["rating"], where)
-    feedback = wanted.feedback(lambda: ValueFacts.of(values), found.get("rating"), scale)
-    return Ratings.from_columns(
-        column["user_id"],
-        column["item_id"],
-        values,
-        times=_as_times(column["timestamp"]) if "timestamp" in found else None,
-        users=users,
-        items=items,
-        scale=scale,
-        duplicates=duplicates_of(duplicates, feedback),
-        feedback=feedback,
-        where=where,
-    )
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What a caller says about feedback."""
-
-    kind: FeedbackKind | None = None
-    favourite: Favourite | None = None
-    event_weights: Mapping[str, float] | None = None
-
-    def columns(self, columns: Columns) -> Columns:
-        """Return the columns to read: events have no values."""
-        is_event = self.kind == "events" or self.event_weights is not None
-        return {**columns, "rating": None} if is_event else columns
-
-    def feedback(
-        self, facts: Callable[[], ValueFacts], column: str | None, scale: Scale | None
-    ) -> Feedback:
-        """Return the feedback, its kind guessed if it is not given."""
-        if self.kind is not None or column is None:
-            usual: FeedbackKind = "events" if self.event_weights is None else "counts"
-            return Feedback(self.kind or usual, self.favourite)
-        return Feedback(guess_kind(facts(), column) if scale is None else "ratings", self.favourite)
-
-
-def duplicates_of(duplicates: Duplicates | None, feedback: Feedback) -> Duplicates:
-    """Return what to do with repeated rows: those of counts and events are added up."""
-    return duplicates or ("error" if feedback.kind == "ratings" else "sum")
-
-
-def find_rating_columns(names: list[str], columns: Columns, title: str) -> dict[str, str]:
-    """Find the columns of ratings; that of a rating or a time may be mapped to None.
-
-    A table without a column for ratings is one of events, unless it has no column for their type
-    and other columns that may be meant.
-    """
-    ids = ("user_id", "item_id")
-    roles = [role for role in ROLES if role in ids or columns.get(role, role) is not None]
-    if "rating" not in columns and not set(names) & set(_names_of("rating", columns)):
-        others = [role for role in roles if role != "rating"]
-        found = find_columns(names, others, columns, title)
-        if "event" in found or set(names) == set(found.values()):
-            return found
-    return find_columns(names, roles, columns, title)
-
-
-def find_columns(
-    names: list[str], roles: Iterable[str], columns: Columns, title: str
-) -> dict[str, str]:
-    """Find the column of each role: as mapped, or under one of its usual names."""
-    found: dict[str, str] = {}
-    for role in roles:
-        usual, others = ROLES[role], OTHER_NAMES[role]
-        if role in columns:
-            usual, others = (columns[role] or "",), ()
-        here = [name for name in usual if name in names]
-        here = here or [name for name in others if name in names][:1]
-        if len(here) > 1:
-            hint = f"choose one: columns={{{role!r}: {here[0]!r}}}"
-            raise ColumnError(f"{title} has {' and '.join(map(repr, here))} for {role}", hint=hint)
-        if here:
-            found[role] = here[0]
-        elif role in columns or role not in ("timestamp", "event"):
-            wanted = repr(columns[role]) if columns.get(role) else f"for {role}"
-            none = ", or {'rating': None} if each row is an event" if role == "rating" else ""
-            raise ColumnError(
-                f"{title} has no column {wanted}: it has {', '.join(map(repr, names)) or 'none'}",
-                hint=f"columns={{{role!r}: NAME}}{none}; {_HEADER_HINT}",
-            )
-    if len(set(found.values())) < len(found):
-        raise ColumnError(f"{title}: one column for two roles: {found}", hint="one column each")
-    return found
-
-
-def _names_of(role: str, columns: Columns) -> Sequence[str]:
-    """Return the names that the column of a role may have."""
-    if role in columns:
-        return [columns[role] or ""]
-    return [*ROLES[role], *OTHER_NAMES[role]]
-
-
-def _weigh_events(
-    table: pa.Table, name: str | None, weights: Mapping[str, float], title: str
-) -> np.ndarray:
-    """Return how much each event counts."""
-    kinds = pa.array([], pa.string()).dictionary_encode()
-    if name is not None:
-        column = table.column(name).cast(pa.string())
-        kinds = column.combine_chunks().dictionary_encode("encode")
-    weight_of = weigh_kinds(kinds.dictionary.to_pylist(), name, weights, title)
-    return np.array([*weight_of.values()])[kinds.indices.to_numpy()]  # type: ignore[no-any-return]
-
-
-def weigh_kinds(
-    kinds: Sequence[str | None], name: str | None, weights: Mapping[str, float], title: str
-) -> dict[str | None, float]:
-    """Return how much an event of each kind counts; `name` is the column of kinds."""
-    if name is None:
-        message = f"{title} has no column for the type of an event"
-        raise ColumnError(message, hint="columns={'event': NAME}")
-    try:
-        known = {str(kind): float(weight) for kind, weight in weights.items()}
-        valid = all(0 <= weight <= MAX_RATING for weight in known.values())
-    except (AttributeError, TypeError, ValueError):
-        valid = False
-    if not valid:
-        hint = "a number for each type, 0 to leave it out (--event-weight TYPE=WEIGHT)"
-        raise SettingError(f"event_weights={weights!r}", hint=hint)
-    for kind in kinds:
-        if kind not in known:
-            hint = f"there are weights for {', '.join(known) or 'none'}; 0 leaves a type out"
-            raise DataError(f"{title}, column {name!r}: no weight for {kind!r}", hint=hint)
-    unused = [kind for kind in known if kind not in kinds]
-    if unused:
-        message = f"event_weights: no event of {title} has the type {', '.join(map(repr, unused))}"
-        warnings.warn(message, UnlikelyData, stacklevel=2)
-    return {kind: known[str(kind)] for kind in kinds}
-
-
-def _as_numbers(column: pa.ChunkedArray, name: str, where: NameRow) -> np.ndarray:
-    if column.null_count:
-        place = f"{where(pc.index(pc.is_null(column), True).as_py())}, column {name!r}"
-        raise DataError(f"{place}: no rating", hint="remove rows without a rating")
-    if pa.types.is_string(column.type):
-        texts = pc.utf8_trim_whitespace(column)
-        try:
-            column = texts.cast(pa.float64())
-        except pa.ArrowInvalid as error:  # Failed to parse string: 'x' as ...
-            text = str(error).partition("'")[2].rpartition("'")[0]
-            place = f"{where(pc.index(texts, text).as_py())}, column {name!r}"
-            hint = "write 3.5, and leave out rows without a number"
-            raise DataError(f"{place}: {text!r} is not a number", hint=hint) from None
-    if pa.types.is_boolean(column.type):
-        column = column.cast(pa.uint8())
-    if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
-        raise DataError(f"ratings are of type {column.type}", hint="numbers")
-    return column.to_numpy()  # type: ignore[no-any-return]
-
-
-def _as_times(column: pa.ChunkedArray) -> np.ndarray | None:
-    """Return times as sortable whole numbers; None where some are missing or all are equal.
-
-    Whole numbers stay as they are, dates become microseconds since 1970, and anything else its
-    rank. Texts are dates, or a warning tells that they are not.
-    """
-    if pa.types.is_nested(column.type):
-        raise DataError(f"times are of type {column.type}", hint="columns={'timestamp': None}")
-    column = infer_type(column)
-    if pa.types.is_string(column.type):
-        column = _read_dates(column)
-    if column.null_count or pc.count_distinct(column).as_py() < 2:
-        return None
-    if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
-        with suppress(pa.ArrowInvalid):  # moments that differ by less
-            column = column.cast(pa.timestamp("us", getattr(column.type, "tz", None)))
-            column = column.cast(pa.int64())
-    if not pa.types.is_signed_integer(column.type):
-        column = pc.rank(column.combine_chunks(), tiebreaker="dense")
-    return column.cast(pa.int64()).to_numpy()  # type: ignore[no-any-return]
-
-
-def _read_dates(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return texts as moments; as nulls, with a warning, where one is not a date."""
-    for unit, zone in (("us", None), ("us", "UTC"), ("ns", None)):  # a zone in no text, or in all
-        with suppress(pa.ArrowInvalid):
-            return texts.cast(pa.timestamp(unit, zone))
-    encoded = texts.combine_chunks().dictionary_encode()
-    try:
-        days = pa.array([as_days(text) for text in encoded.dictionary.to_pylist()])
-    except DataError:
-        warn_of_times(encoded.dictionary[0].as_py())
-        return pa.chunked_array([pa.nulls(len(texts))])
-    return pa.chunked_array([days.take(encoded.indices)])
-
-
-def warn_of_times(example: str) -> None:
-    """Warn that the texts of a column of times are not dates."""
-    message = f"times such as {example!r} are not clear, so the order of events is unknown"
-    warnings.warn(f"{message}; hint: write 2024-01-31", UnlikelyData, stacklevel=2)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 
+from coldhash.data import COUNT_NAMES
 from coldhash.errors import SettingError, UnlikelyFavourites, check_choice
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ Scale = tuple[float, float]
 
 USER_MEAN = "user-mean"
 USUAL_RULE = "60%"  # 4 and 5 of 5, 7 to 10 of 10
-COUNT_NAMES = tuple("count counts quantity qty plays play_count purchases clicks views".split())
 
 _MAX_GRADES = 10  # the highest rating of most scales
 _TAIL = 5  # times the median, which the highest count is at least

@@ -7,15 +7,18 @@ read, the lines are counted up to the row that Arrow names.
 
 from __future__ import annotations
 
+import csv
+import io
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
+import zipfile
+import zlib
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from glob import has_magic, iglob
-from itertools import islice, takewhile
+from itertools import accumulate, islice, takewhile
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 from urllib.parse import unquote
@@ -23,24 +26,23 @@ from urllib.parse import unquote
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet
 
 from coldhash.data import ArrowTable, LazyTable
 from coldhash.data.ids import NameRow, is_text
-from coldhash.data.lines import (
-    COMPRESSION,
-    READ_BYTES,
-    UNIT,
-    Dialect,
-    check_depth,
-    decode,
-    guess_separator,
-    json_lines,
-    read_bytes,
-)
 from coldhash.errors import ColumnError, DataError, SettingError, SourceError, TableError
 
+UNIT = "\x1f"  # the "unit separator" replaces `::`, which no reader splits at
+READ_BYTES = 1 << 22  # bytes read at a time, and the length of the longest row
+COLUMN_BYTES = 1024  # bytes read at a time for each column: every block makes a chunk of each
+UNPACKED_BYTES = 1 << 28  # bytes that any file may unpack to
+EXPANSION = 200  # how many times its size a larger file may unpack to; tables stay below 50
+COMPRESSION = {"gz": "gzip", "zst": "zstd"}
+_READ_ERRORS = (OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error, pa.ArrowException)
+_MAX_DEPTH = 100  # levels of lists and objects in JSON
+_QUOTED = re.compile(rb'"(?:[^"\\]|\\.)*+"')
 NULLS = ("", "NULL", "null", "NaN", "nan", "None", "N/A", "n/a", "\\N")
 _FORMATS = {
     **dict.fromkeys(("csv", "tsv", "txt", "dat", "data", "inter", "item", "user"), "text"),
@@ -130,14 +132,11 @@ class TableFile:
     @property
     def format(self) -> str:
         """One of text, json and parquet, by the suffix."""
-        parts = (self.member or self.path.name).lower().split(".")
-        if parts[-1] in COMPRESSION:
-            parts.pop()
-        suffix = parts[-1] if len(parts) > 1 else ""
+        _, *suffixes = (self.member or self.path.name).lower().split(".")
+        suffix = next((name for name in reversed(suffixes) if name not in COMPRESSION), "")
         if suffix not in _FORMATS:
-            hint = ".csv, .tsv, .txt, .dat, .jsonl or .parquet, also with .gz or .zst"
-            if suffix == "zip":
-                hint = "TableFile(path=..., member=NAME)"
+            hint = ".csv, .tsv, .txt, .dat, .jsonl or .parquet, also with .gz or .zst; "
+            hint += "in a zip archive: TableFile(path=..., member=NAME)"
             raise SourceError(f"{self.title}: unknown suffix {suffix!r}", hint=hint)
         return _FORMATS[suffix]
 
@@ -176,7 +175,9 @@ class TableFile:
                 raise TableError(str(error), file=self.title, hint=hint) from None
         if self.format == "parquet":
             return self._read_parquet()
-        return self._read_json_lines() if self.format == "json" else self._read_text(types or {})
+        if self.format == "json":
+            return self._read_json(self._utf_8())
+        return self._read_text(self._utf_8(), types or {})
 
     def where(self, row: int) -> str:
         """Return the name of a row for errors: the file and, unless it is Parquet, the line.
@@ -207,9 +208,9 @@ class TableFile:
 
     def _line(self, row: int) -> int | None:
         """Return the line in which a row starts; row 0 is the header line if there is one."""
-        text, is_json = self._text(), self.format == "json"
-        rows = json_lines(text) if is_json else self._dialect(text).rows(text)
-        return next((line for line, _ in islice(rows, row, None)), None)
+        text = self._text()
+        rows = _json_rows(text) if self.format == "json" else self._with_separator(text)._rows(text)
+        return next(islice(rows, row, None), (None, []))[0]
 
     def files(self) -> list[TableFile]:
         """Return the files of a folder or a path with wildcards.
@@ -268,8 +269,7 @@ class TableFile:
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise TableError(f"not a whole Parquet file: {error}", file=self.title) from None
 
-    def _read_json_lines(self) -> pa.Table:
-        content = self._utf_8()
+    def _read_json(self, content: bytes) -> pa.Table:
         check_depth(content, self.title)
         # one block: of several, Arrow would infer the type of a column in each
         whole = pyarrow.json.ReadOptions(block_size=min(len(content), _MAX_BLOCK))
@@ -284,29 +284,52 @@ class TableFile:
             raise self._error(error) from None
         return table
 
-    def _read_text(self, types: Mapping[str, pa.DataType]) -> pa.Table:
-        content = self._utf_8().lstrip(b"\r\n")
+    def _read_text(self, content: bytes, types: Mapping[str, pa.DataType]) -> pa.Table:
+        content = content.lstrip(b"\r\n")
         content = content if content.endswith(b"\n") else content + b"\n"  # Arrow needs one
         start = content[:READ_BYTES].decode(errors="replace")
-        dialect = self._dialect(start)
-        if dialect.separator == "::" and UNIT.encode() in content:
-            hint = "use another separator"
-            raise TableError("holds the control character 0x1f", file=self.title, hint=hint)
-        names = list(self.names or next(dialect.rows(start))[1])
+        file = self._with_separator(start)
+        names = list(self.names or next(file._rows(start))[1])
         if "\ufffd" in "".join(names):
             self._text()  # raises the error of a byte that cannot be decoded
         _check_names(names, self.title)
-        spans_lines = dialect.spans_lines(content)
+        if file.separator == "::":
+            if UNIT.encode() in content:
+                hint = "use another separator"
+                raise TableError("holds the control character 0x1f", file=self.title, hint=hint)
+            content = content.replace(b"::", UNIT.encode())
+        spans_lines = file._spans_lines(content)
         if spans_lines:
-            dialect.check_quotes(self._text(), self.title)
+            deque(file._rows(self._text(), strict=True), maxlen=0)
         kinds = {name: types.get(name, pa.string()) for name in names}
-        parse = partial(dialect.parse, content, kinds, self.names is None, spans_lines)
-        with suppress(pa.ArrowException):
-            return _read_header_types(parse(use_threads=True))
-        try:
-            return _read_header_types(parse(use_threads=False))
-        except pa.ArrowException as error:
-            raise self._error(error, names) from None
+        for use_threads in (True, False):  # without threads, an error names the row
+            try:
+                return _read_header_types(file._parse(content, kinds, spans_lines, use_threads))
+            except pa.ArrowException as error:
+                failure = error
+        raise self._error(failure, names)
+
+    def _parse(
+        self, content: bytes, types: dict[str, pa.DataType], spans_lines: bool, use_threads: bool
+    ) -> pa.Table:
+        return pyarrow.csv.read_csv(
+            pa.BufferReader(content),
+            pyarrow.csv.ReadOptions(
+                use_threads=use_threads,
+                block_size=max(READ_BYTES, COLUMN_BYTES * len(types)),
+                column_names=list(types),
+                skip_rows_after_names=int(self.names is None),
+            ),
+            pyarrow.csv.ParseOptions(
+                delimiter=self._delimiter,
+                quote_char=self.quote or False,
+                escape_char=self.escape or False,
+                newlines_in_values=spans_lines,
+            ),
+            pyarrow.csv.ConvertOptions(
+                column_types=types, null_values=[""], strings_can_be_null=True
+            ),
+        )
 
     def _error(self, error: Exception, names: Sequence[str] = ()) -> TableError:
         """Return what Arrow says about a file, with the line and the column of the row it names."""
@@ -319,12 +342,132 @@ class TableFile:
         if names:
             column = names[int(column)] if column else None
             hint = f"columns: {', '.join(names)}; is the separator right? write 3.5, not 3,5"
-        reason, column = found["reason"], column or None
-        return TableError(reason, file=self.title, line=line, column=column, hint=hint)
+        return TableError(
+            found["reason"], file=self.title, line=line, column=column or None, hint=hint
+        )
 
-    def _dialect(self, start: str) -> Dialect:
+    def _with_separator(self, start: str) -> TableFile:
+        """Return the file with its separator guessed; beside `::`, quotes have no meaning."""
         separator = self.separator or guess_separator(start, self.quote)
-        return Dialect(separator, self.quote, self.escape)
+        return replace(self, separator=separator, quote=None if separator == "::" else self.quote)
+
+    @property
+    def _delimiter(self) -> str:
+        return UNIT if self.separator == "::" else self.separator or ","
+
+    def _rows(self, text: str, strict: bool = False) -> Iterator[tuple[int, list[str]]]:
+        """Iterate over the rows of a text, each with the line it starts in.
+
+        If `strict`, raise an error at a quote that does not end where a field does.
+        """
+        csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # Arrow has no limit
+        reader = csv.reader(
+            io.StringIO(text.replace("::", UNIT) if self.separator == "::" else text, newline=""),
+            delimiter=self._delimiter,
+            quotechar=self.quote,
+            quoting=csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE,
+            escapechar=self.escape,
+            strict=strict,
+        )
+        line = 1
+        try:
+            for row in reader:
+                if row:  # like Arrow, skip empty lines
+                    yield line, row
+                line = reader.line_num + 1
+        except csv.Error:
+            message = "a quote opens here and does not end where a field does"
+            hint = "double a quote within quotes, or TableFile(path=..., quote=None)"
+            raise TableError(message, file=self.title, line=line, hint=hint) from None
+
+    def _spans_lines(self, content: bytes) -> bool:
+        """Return whether a quoted field may hold a line break: Arrow must not split there."""
+        if self.quote is None or self.quote.encode() not in content:
+            return False
+        mark = self.quote.encode()
+        if self.escape is not None:
+            escape = self.escape.encode()
+            content = content.replace(escape + escape, b"").replace(escape + mark, b"")
+        within_lines = rb'(?:[^"]++|"[^"\r\n]*+")*+'.replace(b'"', re.escape(mark))
+        return re.fullmatch(within_lines, content) is None
+
+
+def read_bytes(path: Path, member: str | None, title: str) -> bytes:
+    """Read a file, or a member of a zip archive, and unpack it according to its suffix."""
+    try:
+        if member is None:
+            content = path.read_bytes()
+        else:
+            with zipfile.ZipFile(path) as archive, archive.open(member) as file:
+                content = _unpack(file.read, archive.getinfo(member).compress_size, title)
+        suffix = (member or path.name).rsplit(".", 1)[-1].lower()
+        if suffix in COMPRESSION:
+            packed = pa.BufferReader(content)
+            with pa.CompressedInputStream(packed, COMPRESSION[suffix]) as stream:
+                content = _unpack(stream.read, len(content), title)
+    except KeyError:
+        raise SourceError(f"{path} holds no {member}") from None
+    except SourceError:
+        raise
+    except _READ_ERRORS as error:
+        raise SourceError(f"{title}: {getattr(error, 'strerror', None) or error}") from None
+    return content
+
+
+def _unpack(read: Callable[[int], bytes], n_packed: int, title: str) -> bytes:
+    """Read what is unpacked, unless it is so much that the file must be malicious."""
+    limit = max(UNPACKED_BYTES, EXPANSION * n_packed)
+    blocks, left = [], limit
+    while block := read(READ_BYTES):
+        left -= len(block)
+        if left < 0:
+            message = f"unpacks to more than {limit >> 20:,} MiB, {EXPANSION} times its size"
+            raise SourceError(f"{title}: {message}", hint="unpack it first if this is right")
+        blocks.append(block)
+    return b"".join(blocks)
+
+
+def decode(content: bytes, encoding: str, title: str) -> str:
+    """Turn bytes into text without a byte order mark; an error names the line."""
+    try:
+        return content.decode(encoding).removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        utf_16 = content[:2] in (b"\xff\xfe", b"\xfe\xff")
+        raise TableError(
+            f"byte {content[error.start]:#04x} is not {encoding}",
+            file=title,
+            line=len(content[: error.start + 1].splitlines()),
+            hint=f"encoding={'utf-16' if utf_16 else 'latin-1'!r}",
+        ) from None
+    except (LookupError, ValueError):
+        raise SettingError(f"unknown encoding {encoding!r}", hint="'utf-8', 'latin-1'") from None
+
+
+def guess_separator(start: str, quote: str | None) -> str:
+    """Guess the separator from the first line: `::`, a tab, or else the most frequent one."""
+    first = re.split("[\r\n]", start.lstrip("\r\n")[:READ_BYTES], maxsplit=1)[0]
+    if quote is not None:
+        mark = re.escape(quote)
+        first = re.sub(f"{mark}[^{mark}]*{mark}", "", first)
+    if "::" in first:
+        return "::"
+    return "\t" if "\t" in first else max(",;|", key=first.count)
+
+
+def check_depth(content: bytes, file: str) -> None:
+    """Raise an error at a JSON line nested so deeply that readers run out of stack."""
+    for number, line in enumerate(content.split(b"\n"), 1):
+        if line.count(b"[") + line.count(b"{") > _MAX_DEPTH:
+            marks = _QUOTED.sub(b"", line)
+            depths = accumulate((mark in b"[{") - (mark in b"]}") for mark in marks)
+            if max(depths) > _MAX_DEPTH:
+                message, hint = f"nested more than {_MAX_DEPTH} deep", "numbers, texts or lists"
+                raise TableError(message, file=file, line=number, hint=hint)
+
+
+def _json_rows(text: str) -> Iterator[tuple[int, list[str]]]:
+    """Iterate over the lines that are not empty; only a line feed ends one."""
+    return ((n, [line]) for n, line in enumerate(text.split("\n"), 1) if line.strip())
 
 
 def _read_header_types(table: pa.Table) -> pa.Table:

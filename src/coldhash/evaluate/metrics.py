@@ -23,7 +23,6 @@ from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
-from numba import prange
 from scipy.sparse import csr_array
 
 from coldhash.arrays.compiled import compiled
@@ -203,11 +202,11 @@ def _cumulate(values: np.ndarray) -> np.ndarray:
     return np.concatenate([np.zeros(1, dtype=values.dtype), np.cumsum(values)])
 
 
-@compiled(parallel=True)
+@compiled(nogil=True)
 def _mean_first_place(indptr, above, places, relevant):  # type: ignore[no-untyped-def]
     """Average 1 / (a + j) over the places j of the first favourite in a list's first group."""
     found = np.zeros(len(indptr) - 1)
-    for u in prange(len(indptr) - 1):
+    for u in range(len(indptr) - 1):
         if indptr[u] < indptr[u + 1]:
             first = indptr[u]
             n, r = places[first], relevant[first]

@@ -14,11 +14,11 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-from numba import prange
 from pydantic import PositiveInt
 from scipy.sparse import csr_array
 
 from coldhash.arrays.compiled import compiled
+from coldhash.arrays.threads import run_rows
 from coldhash.data.dataset import Dataset
 from coldhash.data.splits import Order, resolve_order, split_first_ratings
 from coldhash.errors import DataError, check_choice
@@ -433,19 +433,22 @@ def rank(score: ScoreFunction, trial: Trial) -> Ranks:
             raise DataError("a model returned a score that is not a finite number")
         pairs = slice(indptr[rows.start], indptr[rows.stop])
         ends = indptr[rows.start : rows.stop + 1] - indptr[rows.start]
-        counts = count_candidates(scores, trial.candidates_of(rows), ends, indices[pairs])
-        greater[pairs], equal[pairs] = counts
+        found = (trial.candidates_of(rows), ends, indices[pairs], greater[pairs], equal[pairs])
         given = trial.given[rows]
-        top_items[rows] = _find_best(scores, given.indptr, given.indices, LIST_LENGTH)
+        listed = (given.indptr, given.indices, top_items[rows])
+
+        def rank_rows(first: int, last: int) -> None:
+            count_candidates(scores, *found, first, last)  # noqa: B023
+            _find_best(scores, *listed, first, last)  # noqa: B023
+
+        run_rows(rank_rows, np.arange(len(scores) + 1))
     return Ranks(greater, equal, indptr.astype(np.int64), top_items)
 
 
-@compiled(parallel=True)
-def count_candidates(scores, candidates, indptr, indices):  # type: ignore[no-untyped-def]
-    """Count, for each favourite of each user, the candidates above it and tied with it."""
-    greater = np.zeros(len(indices), dtype=np.int64)
-    equal = np.zeros(len(indices), dtype=np.int64)
-    for u in prange(len(indptr) - 1):
+@compiled(nogil=True)
+def count_candidates(scores, candidates, indptr, indices, greater, equal, first, last):  # type: ignore[no-untyped-def]
+    """Count, for each favourite of some users, the candidates above it and tied with it."""
+    for u in range(first, last):
         own, others = scores[u], np.empty(candidates.shape[1], scores.dtype)
         n = 0
         for candidate in candidates[u]:
@@ -458,17 +461,18 @@ def count_candidates(scores, candidates, indptr, indices):  # type: ignore[no-un
                 above += other > score
                 tied += other == score
             greater[j], equal[j] = above, tied
-    return greater, equal
 
 
-@compiled(parallel=True)
-def _find_best(scores, indptr, indices, k):  # type: ignore[no-untyped-def]
-    """Find the k best items of each user except those listed; ties are in the order of rows."""
-    best = np.full((scores.shape[0], k), -1, dtype=np.int64)
-    for u in prange(scores.shape[0]):
+@compiled(nogil=True)
+def _find_best(scores, indptr, indices, best, first, last):  # type: ignore[no-untyped-def]
+    """Find the best items of some users except those listed; ties are in the order of rows."""
+    k = best.shape[1]
+    for u in range(first, last):
         own = scores[u]
+        best[u] = -1
         listed = np.zeros(len(own), dtype=np.bool_)
-        listed[indices[indptr[u] : indptr[u + 1]]] = True
+        for j in range(indptr[u], indptr[u + 1]):
+            listed[indices[j]] = True
         for i in range(len(own)):
             j = k
             while j > 0 and (best[u, j - 1] < 0 or own[best[u, j - 1]] < own[i]):
@@ -477,4 +481,3 @@ def _find_best(scores, indptr, indices, k):  # type: ignore[no-untyped-def]
                 for place in range(k - 1, j, -1):
                     best[u, place] = best[u, place - 1]
                 best[u, j] = i
-    return best

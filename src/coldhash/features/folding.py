@@ -157,7 +157,7 @@ class GroupEncoder:
             missing = has if name not in encoded else unknown.get(name)
             if missing is not None:
                 places, numbers = self.means[name]
-                block[np.flatnonzero(missing & has)[:, None], places] += numbers
+                block[(missing & has).nonzero()[0][:, None], places] += numbers
         block[:, -1] = has
 
     def _add_cells(self, block: np.ndarray, name: str, rows: list[Cells]) -> np.ndarray:

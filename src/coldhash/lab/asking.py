@@ -14,11 +14,17 @@ from scipy.sparse import csr_array
 
 from coldhash.data.dataset import Dataset
 from coldhash.evaluate import judge
-from coldhash.evaluate.protocol import Trial, make_trial
+from coldhash.evaluate.protocol import Protocol, Trial, make_trial
 from coldhash.recommender.recommender import Recommender
 
 N_QUESTIONS = (1, 3, 5, 10)
-PROTOCOLS = {"jester": "full", "ml-1m": "sampled-1000", "ml-100k": "sampled-1000"}
+# each favourite alone, as in the other sets, among all jokes: nearly all are rated
+AMONG_ALL = Protocol("alone", n_candidates=None, negatives="not-liked")
+PROTOCOLS: dict[str, str | Protocol] = {
+    "jester": AMONG_ALL,
+    "ml-1m": "sampled-1000",
+    "ml-100k": "sampled-1000",
+}
 FEWEST = 30  # training users in a node of a decision tree
 N_BINS = 5  # of ratings, for entropy
 
@@ -54,7 +60,9 @@ class Panel:
     ratings: np.ndarray  # users x items
 
     @classmethod
-    def of(cls, model: Recommender, train: Dataset, cold: Dataset, protocol: str) -> Panel:
+    def of(
+        cls, model: Recommender, train: Dataset, cold: Dataset, protocol: str | Protocol
+    ) -> Panel:
         """Draw the candidates of the cold users."""
         matrix = cold.ratings.matrix
         known = np.zeros(matrix.shape, dtype=bool)

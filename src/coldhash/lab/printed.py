@@ -83,6 +83,7 @@ class PrintedMFDCF(MFDCF):
         callback: Callback | None,
     ) -> tuple[Problem, FitState, list[float]]:
         """Go round the steps as `MFDCF` does, with the printed ones between them."""
+        blocks = problem.blocks
         if self.svd_rank is not None:
             problem = truncate(users, problem, self.svd_rank, rng)
         state = equations.start(users, problem, self._first_codes(problem, rng, None))
@@ -106,7 +107,7 @@ class PrintedMFDCF(MFDCF):
         equations.update_vectors(users, problem, state)
         if not self.cold_rotation:  # (28) as printed: maps to H before it is rotated
             state.W = {name: W @ rotation.R.astype(np.float32) for name, W in state.W.items()}
-        return problem, state, losses
+        return replace(problem, blocks=blocks), state, losses
 
 
 class Rotation:
@@ -193,7 +194,7 @@ def truncate(users: Partitions, problem: Problem, rank: int, rng: np.random.Gene
         P, sigma, Qt = svds(S, k=min(rank, min(S.shape) - 1), rng=rng)
         low = ((P * sigma) @ Qt).astype(np.float32)
         norms = np.sum(low.astype(np.float64) ** 2, axis=0)
-        return replace(block, S=low, St=np.ascontiguousarray(low.T)), norms
+        return replace(block, S=low, St=np.ascontiguousarray(low[block.trained].T)), norms
 
     blocks, norms = users.update(replace_targets, problem.blocks)
     return replace(problem, blocks=blocks, known=float(problem.item_weights[:, 0] @ norms))

@@ -12,10 +12,13 @@ from coldhash.data.dataset import UserRecords
 from coldhash.mfdcf.equations import FitState, stranger_vectors
 from coldhash.mfdcf.problem import ItemSums, Problem, UserBlock, uniform
 from coldhash.partitions import Partitions
-from coldhash.recommender.answers import MOST_ASKED, AnswerPart
+from coldhash.recommender.answers import AnswerPart
 from coldhash.recommender.history import HistoryPart
 
 ENOUGH = 2_000  # users to learn from
+MOST_ASKED = 1000  # items to learn the answers of: those that are rated most
+LEAST_NOISE = 0.2  # the share of the variance of knowing an item that is noise, at least
+AT_ONCE = 2_048  # ratings whose vectors stay in the cache
 FLAT = 1e-3  # of the mean variance, added to all
 
 
@@ -24,8 +27,10 @@ class Moments(NamedTuple):
 
     n_users: float
     XtX: np.ndarray
-    known: np.ndarray  # Σ x over the users who have rated each item
     total: np.ndarray  # Σ x
+    known: np.ndarray  # Σ x over the users who have rated each item
+    liked: np.ndarray  # Σ δ x over the same
+    counts: np.ndarray  # how many they are
     rated: float  # Σ δ (x·d) over the items that are rated
     expected: float  # Σ (x·d)² over the same
     squares: float  # Σ δ²
@@ -51,17 +56,23 @@ def fit_answers(
         own = replace(block, X=features, has=known, trained=block.trained[some])
         X = H[some] - stranger_vectors(own, known, W, mu, average)
         ratings = records.ratings[some]
-        entries = np.repeat(X, np.diff(ratings.indptr), axis=0)
-        along = np.einsum("er,er->e", entries, D[ratings.indices])
-        along, above = along.astype(np.float64), history.above(ratings).astype(np.float64)
-        ones = csr_array(
-            (np.ones_like(ratings.data), ratings.indices, ratings.indptr), ratings.shape
-        )
+        owners, along = ratings.tocoo().coords[0], np.empty(ratings.nnz)
+        for first in range(0, ratings.nnz, AT_ONCE):
+            part = slice(first, first + AT_ONCE)
+            along[part] = np.einsum("er,er->e", X[owners[part]], D[ratings.indices[part]])
+        above = history.above(ratings).astype(np.float64)
+
+        def over_raters(values: np.ndarray, of: np.ndarray) -> np.ndarray:
+            matrix = csr_array((values, ratings.indices, ratings.indptr), ratings.shape)
+            return np.asarray(matrix.T @ of, dtype=np.float64)[rows]
+
         return Moments(
             float(len(some)),
             (X.T @ X).astype(np.float64),
-            np.asarray(ones.T @ X, dtype=np.float64)[rows],
             X.sum(axis=0, dtype=np.float64),
+            over_raters(np.ones_like(ratings.data), X),
+            over_raters(above.astype(np.float32), X),
+            np.bincount(ratings.indices, minlength=len(q))[rows].astype(np.float64),
             float(above @ along),
             float(along @ along),
             float(above @ above),
@@ -72,16 +83,37 @@ def fit_answers(
     n_users = max(found.n_users, 1.0)
     covariance = found.XtX / n_users
     slope = max(found.rated / max(found.expected, 1e-12), 0.0)
-    noise = (found.squares - slope * found.rated) / max(found.n_ratings, 1.0)
-    known = (found.known - q[rows, None] * found.total) / n_users  # cov(k, x)
+    noise = max((found.squares - slope * found.rated) / max(found.n_ratings, 1.0), 1e-6)
     flat = FLAT * np.trace(covariance) / len(covariance) + 1e-12
-    loadings = np.linalg.solve(covariance + flat * np.eye(len(covariance)), known.T).T
+    inverse = np.linalg.inv(covariance + flat * np.eye(len(covariance)))
+    a = (found.known - q[rows, None] * found.total) / n_users @ inverse  # by cov(k, x)
+    variances = (q * (1 - q))[rows]
+    explained = np.einsum("ir,ir->i", a @ covariance, a)
+    deviations = np.sqrt(np.maximum(variances - explained, LEAST_NOISE * variances))
+    b = _shrunk_loadings(found, inverse, covariance, slope * D[rows], noise)
+    loadings = np.stack([a / deviations[:, None], b / np.sqrt(noise)])
     return AnswerPart(
         history=history,
         covariance=covariance.astype(np.float32),
         shares=q,
         rows=rows,
+        deviations=deviations.astype(np.float32),
         loadings=loadings.astype(np.float32),
         slope=slope,
-        noise=max(noise, 1e-6),
+        noise=noise,
     )
+
+
+def _shrunk_loadings(
+    found: Moments, inverse: np.ndarray, covariance: np.ndarray, usual: np.ndarray, noise: float
+) -> np.ndarray:
+    """Regress δ on x item by item, shrunk to what codes say by how much items differ from it.
+
+    With n raters, whose x vary as everybody's, the error of b has the covariance σ²/n Σ⁻¹; the
+    rest of its distance from the code is how much items differ.
+    """
+    n = np.maximum(found.counts, 1.0)[:, None]
+    apart = found.liked @ inverse / n - usual
+    distances = np.einsum("ir,ir->i", apart @ covariance, apart) / len(covariance)
+    differ = max(float(np.mean(n[:, 0] * distances)) - noise, 0.0) / float(np.mean(n))
+    return np.asarray(usual + apart * (differ / (differ + noise / n)))

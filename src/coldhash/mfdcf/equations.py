@@ -126,29 +126,32 @@ def update_vectors(users: Partitions, problem: Problem, state: FitState) -> None
     beta, length = np.float32(problem.code_weight), np.float32(state.length)
     eigenvalues, U = state.eigenvalues.astype(np.float32), state.U.astype(np.float32)
     W, mu, average = state.W, state.mu, state.average
+    WU = {name: each @ U for name, each in W.items()}
     # before the noise is known, α = ∞: what the ratings alone say
     pull = np.float32(0 if np.isinf(state.alpha) else 1 / state.alpha)
 
     def solve(
         block: UserBlock, TD: np.ndarray, B: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray, UserSums]:
-        says = {name: block.X[name] @ W[name] for name in W}
+        TDU, says = TD @ U, {name: block.X[name] @ WU[name] for name in W}  # all times U
         right, prior = np.zeros_like(TD), np.zeros((len(TD), 1), dtype=np.float32)
         for name, say in says.items():
             right += np.float32(1 / mu[name]) * say
             prior += np.float32(1 / mu[name]) * block.has[name]
-        unknown = prior == 0  # no features: the average user is expected
-        right, prior = right + unknown * average, prior + unknown
-        rotated, expected, weight = TD @ U, right / prior, prior
+        if not prior.all():  # no features: the average user is expected
+            unknown = prior == 0
+            right, prior = right + unknown * (average @ U), prior + unknown
+        apart, weight = square(TDU / eigenvalues - right / prior), prior
         if B is not None:
-            right = right + (beta * length) * unpack_codes(B, TD.shape[1])
-            weight = weight + beta
-        H = ((rotated + pull * (right @ U)) / (eigenvalues + pull * weight)) @ U.T
+            right += unpack_codes(B, TD.shape[1]) @ (beta * length * U)
+            weight = prior + beta
+        HU = (TDU + pull * right) / (eigenvalues + pull * weight)
+        H = HU @ U.T
         sums = UserSums(
             total=row_sum(H),
             lengths=float(np.abs(H).sum(dtype=np.float64)),
-            misfits={name: square(_having(block, name, H) - say) for name, say in says.items()},
-            apart=square((rotated / eigenvalues) @ U.T - expected),
+            misfits={name: square(_having(block, name, HU) - say) for name, say in says.items()},
+            apart=apart,
             prior=float(prior.sum()),
         )
         return H, np.packbits(H >= 0, axis=1), sums
@@ -208,27 +211,30 @@ def item_problem(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return L (items x bits) and G (bits x bits) of the item step, solved by `items.descend`."""
     weight = problem.stranger_weight if problem.groups_of_strangers else 0.0
+    code = weight * problem.stranger_code_share
+    own, real = 1 - weight, weight - code
     W, mu, average = state.W, state.mu, state.average
 
     def as_strangers(
         block: UserBlock, drawn: Drawn, H: np.ndarray
     ) -> tuple[np.ndarray, StrangerSums]:
         P = stranger_vectors(block, drawn, W, mu, average) if weight else np.zeros_like(H)
-        H, R, C = (block.trained * each for each in (H, P, signs(P, np.float32)))
-        products = ((H, H), (R, R), (C, C), (C, R))
+        H, P = H[block.trained], P[block.trained]
+        C = signs(P, np.float32)
+        R = P if real else P[:0]  # not needed where strangers count by their codes alone
+        products = ((H, H), (R, R), (C, C), (C, P))
         HtH, PtP, CtC, CtP = ((one.T @ two).astype(np.float64) for one, two in products)
-        total = np.array([row_sum(each) for each in (H, R, C)])
+        total = np.array([row_sum(each) for each in (H, P, C)])
         return P, StrangerSums(HtH, PtP, CtC, CtP, total)
 
     P, sums = users.update(as_strangers, problem.blocks, problem.drawn, state.H)
     # the length with which the codes of strangers come nearest to their vectors
     length = vdot(sums.CtP, state.DtD) / max(vdot(sums.CtC, state.DtD), 1e-12)
-    code = weight * problem.stranger_code_share
-    own, real, code_length = 1 - weight, weight - code, code * length
+    code_length = code * length
 
     def pull(block: UserBlock, H: np.ndarray, P: np.ndarray) -> np.ndarray:
-        mixture = own * H + real * P + code_length * signs(P, np.float32)
-        return times(block.St, (block.trained * mixture).astype(np.float32))
+        mixture = own * H[block.trained] + real * P + code_length * signs(P, np.float32)
+        return times(block.St, mixture.astype(np.float32))
 
     total = own * sums.total[0] + real * sums.total[1] + code_length * sums.total[2]
     L = users.sum(pull, problem.blocks, state.H, P)

@@ -80,7 +80,7 @@ def fit_history(
     W, mu, average, DtD = state.W, state.mu, state.average, state.DtD.astype(np.float32)
     D, V = state.D, problem.item_weights[:, 0]
     gains, means = problem.level.gains[:, 0], problem.level.means[:, 0]
-    scales = _scales(users, problem, target, sums)
+    scales = _scales(users, problem, sums)
 
     def moments(
         records: UserRecords, block: UserBlock, TD: np.ndarray
@@ -88,7 +88,7 @@ def fit_history(
         """Add up trained and held-out users apart, for every number of events."""
         known = {name: block.has[name] for name in W}
         P = stranger_vectors(block, known, W, mu, average)
-        ratings, worth, trained = records.ratings, target(records.ratings), block.trained[:, 0] > 0
+        ratings, trained = records.ratings, block.trained
         found: dict[int, list[tuple[Moments, Moments]]] = {t: [] for t in COUNTS}
         for t, rows, entries in _first_events(records, n_draws):
             a = np.float32(scales[t])
@@ -96,7 +96,7 @@ def fit_history(
             Z, at = part.evidence(given), given.indices
             # all items, less those that were given
             Y = a * (TD[rows] + mean) - mean - P[rows] @ DtD
-            targets = (a * worth.data[entries] - means[at]) / gains[at]
+            targets = (a * block.S.data[entries] - means[at]) / gains[at]
             _leave_out(Y, P, rows, at.reshape(-1, t), targets.reshape(-1, t), D, V)
             pair = tuple(
                 Moments(
@@ -117,9 +117,7 @@ def fit_history(
     return part.with_maps(dict(zip(enough, maps, strict=True)))
 
 
-def _scales(
-    users: Partitions, problem: Problem, target: RatingTarget, sums: ItemSums
-) -> dict[int, float]:
+def _scales(users: Partitions, problem: Problem, sums: ItemSums) -> dict[int, float]:
     """Return a for every number of events: targets of the rest are as large as all were, with it.
 
     Of users with n events, a share 1 - t/n of the targets is left, on average c of what users
@@ -127,9 +125,9 @@ def _scales(
     a share q of users has rated, 1 - q (1 - c) are.
     """
 
-    def left(records: UserRecords) -> dict[int, tuple[float, float]]:
-        whole = np.asarray(target(records.ratings).sum(axis=1), dtype=np.float64).ravel()
-        n_events = np.diff(records.ratings.indptr)
+    def left(block: UserBlock) -> dict[int, tuple[float, float]]:
+        whole = np.asarray(block.S.sum(axis=1), dtype=np.float64).ravel()
+        n_events = np.diff(block.S.indptr)  # type: ignore[union-attr]
         more = {t: n_events > t for t in COUNTS}
         return {
             t: (float((whole * (1 - t / np.maximum(n_events, 1)))[some].sum()), float(some.sum()))
@@ -139,7 +137,7 @@ def _scales(
     usual = float(sums.targets.sum()) / problem.n_users
     q = float(sums.ratings @ sums.ratings) / (problem.n_users * float(sums.ratings.sum()))
     scales = {}
-    for t, (targets, n_users) in users.sum(left, users.records).items():
+    for t, (targets, n_users) in users.sum(left, problem.blocks).items():
         c = targets / max(n_users * usual, 1e-12)
         scales[t] = max(1 - q * (1 - c), 1e-3) / max(c, 1e-3)
     return scales

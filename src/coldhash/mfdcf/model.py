@@ -9,7 +9,7 @@ that a user whom nobody has seen has a vector, and by its signs a code, once any
 An item has a level beside its code: the share p of users whose favourite it is. What a person is
 expected to make of it is p + √p (h·d), popularity where nothing is known of the person, so that
 T = (S - 1m') / √p is left for vectors and codes: how people differ. Items are ranked by a score
-between that and its root, about √p + h·d/2; see docs/paper.md. `level=False` has T = S and the
+between that and its root, about √p + h·d/2; see docs/method.md. `level=False` has T = S and the
 score h·d, as the paper.
 
     here          paper         note
@@ -23,7 +23,7 @@ score h·d, as the paper.
     -             R             a gauge: (9) is the same for (H, W, V, R) and (HR', WR', VR', I)
 
 Xu, Zhu, Cheng, Li and Sun, "Multi-Feature Discrete Collaborative Filtering for Fast Cold-start
-Recommendation", AAAI 2020. Equation numbers are theirs; docs/paper.md says what is wrong in them.
+Recommendation", AAAI 2020. Equation numbers are theirs; docs/method.md says what is wrong in them.
 `coldhash.lab.printed` has the method as printed.
 """
 

@@ -28,10 +28,10 @@ class UserBlock:
 
     first: int  # the row of the first user
     S: csr_array | np.ndarray  # targets, users x items; what is unknown is 0
-    St: csr_array | np.ndarray  # its transpose
+    St: csr_array | np.ndarray  # its transpose, of the trained users only
     X: dict[str, Matrix]  # features by group; rows of zeros for users without the group
     has: dict[str, np.ndarray]  # users x 1: 1 for the users who have the group
-    trained: np.ndarray  # users x 1: 1 for the users whom the item step learns from
+    trained: np.ndarray  # which users the item step learns from
 
 
 Drawn = dict[str, np.ndarray]  # users x 1 by group: what each user brings as a stranger
@@ -183,9 +183,10 @@ def make_blocks(
         features = encoder.apply(records.table, ratings)
         has = {name: has.astype(np.float32)[:, None] for name, has in features.has.items()}
         rows = records.first + np.arange(S.shape[0])
-        trained = (uniform(rows, 0) >= share).astype(np.float32)[:, None]
+        trained = uniform(rows, 0) >= share
         S = csr_array((values, indices.astype(np.int32), S.indptr.astype(np.int32)), shape=S.shape)
-        block = UserBlock(records.first, S, csr_array(S.T.tocsr()), features.matrices, has, trained)
+        St = csr_array(S[trained].T.tocsr())
+        block = UserBlock(records.first, S, St, features.matrices, has, trained)
         liked = target.feedback.is_favourite(ratings)
         ratings64, n_ratings = ratings.data.astype(np.float64), np.diff(ratings.indptr)
         sums = ItemSums(

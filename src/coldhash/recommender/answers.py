@@ -14,10 +14,7 @@ from coldhash.errors import ModelFileError
 from coldhash.features.groups import State
 from coldhash.recommender.history import HistoryPart
 
-_ARRAYS = ("covariance", "shares", "rows", "loadings")
-MOST_ASKED = 1000  # items considered for a question: those that an answer says most about
-
-LEAST_NOISE = 0.2  # the share of the variance of knowing an item that is noise, at least
+_ARRAYS = ("covariance", "shares", "rows", "deviations", "loadings")
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,116 +22,114 @@ class AnswerPart:
     """A Gaussian model of answers in code space.
 
     A person's vector lies around what else is known, x away from it, with covariance Σ. Asked
-    about item i, with code d_i, which a share q_i of people has rated,
+    about item i, which a share q_i of people has rated,
 
-        k - q_i = x·a_i     + noise of the rest of the variance q_i (1 - q_i)
-        δ       = x·(ρ d_i) + noise of variance σ²
+        k - q_i = x·a_i + noise of variance s_i²
+        δ       = x·b_i + noise of variance σ²
 
     where k is 1 if the person knows the item and 0 if not, and δ, which only the former have, is
     the rating above the item's mean in units of its spread. Unlike an event of a history, which
-    people chose themselves, the answer "I do not know it" says something, too. The loadings a are
-    learned for the items that are rated most; those of others are 0.
+    people chose themselves, the answer "I do not know it" says something, too. The loadings a and
+    b are learned for the items that are rated most; others have a = 0 and b = ρ d_i, the code.
     """
 
     history: HistoryPart  # the codes, and what ratings are compared with
     covariance: np.ndarray  # Σ
     shares: np.ndarray  # q
     rows: np.ndarray  # the items that are rated most
-    loadings: np.ndarray  # their a, rows x bits
+    deviations: np.ndarray  # their s
+    loadings: np.ndarray  # their a / s and b / σ, 2 x rows x bits
     slope: float  # ρ
     noise: float  # σ²
 
     @cached_property
     def _places(self) -> np.ndarray:
-        """The row of each item in `loadings`; the one after the last is of all others."""
+        """The place of each item in `rows`; that after the last is of all others."""
         places = np.full(len(self.shares), len(self.rows))
         places[self.rows] = np.arange(len(self.rows))
         return places
 
-    @cached_property
-    def _deviations(self) -> np.ndarray:
-        """The roots of the variances of the noise of k: of what the vector does not explain."""
-        variances = self.shares * (1 - self.shares)
-        explained = np.einsum("ir,ir->i", self.loadings @ self.covariance, self.loadings)
-        rest = np.maximum(variances[self.rows] - explained, LEAST_NOISE * variances[self.rows])
-        variances[self.rows] = rest
-        return np.asarray(np.sqrt(variances))
-
-    @cached_property
-    def _scaled(self) -> np.ndarray:
-        """Loadings in units of the noise, and a row of zeros."""
-        scaled = self.loadings / self._deviations[self.rows, None]
-        return np.vstack([scaled, 0 * self.covariance[:1]])
-
-    def _of_knowing(self, items: np.ndarray) -> np.ndarray:
-        return np.asarray(self._scaled[self._places[items]])
-
-    def _of_rating(self, items: np.ndarray) -> np.ndarray:
-        scale = np.float32(self.slope / np.sqrt(self.noise))
-        return np.asarray(self.history.codes.rows(items) * scale)
+    def _signals(self, answers: SparseRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return loadings, surprises and answers' places of what one person has said."""
+        known, places = ~np.isnan(answers.data), self._places[answers.indices]
+        learned = places < len(self.rows)
+        rated, others = np.flatnonzero(known & learned), np.flatnonzero(known & ~learned)
+        asked = np.flatnonzero(learned)
+        own = places[asked]
+        scale = np.float32(1 / np.sqrt(self.noise))
+        codes = self.history.codes.rows(answers.indices[others])
+        L = [self.loadings[0, own], self.loadings[1, places[rated]], codes * (self.slope * scale)]
+        surprise = (known[asked] - self.shares[answers.indices[asked]]) / self.deviations[own]
+        above = self.history.above(answers) * scale
+        said = np.concatenate([surprise, above[rated], above[others]])
+        return np.concatenate(L), said, np.concatenate([asked, rated, others])
 
     @cached_property
     def metric(self) -> np.ndarray:
-        """Q: the variance of h·d between items is tr(Q Σ), with items weighed by √p.
+        """Q: the variance of g (h·d), what h adds to the scores of items, is tr(Q Σ) on average.
 
         What moves all items alike changes no list and does not count.
         """
         codes = self.history.codes
-        gains = codes.gains(np.arange(len(codes))).astype(np.float64)
-        D, weights = codes.rows().astype(np.float32), (gains / gains.sum()).astype(np.float32)
+        squares = codes.gains(np.arange(len(codes))).astype(np.float64) ** 2
+        weights = (squares / squares.sum()).astype(np.float32)
+        D = codes.rows().astype(np.float32)
         D = D - weights @ D
         return np.asarray(D.T @ (D * weights[:, None]), dtype=np.float64)
 
     def split(self, answers: SparseRows) -> np.ndarray:
         """Compute what each answer of one person adds to the vector: answers x bits."""
-        items, known = answers.indices, ~np.isnan(answers.data)
-        surprise = (known - self.shares[items]) / self._deviations[items]
-        pulls = self._of_knowing(items) * surprise[:, None]
-        above = self.history.above(answers) / np.sqrt(self.noise)
-        pulls = pulls + self._of_rating(items) * above[:, None]
-        return np.asarray(pulls @ self._posterior(answers), dtype=np.float32)
+        L, said, places = self._signals(answers)
+        U = _reduction(self.covariance, L)
+        pulled = L * said[:, None]
+        moved = np.zeros((len(answers.indices), len(U.T)))
+        np.add.at(moved, places, pulled @ (self.covariance - U.T @ U))
+        return moved.astype(np.float32)
 
     def deviation(self, answers: SparseRows) -> np.ndarray:
         """Compute how far answers move each person."""
         moved = [self.split(row).sum(axis=0) for row in answers.rows()]
         return np.array(moved, np.float32).reshape(-1, len(self.covariance))
 
-    def _posterior(self, answers: SparseRows) -> np.ndarray:
-        """Compute the covariance of x after the answers of one person."""
-        items = answers.indices
-        rated = self._of_rating(items[~np.isnan(answers.data)])
-        L = np.vstack([self._of_knowing(items), rated]).astype(np.float64)
-        LS = L @ self.covariance
-        return np.asarray(self.covariance - LS.T @ np.linalg.solve(np.eye(len(L)) + LS @ L.T, LS))
-
     def variance(self, answers: SparseRows) -> float:
         """Compute the variance tr(Q G) that the answers of one person leave."""
-        return max(float(np.vdot(self._posterior(answers), self.metric)), 1e-30)
+        U = _reduction(self.covariance, self._signals(answers)[0])
+        return max(float(np.vdot(self.covariance - U.T @ U, self.metric)), 1e-30)
+
+    @cached_property
+    def _prior(self) -> tuple[np.ndarray, np.ndarray]:
+        """l·Σ l and l·ΣQΣ l of all loadings l."""
+        LS = self.loadings @ self.covariance
+        return (LS * self.loadings).sum(axis=2), (LS @ self.metric * LS).sum(axis=2)
 
     def questions(self, answers: SparseRows, rows: np.ndarray) -> Iterator[tuple[int, float]]:
         """Iterate over items of `rows` to ask one person about, the best next one first.
 
         Yields the item, and how much of the variance tr(Q G) the answer is expected to remove.
-        Each is the best one once those before have been answered.
+        Each is the best one once those before have been answered. Items whose answers are not
+        learned follow in order of the share of people who know them.
         """
-        G = self._posterior(answers).astype(np.float32)
-        rows = rows[np.argsort(-self.shares[rows], kind="stable")[:MOST_ASKED]]
-        kinds = [(self._of_knowing(rows), np.float32(1))]
-        if self.slope:
-            kinds.append((self._of_rating(rows), self.shares[rows]))  # only if it is known
-        Q = self.metric.astype(np.float32)
-        left = np.ones(len(rows), dtype=np.float32)
-        for _ in range(len(rows)):
-            GQG, removed = G @ Q @ G, np.zeros(len(rows), np.float32)
-            for L, chance in kinds:
-                before = 1 + np.einsum("ir,ir->i", L @ G, L)
-                removed += chance * np.einsum("ir,ir->i", L @ GQG, L) / before
-            best = int(np.argmax(removed * left))
-            yield int(rows[best]), float(removed[best])
-            left[best] = 0
-            for L, chance in kinds:
-                pulled, share = G @ L[best], np.broadcast_to(chance, left.shape)[best]
-                G = G - np.outer(pulled, pulled) * (share / (1 + share * (pulled @ L[best])))
+        places = self._places[rows]
+        learned = places < len(self.rows)
+        own, places = rows[learned], places[learned]
+        L, (spread, moved) = self.loadings[:, places], (each[:, places] for each in self._prior)
+        chance = np.stack(
+            [np.ones_like(self.shares[own]), self.shares[own]]
+        )  # rated only if it is known
+        G, Q, left = self.covariance, self.metric.astype(np.float32), np.ones(len(own))
+        U = _reduction(G, self._signals(answers)[0])
+        for _ in own:
+            A, B = L @ U.T, L @ (G @ Q @ U.T)
+            spread = spread - (A * A).sum(axis=2)  # l·G l and l·GQG l with G less by U'U
+            moved = moved + (A * (A @ (U @ Q @ U.T) - 2 * B)).sum(axis=2)
+            G = G - U.T @ U
+            removed = (chance * moved / (1 + spread)).sum(axis=0) * left
+            best = int(np.argmax(removed))
+            yield int(own[best]), float(removed[best])
+            left[best] = -np.inf
+            U = _reduction(G, L[:, best] * np.sqrt(chance[:, best, None]))
+        others = rows[~learned]
+        yield from ((int(row), 0.0) for row in others[np.argsort(-self.shares[others])])
 
     def follow_items(self, history: HistoryPart, rows: np.ndarray, n_new: int) -> AnswerPart:
         """Return the part for other items: `rows` of those it had, then `n_new` more."""
@@ -146,7 +141,8 @@ class AnswerPart:
             history=history,
             shares=np.concatenate([self.shares[rows], unknown]),
             rows=kept.astype(np.int32),
-            loadings=self.loadings[places[kept]],
+            deviations=self.deviations[places[kept]],
+            loadings=self.loadings[:, places[kept]],
         )
 
     def state(self) -> State:
@@ -163,10 +159,18 @@ class AnswerPart:
             "covariance": ("f", width, width),
             "shares": ("f", n_items),
             "rows": ("i", "asked"),
-            "loadings": ("f", "asked", width),
+            "deviations": ("f", "asked"),
+            "loadings": ("f", 2, "asked", width),
         }
         own = take(arrays, forms)
         check_places("rows", own["rows"], n_items)
         if n_items and not 0 < own["shares"].min() <= own["shares"].max() < 1:
             raise ModelFileError("'shares' are not between 0 and 1")
         return cls(history, **own, slope=float(json["slope"]), noise=float(json["noise"]))
+
+
+def _reduction(covariance: np.ndarray, loadings: np.ndarray) -> np.ndarray:
+    """Return U such that G - U'U is what signals with unit noise leave of the covariance G."""
+    LG = (loadings @ covariance).astype(np.float64)
+    root = np.linalg.cholesky(np.eye(len(LG)) + LG @ loadings.T)
+    return np.asarray(np.linalg.solve(root, LG), dtype=np.float32)

@@ -102,7 +102,7 @@ def _field_gains(
                 continue
             places, signs = encoded.places[name]
             says = encoder.maps[group][places].astype(np.float64) * signs[:, None]
-            squares = np.einsum("vr,rs,vs->v", says, metric, says)
+            squares = (says @ metric * says).sum(axis=1)
             mean = column.mean @ says
             removed = float(column.mean @ squares - mean @ metric @ mean)
             gains[name] = share**2 * max(removed, 0.0)

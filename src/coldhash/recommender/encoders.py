@@ -169,7 +169,7 @@ class ConsensusEncoder(Encoder):
         vectors = np.zeros((len(features), len(self.average)), dtype=np.float32)
         for at, say in enumerate(said.values()):
             vectors += shares[:, at : at + 1] * say
-        vectors[shares.sum(axis=1) <= 0] = self.average
+        vectors[~shares.any(axis=1)] = self.average
         return said, shares, vectors
 
     def _move(
@@ -180,23 +180,23 @@ class ConsensusEncoder(Encoder):
         vectors: np.ndarray,
     ) -> Encoded:
         """Move vectors by what histories say."""
-        fallback: np.ndarray = shares.sum(axis=1) <= 0
+        fallback = np.asarray(~shares.any(axis=1))
         disliked = None
         if history is not None and self.history is not None:
             moved, disliked = self.history.apply(history)
             vectors = vectors + moved
-            fallback = fallback & (np.diff(history.indptr) == 0)
+            fallback = fallback & (SparseRows.of(history).counts() == 0)
         weights = {name: shares[:, at] for at, name in enumerate(said)}
         return Encoded(vectors, weights, fallback, disliked=disliked)
 
     def _shares(self, features: Features, names: list[str], says: list[np.ndarray]) -> np.ndarray:
         """Weigh each person's groups; rows add up to 1, or to 0 where a person has none."""
-        has = np.column_stack([features.has[name] for name in names]) if names else None
-        if has is None:
+        if not names:
             return np.zeros((len(features), 1), dtype=np.float32)
+        if len(names) == 1:
+            return features.has[names[0]][:, None] * np.float32(self.weights[names[0]] > 0)
+        has = np.column_stack([features.has[name] for name in names])
         shares = scale_rows(has * np.array([self.weights[name] for name in names], np.float32))
-        if len(names) < 2:
-            return shares
         for _ in range(SELF_WEIGHTINGS):
             consensus = sum(shares[:, g : g + 1] * say for g, say in enumerate(says))
             apart = np.column_stack([np.linalg.norm(consensus - say, axis=1) for say in says])

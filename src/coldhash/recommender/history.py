@@ -26,6 +26,7 @@ N_KEPT = 4096  # items whose neighbours are kept
 SMALL = 1 << 25  # bits of all codes, up to which they are kept in the order of the items
 FEW = 16  # disliked items; of more, the neighbours are searched together
 LOWERED = 1.1  # times that what would raise them is taken out: they fall a little instead
+MAX_COUNT = 1 << 16  # of events that a map is for
 _ARRAYS = ("weights", "means", "expected", "metric", "counts", "maps")
 
 
@@ -73,7 +74,7 @@ class HistoryPart:
         return self._evidence(history, self.above(history))
 
     def _evidence(self, history: SparseRows, above: np.ndarray) -> np.ndarray:
-        n_events = _column(np.diff(history.indptr))
+        n_events = _column(history.counts())
         words, weights, columns = self._codes_of(history.indices)
 
         def add_up(values: np.ndarray) -> np.ndarray:
@@ -107,11 +108,11 @@ class HistoryPart:
         above = self.above(history)
         below = above < 0
         if not below.any():
-            return self._move(self._evidence(history, above), np.diff(history.indptr)), None
+            return self._move(self._evidence(history, above), history.counts()), None
         liked, disliked = history.select(~below), history.select(below)
-        owners, items, n_liked = disliked.owners(), disliked.indices, np.diff(liked.indptr)
+        owners, items, n_liked = disliked.owners(), disliked.indices, liked.counts()
         evidence = self._evidence(liked, above[~below]), self._rows(items, above[below])
-        n_events = np.diff(history.indptr)[owners]
+        n_events = history.counts()[owners]
         moved = self._move(np.concatenate(evidence), np.concatenate([n_liked, n_events]))
         moved, steps = moved[: len(n_liked)], moved[len(n_liked) :]
         np.add.at(moved, owners, self._lower(items, steps / _column(n_events)))
@@ -195,15 +196,20 @@ class HistoryPart:
 
     def _move(self, evidence: np.ndarray, n_events: np.ndarray) -> np.ndarray:
         moved = np.zeros((len(evidence), self.maps.shape[2]), dtype=np.float32)
-        if len(self.counts):
-            places = np.arange(len(self.counts))
-            place = np.interp(np.log(np.maximum(n_events, 1)), np.log(self.counts), places)
-            away = np.abs(place[:, None] - places)
-            shares = np.maximum(1 - away, 0) * (n_events > 0)[:, None]
-            for at in np.flatnonzero(shares.any(axis=0)):
-                share = shares[:, at : at + 1].astype(np.float32)
-                moved += share * times(evidence, self.maps[at])
+        shares = self._shares[np.minimum(n_events, len(self._shares) - 1)]
+        for at in shares.any(axis=0).nonzero()[0]:
+            moved += shares[:, at, None] * times(evidence, self.maps[at])
         return moved
+
+    @cached_property
+    def _shares(self) -> np.ndarray:
+        """The share of each map by the number of events; from the last count on, the same."""
+        n_events, places = np.arange(max(self.counts, default=0) + 1), np.arange(len(self.counts))
+        if not len(places):
+            return np.zeros((1, 0), np.float32)
+        place = np.interp(np.log(np.maximum(n_events, 1)), np.log(self.counts), places)
+        shares = np.maximum(1 - np.abs(place[:, None] - places), 0) * (n_events > 0)[:, None]
+        return np.asarray(shares, np.float32)
 
     def follow_items(
         self, items: Items, features: FeatureEncoder, rows: np.ndarray, n_new: int
@@ -239,8 +245,8 @@ class HistoryPart:
         }
         own = take(arrays, forms)
         counts = own["counts"]
-        if len(counts) and not (counts[0] >= 1 and (np.diff(counts) > 0).all()):
-            raise ModelFileError("'counts' are not ascending from 1")
+        if not (np.diff(counts, prepend=0, append=MAX_COUNT) > 0).all():
+            raise ModelFileError(f"'counts' are not ascending from 1 to {MAX_COUNT}")
         return cls(codes=_as_codes(codes), spread=float(json["spread"]), **own)
 
 

@@ -33,7 +33,7 @@ import pyarrow as pa
 from coldhash.errors import ChecksumError, ModelFileError
 from coldhash.files import open_regular, replace_file
 
-FORMAT = 3
+FORMAT = 4
 CHECKSUM = "checksum"
 N_CHECKSUM = 32
 N_VERSION = 16  # hexadecimal digits of the checksum that are the version of a model
@@ -125,10 +125,13 @@ def _start(path: Path, mapped: mmap.mmap) -> int:
         raise ModelFileError(f"{path} is not a model file of coldhash")
     version = int(head[1])
     if version != FORMAT:
-        age, hint = ("newer", "upgrade coldhash") if version > FORMAT else ("older", "fit it again")
-        raise ModelFileError(
-            f"{path} is of format {version}, {age} than this version reads ({FORMAT})", hint=hint
-        )
+        if version < FORMAT:
+            why = f"was written by coldhash 0.1 (format {version}, this version reads {FORMAT})"
+            hint = "fit the model again, by `fit` and `save` or `coldhash fit`"
+        else:
+            why = f"is of format {version}, newer than this version reads ({FORMAT})"
+            hint = "upgrade coldhash"
+        raise ModelFileError(f"{path} {why}", hint=hint)
     length = int.from_bytes(mapped[:N_LENGTH], "little")
     if length > min(LARGEST_HEADER, len(mapped) - N_LENGTH - N_CHECKSUM):
         raise ModelFileError(f"{path} is damaged: its header claims {length:,} bytes", hint=AGAIN)

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack, get_args, overload
 
@@ -17,10 +17,10 @@ import pyarrow as pa
 from coldhash.arrays.checks import check_computed
 from coldhash.arrays.codes import signs
 from coldhash.arrays.rows import SparseRows
+from coldhash.data import OTHER_NAMES, ROLES, TITLE
 from coldhash.data.feedback import Feedback
 from coldhash.data.ids import Ids, IdValue, as_text
 from coldhash.data.ratings import MAX_RATING, entries_of_rows
-from coldhash.data.roles import OTHER_NAMES, ROLES, TITLE
 from coldhash.errors import DataError, SettingError, blame, check_choice
 from coldhash.features.columns import Labels
 from coldhash.features.groups import FeatureEncoder, Features
@@ -38,7 +38,7 @@ from coldhash.files import Json
 from coldhash.recommender.ask import ITEMS_AND_FIELDS, Question, QuestionKind, find_questions
 from coldhash.recommender.encoders import Encoded, Encoder
 from coldhash.recommender.items import CodeItems, Items, RealItems
-from coldhash.recommender.results import Recommendations, Similar
+from coldhash.recommender.results import Recommendations, Row, Similar, describer
 from coldhash.recommender.where import ItemFilter, Where
 from coldhash.render import html_table
 from coldhash.search import RowLists, Subset
@@ -61,6 +61,7 @@ TITLES = (
 OWN_COLUMNS = ("user_id", "item_id", "score", "rank", "distance", "fallback")  # of answers
 MANY_ITEMS = 1_000_000  # from which one query is worth several threads
 PEOPLE_AT_A_TIME = 4096
+MAX_DESCRIBED = 1 << 14  # items whose ids and titles are kept as Python strings
 
 
 class Explanation(TypedDict):
@@ -231,6 +232,11 @@ class Recommender:
     def _title_table(self) -> pa.Table | None:
         return None if self.titles is None else pa.table({TITLE: self.titles})
 
+    @cached_property
+    def _describe(self) -> Callable[[int], Row]:
+        """Returns the id and the title of an item, and keeps those of items often shown."""
+        return lru_cache(MAX_DESCRIBED)(describer(self.item_ids, self._title_table))
+
     def details(self, fields: Sequence[str] | None) -> pa.Table | None:
         """Return what answers show of all items: titles and the chosen columns.
 
@@ -320,9 +326,10 @@ class Recommender:
         with np.errstate(all="ignore"):  # what overflows is an error
             encoded = self.encoder.encode(features, ratings)
         check_computed(encoded.vectors)
-        kept = (encoded.vectors, encoded.weights, encoded.fallback)
-        names, disliked = self._names(columns), encoded.disliked
-        encoded = Encoded(*kept, ignored, ratings, names, disliked)
+        names = self._names(columns)
+        if names or ratings is not None:
+            kept = (encoded.vectors, encoded.weights, encoded.fallback)
+            encoded = Encoded(*kept, ignored, ratings, names, encoded.disliked)
         asked = self._read_answers(columns, len(features)) if answers is None else answers
         if asked is not None:
             encoded = self._add_answers(encoded, SparseRows.of(asked))
@@ -347,12 +354,11 @@ class Recommender:
 
     def _read_answers(self, columns: Mapping[str, Any], n_rows: int) -> SparseRows | None:
         """Return the answers of people to questions about items, if the model learns from them."""
-        if self.encoder.answers is None:
+        given = columns.get(ANSWERS)
+        if self.encoder.answers is None or given is None:
             return None
         with blame(ANSWERS):
-            found = read_histories(
-                columns.get(ANSWERS), n_rows, self.item_ids, self.history_scale, answers=True
-            )
+            found = read_histories(given, n_rows, self.item_ids, self.history_scale, answers=True)
         return None if found is None else found.ratings
 
     def _add_answers(self, encoded: Encoded, answers: SparseRows) -> Encoded:
@@ -364,7 +370,7 @@ class Recommender:
         return replace(
             encoded,
             vectors=encoded.vectors + part.deviation(answers),
-            fallback=encoded.fallback & (np.diff(answers.indptr) == 0),
+            fallback=encoded.fallback & (answers.counts() == 0),
             history=_union(encoded.history, known),
             disliked=_union(encoded.disliked, part.history.disliked(known)),
         )
@@ -584,6 +590,7 @@ class Recommender:
         return Recommendations(
             user_ids=encoded.names or [str(place) for place in range(n_users)],
             catalogue=self.item_ids,
+            describe=describer(self.item_ids, details) if fields else self._describe,
             rows=rows,
             scores=scores,
             distances=self.items.distances(encoded.vectors, rows) if by_code else None,
@@ -846,17 +853,19 @@ class Recommender:
             check_choice("kinds", kind, ITEMS_AND_FIELDS)
         person = user or {}
         columns, features, ratings, _ = self._features(person, None, unknown)
-        rows = np.arange(len(self.item_ids))
+        allowed = np.ones(len(self.item_ids), dtype=bool)
         if candidates is not None:
             with blame("candidates"):
-                rows = np.unique(self.item_ids.rows(list(candidates)))
+                allowed = np.isin(np.arange(len(allowed)), self.item_ids.rows(list(candidates)))
         if where is not None:
-            rows = rows[self._filter.mask(where)[rows]]
+            allowed &= self._filter.mask(where)
         with blame("exclude"):
-            left_out = [self.item_ids.rows(list(exclude))]
+            allowed[self.item_ids.rows(list(exclude))] = False
         answers = self._read_answers(columns, 1)
-        left_out += [given.indices for given in (ratings, answers) if given is not None]
-        rows = np.setdiff1d(rows, np.concatenate(left_out))
+        for given in (ratings, answers):
+            if given is not None:
+                allowed[given.indices] = False
+        rows = np.flatnonzero(allowed)
         return find_questions(self, person, features, answers, n, kinds, rows)
 
     def save(self, path: str | Path) -> None:
@@ -901,8 +910,9 @@ class Recommender:
             seen, within = within, None
         if lists is None and seen is None:
             return None
-        rows = [np.zeros(0, dtype=np.int64)] * n_users
-        if lists is not None:
+        if lists is None:
+            rows = [] if seen is None else SparseRows.of(seen).lists()
+        else:
             given: list[Any] = list(lists)
             per_user = bool(given) and not isinstance(given[0], str | int | np.integer)
             if per_user and len(given) != n_users:
@@ -910,9 +920,9 @@ class Recommender:
             with blame(argument):
                 found = [self.item_ids.rows(each) for each in (given if per_user else [given])]
             rows = found if per_user else found * n_users
-        if seen is not None:
-            pairs = zip(rows, SparseRows.of(seen).lists(), strict=True)
-            rows = [np.concatenate(pair) for pair in pairs]
+            if seen is not None:
+                pairs = zip(rows, SparseRows.of(seen).lists(), strict=True)
+                rows = [np.concatenate(pair) for pair in pairs]
         if within is not None:
             rows = [np.intersect1d(*pair) for pair in zip(rows, within.lists(), strict=True)]
         if where is not None:
@@ -934,8 +944,7 @@ class Recommender:
         return None if where is None else self._filter.subset(where)
 
     def _by_code(self, score: Score) -> bool:
-        if score not in SCORES:
-            raise SettingError(f"score={score!r}", hint=f"one of {', '.join(SCORES)}")
+        check_choice("score", score, SCORES)
         if score == "hamming" and not self.has_codes:
             with blame("score"):
                 raise SettingError(

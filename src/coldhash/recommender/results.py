@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
@@ -90,6 +90,8 @@ class Recommendations(Answer):
         What people are called: their `user_id`, or their place in the call.
     catalogue
         The ids of all items.
+    describe
+        Returns the id and the details of an item by its place in the catalogue.
     rows
         People x k: the place of each item in the catalogue, best first; -1 where there are fewer.
     scores
@@ -118,6 +120,7 @@ class Recommendations(Answer):
 
     user_ids: list[str]
     catalogue: Ids
+    describe: Callable[[int], Row]
     rows: np.ndarray
     scores: np.ndarray
     distances: np.ndarray | None
@@ -130,26 +133,41 @@ class Recommendations(Answer):
         """The ids of the items, best first, one list a person."""
         return self.catalogue.texts(self.rows)
 
+    def lists(self, describe: Callable[[int], Row]) -> list[list[Row]]:
+        """Return the rows of each person.
+
+        Parameters
+        ----------
+        describe
+            Returns the first columns of an item by its place in the catalogue.
+
+        Returns
+        -------
+        list of list of dict
+            For each person the rows, best first.
+        """
+        lists = [[describe(row) for row in rows if row >= 0] for rows in self.rows.tolist()]
+        near = None if self.distances is None else self.distances.tolist()
+        people = zip(lists, self.scores.tolist(), self.fallback.tolist(), strict=True)
+        for person, (items, scores, popular) in enumerate(people):
+            for place, item in enumerate(items):
+                item["score"] = scores[place]
+                item["rank"] = place + 1
+                if near is not None:
+                    item["distance"] = None if popular else near[person][place]
+        return lists
+
     def __len__(self) -> int:
         return int(np.count_nonzero(self.rows >= 0))
 
     def __iter__(self) -> Iterator[dict[str, Json]]:
-        shown = {name: _one_chunk(column) for name, column in _columns_of(self.details).items()}
-        near = None if self.distances is None else self.distances.tolist()
-        people = zip(self.user_ids, self.fallback.tolist(), self.rows.tolist(), strict=True)
-        scores = self.scores.tolist()
-        for person, (user_id, popular, rows) in enumerate(people):
-            for place, row in enumerate(rows):
-                if row < 0:
-                    break
-                item: Row = {"user_id": user_id, "item_id": self.catalogue[row]}
-                item["score"], item["rank"] = scores[person][place], place + 1
-                if near is not None:
-                    item["distance"] = None if popular else near[person][place]
-                item["fallback"] = popular
-                for name, column in shown.items():
-                    item[name] = column[row].as_py()
-                yield item
+        lists = self.lists(lambda row: {"item_id": row})
+        for user_id, popular, items in zip(
+            self.user_ids, self.fallback.tolist(), lists, strict=True
+        ):
+            for item in items:
+                shown = self.describe(item["item_id"])
+                yield {"user_id": user_id, **item, "fallback": popular, **shown}
 
     def to_arrow(self) -> pa.Table:
         """Return an Arrow table.
@@ -164,7 +182,7 @@ class Recommendations(Answer):
         people = pa.array(np.repeat(np.arange(len(counts)), counts))
         columns = {
             "user_id": pa.array(self.user_ids, pa.string()).take(people),
-            "item_id": pa.array([item for items in self.item_ids for item in items], pa.string()),
+            "item_id": self.catalogue.values.take(pa.array(self.rows[here])),
             "score": self.scores[here],
             "rank": np.broadcast_to(np.arange(1, here.shape[1] + 1), here.shape)[here],
         }
@@ -210,9 +228,13 @@ def _columns_of(table: pa.Table | None) -> dict[str, pa.ChunkedArray]:
     return {} if table is None else dict(zip(table.column_names, table, strict=True))
 
 
-def _one_chunk(column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Return the only chunk of a column, whose values are found sooner."""
-    return column.chunk(0) if column.num_chunks == 1 else column
+def describer(ids: Ids, details: pa.Table | None) -> Callable[[int], Row]:
+    """Return what describes an item by its row: its id, and its details."""
+    columns = _columns_of(details)
+    return lambda row: {
+        "item_id": ids[row],
+        **{name: column[row].as_py() for name, column in columns.items()},
+    }
 
 
 def _name_some(names: list[str]) -> str:

@@ -52,10 +52,10 @@ class ColumnIndex:
         values: np.ndarray | Ids
         if kind == "number":
             flat = flat.cast(pa.float64()) if pa.types.is_decimal(flat.type) else flat
-            values, codes = np.unique(flat.to_numpy(zero_copy_only=False), return_inverse=True)
+            values, codes = np.unique(_as_numpy(flat), return_inverse=True)
         else:
             encoded = flat.cast(pa.string()).dictionary_encode()
-            values, codes = Ids(encoded.dictionary, "value"), encoded.indices.to_numpy()
+            values, codes = Ids(encoded.dictionary, "value"), _as_numpy(encoded.indices)
         starts = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(values)))])
         rows = rows[np.argsort(codes, kind="stable")].astype(np.int32)
         return cls(name, kind, values, starts, rows)
@@ -66,16 +66,14 @@ class ColumnIndex:
             return [self._find_range(condition)]
         wanted: list[Any] = condition if isinstance(condition, list) else [condition]
         keys = [self._as_key(value) for value in wanted]
-        if isinstance(self.values, Ids):
-            places = self.values.find(pa.array([key for key in keys if key], pa.string()))
-        else:
-            places = np.array([self._place(self.values, key) for key in keys], np.int64)
-        return [self.rows[self.starts[at] : self.starts[at + 1]] for at in places[places >= 0]]
+        places = [self._place(key) for key in keys]
+        return [self.rows[self.starts[at] : self.starts[at + 1]] for at in places if at >= 0]
 
-    @staticmethod
-    def _place(numbers: np.ndarray, number: float) -> int:
-        at = bisect_left(numbers, number)
-        return at if at < len(numbers) and numbers[at] == number else -1
+    def _place(self, key: Any) -> int:
+        if isinstance(self.values, Ids):
+            return self.values.row_of(key) if key else -1
+        at = bisect_left(self.values, key)
+        return at if at < len(self.values) and self.values[at] == key else -1
 
     def _find_range(self, bounds: Mapping[str, float]) -> np.ndarray:
         if isinstance(self.values, Ids) or not bounds or not set(bounds) <= set(BOUNDS):
@@ -159,7 +157,7 @@ def _flatten(column: pa.ChunkedArray, separator: str | None) -> tuple[pa.Array, 
     if element_type(values.type) != values.type or separator is not None:
         whole = separator is not None and is_text(values.type)
         lists = pc.split_pattern(values, separator) if whole else values
-        labels, parents = pc.list_flatten(lists), pc.list_parent_indices(lists).to_numpy()
+        labels, parents = pc.list_flatten(lists), _as_numpy(pc.list_parent_indices(lists))
         if whole:
             labels = pa.concat_arrays([pc.utf8_trim_whitespace(labels), values])
         values, rows = labels, np.concatenate([parents, rows]) if whole else parents
@@ -167,7 +165,12 @@ def _flatten(column: pa.ChunkedArray, separator: str | None) -> tuple[pa.Array, 
         known = pc.invert(pc.is_null(values, nan_is_null=True))
     else:
         known = values.is_valid()
-    return values.filter(known), rows[known.to_numpy(zero_copy_only=False)]
+    return values.filter(known), rows[_as_numpy(pc.indices_nonzero(known))]
+
+
+def _as_numpy(numbers: pa.Array) -> np.ndarray:
+    """Return an array without nulls; `to_numpy` would import pandas, which takes a second."""
+    return np.from_dlpack(numbers) if len(numbers) else np.zeros(0, np.int64)
 
 
 def _index_column(table: pa.Table, separators: Mapping[str, str], name: str) -> ColumnIndex:

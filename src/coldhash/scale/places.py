@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     Place: TypeAlias = "Memory | Disk | Client | None"
-else:  # pdoc evaluates it, and Dask may not be installed
+else:  # documentation tools evaluate it, and Dask may not be installed
     Place: TypeAlias = object
 
 

@@ -27,21 +27,20 @@ from pydantic import TypeAdapter
 from scipy.sparse import csr_array
 
 from coldhash.arrays.checks import n_bytes_of
-from coldhash.data.dataset import (
-    UserRecords,
-    Wanted,
-    check_columns,
-    duplicates_of,
-    pad_table,
-    partition_ends,
-    read_id_table,
-    used_columns,
-)
+from coldhash.data import TITLE
+from coldhash.data.dataset import UserRecords, partition_ends
 from coldhash.data.feedback import Favourite, Feedback, FeedbackKind
 from coldhash.data.ids import Ids
 from coldhash.data.plan import FeaturePlan, PlanLike, as_plan, check_plan, guess_plan
 from coldhash.data.ratings import Duplicates
-from coldhash.data.roles import TITLE
+from coldhash.data.reading import (
+    Wanted,
+    check_columns,
+    duplicates_of,
+    pad_table,
+    read_id_table,
+    used_columns,
+)
 from coldhash.data.tables import TableFile, TableLike
 from coldhash.errors import DataError, SettingError, SourceError, check_choice
 from coldhash.files import replace_file, replace_text, writing

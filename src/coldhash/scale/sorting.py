@@ -13,16 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from coldhash.data.dataset import (
-    Columns,
-    Wanted,
-    find_rating_columns,
-    warn_of_times,
-    weigh_kinds,
-)
 from coldhash.data.feedback import Feedback, Scale, ValueFacts
 from coldhash.data.ids import Ids, as_texts
-from coldhash.data.lines import guess_separator
 from coldhash.data.ratings import (
     MAX_RATING,
     Duplicates,
@@ -30,7 +22,14 @@ from coldhash.data.ratings import (
     duplicate_error,
     merge_duplicates,
 )
-from coldhash.data.tables import DECIMAL, INTEGER, NULLS, TableFile
+from coldhash.data.reading import (
+    Columns,
+    Wanted,
+    find_rating_columns,
+    warn_of_times,
+    weigh_kinds,
+)
+from coldhash.data.tables import DECIMAL, INTEGER, NULLS, TableFile, guess_separator
 from coldhash.errors import DataError, SettingError, SourceError, TableError, import_extra
 from coldhash.files import DISK_HINT
 

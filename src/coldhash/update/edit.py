@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 from scipy.sparse import csr_array, hstack
 
-from coldhash.data.dataset import Wanted, pad_table, read_id_table, read_ratings
 from coldhash.data.ids import Ids, assign_rows
 from coldhash.data.ratings import Ratings, RatingTarget
+from coldhash.data.reading import Wanted, pad_table, read_id_table, read_ratings
 from coldhash.data.tables import TableLike
 from coldhash.errors import DataError, SettingError, UnknownId
 from coldhash.mfdcf.model import MFDCF
