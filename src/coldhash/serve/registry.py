@@ -243,7 +243,7 @@ def find_images(table: pa.Table | None) -> tuple[str | None, list[str]]:
 
 def shown_fields(model: Recommender) -> list[str]:
     """Return the columns that tell most of an item in few words: labels, numbers and dates."""
-    content = {} if model.features.content is None else model.features.content.columns
+    content = model.features.content.columns
     known = () if model.item_table is None else model.item_table.column_names
     short = [name for name, column in content.items() if not isinstance(column, Words | Given)]
     return [name for name in short if name in known][:MAX_SHOWN]
