@@ -120,7 +120,7 @@ class Recommendations(Answer):
 
     user_ids: list[str]
     catalogue: Ids
-    describe: Callable[[int], Row]
+    describe: Callable[[int], dict[str, Json]]
     rows: np.ndarray
     scores: np.ndarray
     distances: np.ndarray | None
@@ -133,7 +133,7 @@ class Recommendations(Answer):
         """The ids of the items, best first, one list a person."""
         return self.catalogue.texts(self.rows)
 
-    def lists(self, describe: Callable[[int], Row]) -> list[list[Row]]:
+    def lists(self, describe: Callable[[int], dict[str, Json]]) -> list[list[dict[str, Json]]]:
         """Return the rows of each person.
 
         Parameters
@@ -162,12 +162,10 @@ class Recommendations(Answer):
 
     def __iter__(self) -> Iterator[dict[str, Json]]:
         lists = self.lists(lambda row: {"item_id": row})
-        for user_id, popular, items in zip(
-            self.user_ids, self.fallback.tolist(), lists, strict=True
-        ):
-            for item in items:
-                shown = self.describe(item["item_id"])
-                yield {"user_id": user_id, **item, "fallback": popular, **shown}
+        people = zip(self.user_ids, self.fallback.tolist(), self.rows.tolist(), lists, strict=True)
+        for user_id, popular, rows, items in people:
+            for row, item in zip(rows, items, strict=False):  # a shorter list ends in -1
+                yield {"user_id": user_id, **item, "fallback": popular, **self.describe(row)}
 
     def to_arrow(self) -> pa.Table:
         """Return an Arrow table.
@@ -228,7 +226,7 @@ def _columns_of(table: pa.Table | None) -> dict[str, pa.ChunkedArray]:
     return {} if table is None else dict(zip(table.column_names, table, strict=True))
 
 
-def describer(ids: Ids, details: pa.Table | None) -> Callable[[int], Row]:
+def describer(ids: Ids, details: pa.Table | None) -> Callable[[int], dict[str, Json]]:
     """Return what describes an item by its row: its id, and its details."""
     columns = _columns_of(details)
     return lambda row: {
