@@ -12,20 +12,20 @@ from coldhash.search import kernels
 
 
 def use_plain_lanes() -> None:
-    kernels.sums_one = kernels.sums_tile = sums
+    kernels.sum_lanes = sum_lanes
     kernels.lowest_bit = lowest_bit
 
 
-def sums(stripes, group, rounded, first, limits, out, hits):
-    """Distances of a group of 64 items to len(out) queries, and who is below the limits."""
+def sum_lanes(tile, n_sum_bytes, stripes, group, rounded, first, limits, out, hits):
+    """Distances of a group of 64 items to `tile` queries, and who is below the limits."""
     codes = stripes[group]
     halves = np.stack([codes & 15, codes >> 4], axis=1).reshape(-1, codes.shape[1])
     each = np.arange(len(halves))[:, None]
     some = 0
-    for query in range(len(out)):
+    for query in range(tile):
         if first + query < len(rounded):
             out[query] = rounded[first + query][each, halves].sum(axis=0)
-        below = out[query] < out.dtype.type(limits[query] % (1 << 8 * out.itemsize))
+        below = out[query] < limits[query] % (1 << 8 * n_sum_bytes)
         hits[query] = np.packbits(below, bitorder="little").view(np.uint64)[0]
         some |= int(hits[query])
     return some

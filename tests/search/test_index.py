@@ -55,13 +55,18 @@ def at(costs, rows, missing):
     return np.where(rows < 0, missing, np.take_along_axis(costs, np.maximum(rows, 0), axis=1))
 
 
+def weight_unit(query):
+    """The weight of one integer unit: the heaviest four bits just fit the limit."""
+    quarters = np.abs(np.pad(query.astype(np.float64), (0, -len(query) % 4))).reshape(-1, 4)
+    heaviest = (((quarters[:, 0] + quarters[:, 1]) + quarters[:, 2]) + quarters[:, 3]).max()
+    return heaviest / kernels.WEIGHT_LIMIT if heaviest > 0 else 1.0
+
+
 def integer_costs(codes, queries):
     """The weighted distances that a real query promises: weights rounded to integers."""
     costs = []
     for query in queries.astype(np.float64):
-        quarters = np.abs(np.pad(query, (0, -len(query) % 4))).reshape(-1, 4)
-        heaviest = (((quarters[:, 0] + quarters[:, 1]) + quarters[:, 2]) + quarters[:, 3]).max()
-        unit = heaviest / kernels.WEIGHT_LIMIT if heaviest > 0 else 1.0
+        unit = weight_unit(query)
         weights = np.floor(np.abs(query) / unit + 0.5).astype(np.int64)
         costs.append((codes != signs(query)) @ weights)
     return np.array(costs)
@@ -155,7 +160,7 @@ def level_scores(codes, queries, levels, gains, popularity):
     gain = gains.astype(np.float64)[levels]
     dots = []
     for query, costs in zip(queries, integer_costs(codes, queries), strict=True):
-        unit = kernels._weight_unit(query)
+        unit = weight_unit(query)
         total = np.floor(np.abs(query.astype(np.float64)) / unit + 0.5).sum()
         dots.append(unit * (total - 2 * costs))
     power = popularity / 2
@@ -267,13 +272,13 @@ def test_threads_change_nothing(rng, monkeypatch, n_bits, equal):
 
 def test_a_lone_query_is_split_over_threads(rng, monkeypatch):
     monkeypatch.setattr(index_module, "SPLIT_GROUPS", 2)
-    calls, run = [], kernels.weighted_kernel
+    calls, run = [], kernels.search
 
     def kernel(*arguments):
-        calls.append(arguments[9:11])
+        calls.append(arguments[10:12])
         run(*arguments)
 
-    monkeypatch.setattr(kernels, "weighted_kernel", kernel)
+    monkeypatch.setattr(kernels, "search", kernel)
     codes = random_codes(rng, 640, 64)
     index = CodeIndex.of(pack(codes), 64, np.zeros(640))
     index.weighted(codes[:1].astype(np.float32), 3, threads=4)

@@ -928,7 +928,7 @@ class Recommender:
 
     @cached_property
     def _filter(self) -> ItemFilter:
-        content = {} if self.features.content is None else self.features.content.columns
+        content = self.features.content.columns
         labels = {name: column for name, column in content.items() if isinstance(column, Labels)}
         separators = {name: each.separator for name, each in labels.items() if each.separator}
         table = self.item_table

@@ -133,39 +133,23 @@ class Recommendations(Answer):
         """The ids of the items, best first, one list a person."""
         return self.catalogue.texts(self.rows)
 
-    def lists(self, describe: Callable[[int], dict[str, Json]]) -> list[list[dict[str, Json]]]:
-        """Return the rows of each person.
-
-        Parameters
-        ----------
-        describe
-            Returns the first columns of an item by its place in the catalogue.
-
-        Returns
-        -------
-        list of list of dict
-            For each person the rows, best first.
-        """
-        lists = [[describe(row) for row in rows if row >= 0] for rows in self.rows.tolist()]
-        near = None if self.distances is None else self.distances.tolist()
-        people = zip(lists, self.scores.tolist(), self.fallback.tolist(), strict=True)
-        for person, (items, scores, popular) in enumerate(people):
-            for place, item in enumerate(items):
-                item["score"] = scores[place]
-                item["rank"] = place + 1
-                if near is not None:
-                    item["distance"] = None if popular else near[person][place]
-        return lists
-
     def __len__(self) -> int:
         return int(np.count_nonzero(self.rows >= 0))
 
     def __iter__(self) -> Iterator[dict[str, Json]]:
-        lists = self.lists(lambda row: {"item_id": row})
-        people = zip(self.user_ids, self.fallback.tolist(), self.rows.tolist(), lists, strict=True)
-        for user_id, popular, rows, items in people:
-            for row, item in zip(rows, items, strict=False):  # a shorter list ends in -1
-                yield {"user_id": user_id, **item, "fallback": popular, **self.describe(row)}
+        near = None if self.distances is None else self.distances.tolist()
+        lists = zip(self.rows.tolist(), self.scores.tolist(), strict=True)
+        people = zip(self.user_ids, self.fallback.tolist(), lists, strict=True)
+        for person, (user_id, popular, (rows, scores)) in enumerate(people):
+            for place, row in enumerate(rows):
+                if row < 0:
+                    break
+                shown = self.describe(row)
+                item: dict[str, Json] = {"user_id": user_id, "item_id": shown["item_id"]}
+                item["score"], item["rank"] = scores[place], place + 1
+                if near is not None:
+                    item["distance"] = None if popular else near[person][place]
+                yield item | {"fallback": popular} | shown
 
     def to_arrow(self) -> pa.Table:
         """Return an Arrow table.

@@ -25,8 +25,7 @@ from coldhash.search.plain import GROUP, TILE, hamming_distances, stripe, weight
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-NARROW_BITS = 254  # Hamming distances up to here are summed in bytes
-MAX_BITS = 2048  # weighted distances up to here are summed in 16 bits
+MAX_BITS = 2048  # distances up to here are summed in 16 bits
 N_LEVELS = 256
 SPLIT_GROUPS = 1 << 10  # a single query is split over threads in parts no smaller than this
 
@@ -35,8 +34,9 @@ Subset: TypeAlias = np.ndarray  # a bit for each position, in words of 64
 Rows: TypeAlias = Sequence[int] | np.ndarray
 NO_LISTS: RowLists = (np.zeros(0, np.int64), np.zeros(0, np.int32))
 NO_LEVELS = np.zeros(0, np.uint8)
-NO_STEPS, NO_GAINS = np.array([[0], [1]]), np.array([[0.0], [1.0]])
-SUM8, SUM16 = np.zeros(0, np.uint8), np.zeros(0, np.uint16)  # the type of a kernel's sums
+NO_TERMS = np.array([[0.0], [1.0]])
+NO_CODES, NO_REALS = np.zeros((0, 0), np.uint64), np.zeros((0, 0), np.float32)
+NO_DISTANCES, NO_SCORES = np.zeros((0, 0), np.int32), np.zeros((0, 0), np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,10 +219,8 @@ class CodeIndex:
         if queries.dtype != np.uint64 or queries.shape[1:] != (n_words(self.n_bits),):
             raise DataError(f"{queries.shape} {queries.dtype} are no codes of {self.n_bits} bits")
         codes = np.ascontiguousarray(queries)
-        sums = SUM8 if self.n_bits <= NARROW_BITS else SUM16
         terms = self.terms(popularity, by_code=True)
-        lists = (excluded, listed, within)
-        return self._run("hamming_kernel", codes, k, *lists, threads, sums, terms)
+        return self._run(codes, k, excluded, listed, within, threads, terms)
 
     def weighted(
         self,
@@ -271,8 +269,7 @@ class CodeIndex:
             terms = self._usual_terms
         else:
             terms = self.terms(popularity, by_code=False, additive=additive)
-        lists = (excluded, listed, within)
-        return self._run("weighted_kernel", queries, k, *lists, threads, SUM16, terms)
+        return self._run(queries, k, excluded, listed, within, threads, terms)
 
     def terms(self, popularity: float, by_code: bool, additive: bool = False) -> np.ndarray:
         """Return what is added for each level, and then multiplied by.
@@ -299,8 +296,8 @@ class CodeIndex:
         if not 0 <= popularity <= 1:
             raise SettingError(f"popularity={popularity}", hint="0 to 1")
         if self.gains is None or self.steps is None:
-            return NO_STEPS if by_code else NO_GAINS
-        table = np.empty((2, N_LEVELS), np.int64 if by_code else np.float64)
+            return NO_TERMS
+        table = np.empty((2, N_LEVELS))
         if by_code:
             table[0], table[1] = np.rint(popularity * (self.steps - self.steps[-1])), 1
         elif additive:
@@ -378,14 +375,12 @@ class CodeIndex:
 
     def _run(
         self,
-        kernel: str,
         queries: np.ndarray,
         k: int,
         excluded: RowLists | None,
         listed: RowLists | None,
         within: Subset | None,
         threads: int,
-        sums: np.ndarray,
         terms: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Call the kernel, and return what it finds: rows, and distances or scores."""
@@ -396,10 +391,13 @@ class CodeIndex:
         if not queries.flags.writeable:  # or numba would compile the kernel anew
             queries = queries.copy()
         shape = (n_queries, min(k, len(self.order)))
-        dtype = np.int32 if terms.dtype == np.int64 else np.float64  # distances, or scores
+        by_code = queries.dtype == np.uint64
+        dtype = np.int32 if by_code else np.float64  # distances, or scores
         skip, skipped = excluded or NO_LISTS
         only, chosen = listed or NO_LISTS
         allowed = self._everything if within is None else within
+        if 0 in shape:
+            return np.empty(shape, np.int32), np.empty(shape, dtype)
         if prefer_numpy(n_queries * self.stripes.size * 8):
             rows, values = np.empty(shape, np.int32), np.empty(shape, dtype)
             for query in range(n_queries):
@@ -412,10 +410,17 @@ class CodeIndex:
                 found = self._scan(queries[query], terms, shape[1], np.flatnonzero(usable))
                 rows[query], values[query] = found
             return rows, values
-        run, items = getattr(_kernels(), kernel), (*self._arrays, terms, allowed)
-        if threads == 1 or not n_queries:
+        search, items = _kernels().search, (*self._arrays, terms, allowed)
+
+        def run(queries: np.ndarray, rows: np.ndarray, values: np.ndarray, *rest: Any) -> None:
+            if by_code:
+                search(queries, NO_REALS, rows, NO_SCORES, values, *items, *rest)
+            else:
+                search(NO_CODES, queries, rows, values, NO_DISTANCES, *items, *rest)
+
+        if threads == 1:
             rows, values = np.empty(shape, np.int32), np.empty(shape, dtype)
-            run(sums, queries, rows, values, *items, 0, 1, skip, skipped, only, chosen)
+            run(queries, rows, values, 0, 1, skip, skipped, only, chosen)
             return rows, values
         parts, step = 1, TILE * -(-n_queries // (4 * threads * TILE))  # uneven costs even out
         if n_queries < threads and listed is None:  # too few queries: split the items
@@ -425,8 +430,7 @@ class CodeIndex:
         def scan(part: int, begin: int) -> None:
             some, ends = slice(begin, begin + step), slice(begin, begin + step + 1)
             found = (queries[some], rows[part, some], values[part, some])
-            filters = (skip[ends], skipped, only[ends], chosen)
-            run(sums, *found, *items, part, parts, *filters)
+            run(*found, part, parts, skip[ends], skipped, only[ends], chosen)
 
         begins = range(0, n_queries, step)
         run_in_threads(scan, [(part, begin) for part in range(parts) for begin in begins], threads)

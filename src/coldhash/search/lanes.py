@@ -16,7 +16,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from coldhash.search.plain import GROUP, TILE
+from coldhash.search.plain import GROUP
 
 UNIT = 32 if get_host_cpu_features().get("avx2") else 16  # lanes of one vector operation
 
@@ -57,8 +57,9 @@ def _finish(builder, sums, limit, out):
         lanes = [half * UNIT // 2 + i for i in range(UNIT // 2) for half in (0, 1)]
         order = ir.Constant(ir.VectorType(ir.IntType(32), UNIT), lanes)
         values = [builder.shuffle_vector(*values, order)]
-    value = values[0]
-    builder.store(value, builder.bitcast(out, value.type.as_pointer()), align=1)
+    value, wide = values[0], ir.VectorType(ir.IntType(16), UNIT)
+    stored = value if value.type == wide else builder.zext(value, wide)
+    builder.store(stored, builder.bitcast(out, wide.as_pointer()), align=1)
     limit = builder.trunc(limit, value.type.element)
     bounds = ir.Constant(value.type, ir.Undefined)
     for lane in range(UNIT):
@@ -72,10 +73,10 @@ def _load(builder, base, offset, vector):
     return builder.load(place, align=1)
 
 
-def _emit_sums(context, builder, sig, args, tile, narrow):
-    """Write the code of sums_one and sums_tile: a loop over bytes of codes, sums in registers."""
+def _emit_sums(context, builder, forms, args, tile, narrow):
+    """Write the code of sum_lanes: a loop over bytes of codes, sums in registers."""
     stripes, rounded, limits, out, hits = (
-        context.make_array(sig.args[i])(context, builder, args[i]) for i in (0, 2, 4, 5, 6)
+        context.make_array(forms[i])(context, builder, args[i]) for i in (0, 2, 4, 5, 6)
     )
     group, first = args[1], args[3]
     n_bytes = cgutils.unpack_tuple(builder, stripes.shape)[1]
@@ -120,24 +121,20 @@ def _emit_hits(builder, sums, tile, limits, out, hits):
     return functools.reduce(builder.or_, masks)
 
 
-def _sums_intrinsic(tiles):
-    @intrinsic
-    def sums(typingctx, stripes, group, rounded, first, limits, out, hits):
-        signature = types.uint64(stripes, types.intp, rounded, types.intp, limits, out, hits)
-        narrow = out.dtype == types.uint8
+@intrinsic(prefer_literal=True)
+def sum_lanes(typingctx, tile, n_sum_bytes, stripes, group, rounded, first, limits, out, hits):
+    """Compute the distances of the 64 items of a group to `tile` queries from query `first` on.
 
-        def codegen(context, builder, sig, args):
-            return _emit_sums(context, builder, sig, args, tiles[out.dtype], narrow)
+    Fills out[query, lane], in 8 or 16 bits (`n_sum_bytes`, a literal as `tile` is), and hits[query]
+    (mask of lanes below limits[query]); returns any hits.
+    """
+    arguments = (stripes, types.intp, rounded, types.intp, limits, out, hits)
 
-        return signature, codegen
+    def codegen(context, builder, sig, args):
+        narrow = n_sum_bytes.literal_value == 1
+        return _emit_sums(context, builder, sig.args[2:], args[2:], tile.literal_value, narrow)
 
-    return sums
-
-
-# Distances of the 64 items of a group to one query, or to a tile of them from query `first` on:
-# fills out[query, lane] and hits[query] (mask of lanes below limits[query]), returns any hits.
-sums_one = _sums_intrinsic({types.uint8: 1, types.uint16: 1})
-sums_tile = _sums_intrinsic({types.uint8: TILE, types.uint16: TILE // 2})
+    return types.uint64(tile, n_sum_bytes, *arguments), codegen
 
 
 @intrinsic
