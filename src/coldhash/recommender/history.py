@@ -24,7 +24,7 @@ USUAL = 1.0  # weight of an event of a new item: that of an average item
 N_NEIGHBOURS = 10  # nearest items, whose mean score a dislike does not raise
 N_KEPT = 4096  # items whose neighbours are kept
 SMALL = 1 << 25  # bits of all codes, up to which they are kept in the order of the items
-FEW = 16  # disliked items; of more, the neighbours are searched together
+FEW = 16  # dislikes; of more, the neighbours of items are searched together
 LOWERED = 1.1  # times that what would raise them is taken out: they fall a little instead
 MAX_COUNT = 1 << 16  # of events that a map is for
 _ARRAYS = ("weights", "means", "expected", "metric", "counts", "maps")
@@ -147,17 +147,15 @@ class HistoryPart:
 
     def _rises(self, disliked: np.ndarray, moved: np.ndarray) -> np.ndarray:
         """Compute the part of disliked events that would raise the neighbours of their items."""
-        items, places = np.unique(disliked, return_inverse=True)
-        if len(items) <= FEW:
-            found = [self._neighbours(item) for item in items.tolist()]
+        if len(disliked) <= FEW:
+            found = [self._neighbours(item) for item in disliked.tolist()]
             q, pulls = (np.concatenate(parts) for parts in zip(*found, strict=True))
         else:
-            q, pulls = self._find_neighbours(items)
+            items, places = np.unique(disliked, return_inverse=True)
+            q, pulls = (part[places] for part in self._find_neighbours(items))
         lengths = np.maximum((q * pulls).sum(axis=1, dtype=np.float64), 1e-30)
-        raised = (moved * q[places]).sum(axis=1, dtype=np.float64) / lengths[places]
-        return np.asarray(
-            LOWERED * np.maximum(raised, 0)[:, None].astype(np.float32) * pulls[places]
-        )
+        raised = (moved * q).sum(axis=1, dtype=np.float64) / lengths
+        return np.asarray(LOWERED * np.maximum(raised, 0)[:, None].astype(np.float32) * pulls)
 
     def _find_neighbours(self, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return q and q M of the nearest items of some items."""

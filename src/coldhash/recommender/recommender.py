@@ -37,7 +37,7 @@ from coldhash.files import Json
 from coldhash.recommender.ask import ITEMS_AND_FIELDS, Question, QuestionKind, find_questions
 from coldhash.recommender.encoders import Encoded, Encoder
 from coldhash.recommender.items import CodeItems, Items, RealItems
-from coldhash.recommender.results import Recommendations, Row, Similar, describer
+from coldhash.recommender.results import Recommendations, Similar, describer
 from coldhash.recommender.where import ItemFilter, Where, find_column
 from coldhash.render import html_table
 from coldhash.search import RowLists
@@ -232,7 +232,7 @@ class Recommender:
         return None if self.titles is None else pa.table({TITLE: self.titles})
 
     @cached_property
-    def _describe(self) -> Callable[[int], Row]:
+    def _describe(self) -> Callable[[int], dict[str, Json]]:
         """Returns the id and the title of an item, and keeps those of items often shown."""
         return lru_cache(MAX_DESCRIBED)(describer(self.item_ids, self._title_table))
 

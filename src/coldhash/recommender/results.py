@@ -210,7 +210,7 @@ def _columns_of(table: pa.Table | None) -> dict[str, pa.ChunkedArray]:
     return {} if table is None else dict(zip(table.column_names, table, strict=True))
 
 
-def describer(ids: Ids, details: pa.Table | None) -> Callable[[int], Row]:
+def describer(ids: Ids, details: pa.Table | None) -> Callable[[int], dict[str, Json]]:
     """Return what describes an item by its row: its id, and its details."""
     columns = _columns_of(details)
     return lambda row: {
