@@ -58,6 +58,7 @@ format: .venv/dev.done
 
 docs: .venv/dev.done  ## the site, into build/site; a link that leads nowhere is an error
 	rm -rf build/site docs/api
+	$(BIN)/python docs/picture.py
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --conf-dir docs . build/site
 
 dist: .venv/dev.done  ## build the sdist and, from it, the wheel, into dist

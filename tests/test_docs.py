@@ -84,14 +84,23 @@ def test_the_navigation_lists_every_page():
     assert names(sorted({*pages(), ROOT / "docs/api/index.md"} - listed)) == ["docs/index.md"]
 
 
-def site_settings():
-    spec = spec_from_file_location("conf", ROOT / "docs" / "conf.py")
+def test_the_picture_is_that_of_the_results():
+    picture = script("picture")
+    assert picture.PICTURE.read_text(encoding="utf-8") == picture.draw(picture.read_ratios())
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
+
+
+def script(name: str):
+    spec = spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-PUBLIC = site_settings().public_names()
+PUBLIC = script("conf").public_names()
 EVERY_NAME = [(module, name) for module, public in PUBLIC.items() for name in public]
 
 

@@ -133,7 +133,7 @@ def test_what_is_no_file_of_ours_is_told(path):
 
 @pytest.mark.parametrize(
     ("version", "said", "hint"),
-    [("3", "written by coldhash 0.1 (format 3)", "fit"), ("5", "is of format 5, newer", "upgrade")],
+    [("3", "written by coldhash 0.1 (format 3,", "fit"), ("5", "is of format 5, newer", "upgrade")],
 )
 def test_other_formats_are_refused(path, version, said, hint):
     header, body = parts(path.read_bytes())

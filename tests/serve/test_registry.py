@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from coldhash.serve import create_app
 from coldhash.serve.registry import (
     NAMED_SECONDS,
     ModelRegistry,
+    PersonAnswer,
     ServedModel,
     copy_model,
     find_copy,
@@ -278,29 +278,28 @@ def test_a_running_app_picks_files_up_and_counts_them(
         assert f"coldhash_model_workers{{{labels}}} {workers}" in lines
 
 
-def test_a_cached_vector_is_what_would_be_computed(model):
-    served = ServedModel(model, "version")
-    for person in ({"age": 30}, {"age": 30.0}, {"age": 30, "user_id": "x"}, {}):
-        asked = {name: value for name, value in person.items() if name != "user_id"}
-        for _ in range(2):
-            assert np.array_equal(served.encode([person])[0].vectors, model.encode(asked).vectors)
+def test_a_cached_answer_is_what_would_be_computed(model):
+    with TestClient(create_app(model, log=lambda entry: None)) as client:
+        plain = create_app(model, log=lambda entry: None)
+        for person in ({"age": 30}, {"age": 30.0}, {"age": 30, "user_id": "x"}, {}):
+            asked = {"user": person, "k": 3}
+            first, again = (client.post("/v1/recommend", json=asked) for _ in range(2))
+            with TestClient(plain) as other:
+                computed = other.post("/v1/recommend?k=3", json={"user": person})
+            assert first.content == again.content == computed.content
+        count = client.get("/metrics").text
+    assert "coldhash_strangers_total 8.0" in count
 
 
-def test_the_same_person_is_encoded_once(model):
-    served = ServedModel(model, "version")
-    person, again = {"age": 30, "gender": "male"}, {"gender": "male", "age": 30}
-    assert served.encode([person]) is served.encode([again])
-
-
-def test_the_cache_needs_little_memory(model):
-    served = ServedModel(model, "version")
-    served.encode([{"age": 30}])
-    tracemalloc.start()
-    try:
-        before, _ = tracemalloc.get_traced_memory()
-        for n in range(500):
-            served.encode([{"city": f"never seen {n}"}])
-        after, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert after - before < 500 * 2500  # bytes; 5,000 each where the key is the bytes of orjson
+def test_the_cache_is_bounded_and_keeps_no_history_and_no_ids(model, monkeypatch):
+    monkeypatch.setattr("coldhash.serve.registry.MAX_CACHED", 3)
+    served, answer = ServedModel(model, "version"), PersonAnswer(b"{}", False, [])
+    for n in range(10):
+        served.cache_answer(b"%d" % n, {"age": n}, answer)
+    kept = [n for n in range(10) if served.cached_answer(b"%d" % n) is not None]
+    assert kept == [7, 8, 9]
+    for person in ({"history": {"1": 5}}, {"user_id": "x"}, {"answers": {"1": None}}):
+        served.cache_answer(b"private", person, answer)
+    served.cache_answer(b"long", {}, PersonAnswer(b"x" * 5000, False, []))
+    served.cache_answer(b"l" * 501, {}, answer)
+    assert not any(map(served.cached_answer, (b"private", b"long", b"l" * 501)))

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from coldhash.cli.app import AsJson, File, ModelFile, Texts, command
-from coldhash.cli.models import UnknownFields, load_model, parse_json, parse_person, read_lines
+from coldhash.cli.models import (
+    UnknownFields,
+    Where,
+    load_model,
+    parse_json,
+    parse_person,
+    parse_where,
+    read_lines,
+)
 from coldhash.cli.output import cell, print_result
 from coldhash.errors import ColdhashError
 
@@ -27,6 +35,7 @@ def ask(
     kinds: Annotated[str, Option(help="What to ask about: items, fields.")] = "items,fields",
     exclude: Annotated[Texts, Option(help="An item not to ask about.")] = None,
     candidates: Annotated[File, Option(help="A file of the only items to ask about.")] = None,
+    where: Where = None,
     unknown: UnknownFields = "error",
     as_json: AsJson = False,
 ) -> None:
@@ -37,6 +46,7 @@ def ask(
         "kinds": kinds.split(","),
         "exclude": exclude or [],
         "candidates": None if candidates is None else read_lines(candidates),
+        "where": parse_where(where),
         "unknown": checked,
     }
     if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):

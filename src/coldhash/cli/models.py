@@ -301,6 +301,7 @@ def update(
     as_json: AsJson = False,
 ) -> None:
     """Add or remove items, change or add users, without fitting again."""
+    from coldhash.evaluate.held_out import JUDGED
     from coldhash.update import add_items, remove_items, update_users
 
     if not any((items, ratings, remove, users)):
@@ -315,7 +316,8 @@ def update(
         model, steps["items"] = add_items(model, new_items, rated, people)
     if users is not None or (ratings is not None and items is None):
         model, steps["users"] = update_users(model, people, rated if items is None else None)
-    model.save(out)
+    report = {name: value for name, value in model.report.items() if name != JUDGED}
+    replace(model, report=report).save(out)  # what was judged is the model before
     changes = {name: change.as_dict() for name, change in steps.items()}
     output.print_result({"file": str(out), "changes": changes}, (*steps.values(), out), as_json)
 
@@ -335,13 +337,17 @@ def parse_json(text: str) -> Any:
         return text
 
 
-def _shown(where: Texts, fields: str | None) -> dict[str, Any]:
-    """Return the arguments of the library about columns of the item table."""
+def parse_where(where: Texts) -> dict[str, Any] | None:
+    """Read the texts COLUMN=VALUE of --where."""
     chosen: dict[str, list[Any]] = {}
     for name, text in parse_pairs(where, "--where", hint="COLUMN=VALUE"):
         chosen.setdefault(name, []).append(parse_json(text))
-    conditions = {name: each[0] if len(each) == 1 else each for name, each in chosen.items()}
-    return {"where": conditions or None, "fields": fields.split(",") if fields else None}
+    return {name: each[0] if len(each) == 1 else each for name, each in chosen.items()} or None
+
+
+def _shown(where: Texts, fields: str | None) -> dict[str, Any]:
+    """Return the arguments of the library about columns of the item table."""
+    return {"where": parse_where(where), "fields": fields.split(",") if fields else None}
 
 
 def parse_person(text: str) -> dict[str, object]:

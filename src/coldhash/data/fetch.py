@@ -47,27 +47,23 @@ class Archive:
         return f"import a copy with `coldhash fetch {self.name} --from FILE`"
 
 
-_MOVIELENS_TERMS = "MovieLens: for research use, no redistribution without permission"
-ARCHIVES = {
-    "ml-1m": Archive(
-        "ml-1m",
-        "https://files.grouplens.org/datasets/movielens/ml-1m.zip",
-        "sha256:a6898adb50b9ca05aa231689da44c217cb524e7ebd39d264c56e2832f2c54e20",
-        _MOVIELENS_TERMS,
-    ),
-    "ml-100k": Archive(
-        "ml-100k",
-        "https://files.grouplens.org/datasets/movielens/ml-100k.zip",
-        "sha256:50d2a982c66986937beb9ffb3aa76efe955bf3d5c6b761f4e3a7cd717c6a3229",
-        _MOVIELENS_TERMS,
-    ),
-    "book-crossing": Archive(
+def _movielens(name: str, checksum: str) -> Archive:
+    url = f"https://files.grouplens.org/datasets/movielens/{name}.zip"
+    terms = "MovieLens: for research use, no redistribution without permission"
+    return Archive(name, url, f"sha256:{checksum}", terms)
+
+
+_KNOWN = (
+    _movielens("ml-1m", "a6898adb50b9ca05aa231689da44c217cb524e7ebd39d264c56e2832f2c54e20"),
+    _movielens("ml-100k", "50d2a982c66986937beb9ffb3aa76efe955bf3d5c6b761f4e3a7cd717c6a3229"),
+    Archive(
         "book-crossing",
         "http://www2.informatik.uni-freiburg.de/~cziegler/BX/BX-CSV-Dump.zip",
         "md5:37d647ee9e18ba134ea6d78ee4fe5292",
         "Book-Crossing: free for research that cites Ziegler et al. 2005",
     ),
-}
+)
+ARCHIVES = {archive.name: archive for archive in _KNOWN}
 
 
 def fetch(archive: Archive, folder: Path, *, report: Report = lambda done, total: None) -> Path:

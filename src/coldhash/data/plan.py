@@ -326,18 +326,18 @@ class FeaturePlan(_Part):
         -------
         str
         """
-        lines = []
+        tables: dict[tuple[str, ...], Mapping[str, object]] = {}
         for side, groups in (("users", self.users), ("items", self.items)):
             for group, columns in groups.items():
-                lines.append(f"[{side}.{_toml_key(group)}]")
-                for name, column in columns.items():
-                    lines.append(f"{_toml_key(name)} = {_toml_column(column)}")
-                lines.append("")
+                tables[side, group] = {name: _toml_column(each) for name, each in columns.items()}
         if self.preference is not None:
-            lines += ["[preference]", f"max_width = {self.preference.max_width}", ""]
-        for name, labels in self.labels.items():
-            pairs = [f"{_toml_key(code)} = {_toml_value(label)}" for code, label in labels.items()]
-            lines += [f"[labels.{_toml_key(name)}]", *pairs, ""]
+            tables["preference",] = self.preference.model_dump()
+        tables |= {("labels", name): labels for name, labels in self.labels.items()}
+        lines = []
+        for title, rows in tables.items():
+            lines.append(f"[{'.'.join(map(_toml_key, title))}]")
+            lines += [f"{_toml_key(name)} = {_toml_value(value)}" for name, value in rows.items()]
+            lines.append("")
         return "\n".join(lines)
 
 
@@ -484,17 +484,16 @@ def _guess_separator(known: pa.ChunkedArray, n_distinct: int) -> str | None:
     return None
 
 
-def _toml_column(column: Column) -> str:
+def _toml_column(column: Column) -> object:
     options = column.model_dump(exclude_defaults=True)
-    if not options:
-        return _toml_value(column.kind)
-    options = {"kind": column.kind} | options
-    return "{" + ", ".join(f"{name} = {_toml_value(v)}" for name, v in options.items()) + "}"
+    return {"kind": column.kind} | options if options else column.kind
 
 
 def _toml_key(key: str) -> str:
     return key if re.fullmatch("[A-Za-z0-9_-]+", key) else _toml_value(key)
 
 
-def _toml_value(value: str | int) -> str:
+def _toml_value(value: object) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name} = {_toml_value(v)}" for name, v in value.items()) + "}"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

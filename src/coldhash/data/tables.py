@@ -83,7 +83,7 @@ class TableFile:
     separator : str, optional
         One character or `::`; guessed from the first line if not given.
     quote : str or None
-        The quote character; None if quotes have no meaning.
+        The quote character; None if quotes have no meaning, which is so beside `::`.
     escape : str, optional
         The character that takes the meaning from the next one.
     names : tuple of str, optional

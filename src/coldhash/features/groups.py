@@ -95,7 +95,7 @@ class FeatureEncoder:
         The groups of user columns.
     preference : PreferenceMap or None
         How ratings become the preference group, if the plan has one.
-    content : ContentEncoder or None
+    content : ContentEncoder
         The item columns.
     labels : dict of str to dict
         What values of a column are called where they are shown.
@@ -110,7 +110,7 @@ class FeatureEncoder:
 
     groups: dict[str, GroupEncoder]
     preference: PreferenceMap | None
-    content: ContentEncoder | None = None
+    content: ContentEncoder
     labels: dict[str, dict[str, str]] = field(default_factory=dict)
 
     @property
@@ -206,10 +206,6 @@ class FeatureEncoder:
         DataError
             If a value is of a wrong type.
         """
-        if self.content is None:
-            from scipy.sparse import csr_array
-
-            return csr_array((n_rows, 0), dtype=np.float32)
         return self.content.apply(table, n_rows)
 
     def state(self) -> tuple[dict[str, Json], dict[str, np.ndarray]]:
@@ -222,7 +218,7 @@ class FeatureEncoder:
         arrays : dict of str to array
             The rest.
         """
-        json: dict[str, Any] = {"groups": {}, "preference": None, "content": None}
+        json: dict[str, Any] = {"groups": {}, "preference": None, "content": {}}
         folded = [name for name, group in self.groups.items() if group.folded]
         json |= {"folded": folded} if folded else {}
         json |= {"labels": self.labels} if self.labels else {}
@@ -233,10 +229,8 @@ class FeatureEncoder:
         if self.preference is not None:
             json["preference"], own = self.preference.state()
             arrays |= {f"{PREFERENCE}/{name}": array for name, array in own.items()}
-        if self.content is not None:
-            json["content"], own = columns_state(self.content.columns, _CONTENT)
-            arrays |= own
-        return json, arrays
+        json["content"], own = columns_state(self.content.columns, _CONTENT)
+        return json, arrays | own
 
     @classmethod
     def from_state(
@@ -266,13 +260,12 @@ class FeatureEncoder:
             name: GroupEncoder(restore_columns(columns, arrays, f"{name}/"), name in folded)
             for name, columns in facts["groups"].items()
         }
-        preference, content = None, None
+        preference = None
         if facts["preference"] is not None:
             preference = PreferenceMap.from_state(facts["preference"], arrays)
             if len(preference.item_vectors) != n_items:
                 raise ModelFileError(f"'preference' is of {len(preference.item_vectors)} items")
-        if facts["content"] is not None:
-            content = ContentEncoder(restore_columns(facts["content"], arrays, _CONTENT))
+        content = ContentEncoder(restore_columns(facts["content"] or {}, arrays, _CONTENT))
         return cls(groups, preference, content, facts.get("labels", {}))
 
     def example(self) -> dict[str, object]:

@@ -155,9 +155,10 @@ class ConsensusEncoder(Encoder):
         self, items: Items, features: FeatureEncoder, rows: np.ndarray, n_new: int
     ) -> ConsensusEncoder:
         """Return the encoder for other items: `rows` of those it had, then `n_new` more."""
+        del features
         if self.history is None:
             return self
-        history = self.history.follow_items(items, features, rows, n_new)
+        history = self.history.follow_items(items, rows, n_new)
         answers = self.answers and self.answers.follow_items(history, rows, n_new)
         return replace(self, history=history, answers=answers)
 
@@ -233,7 +234,7 @@ class ConsensusEncoder(Encoder):
 
         history, answers = None, None
         if json["history"] is not None:
-            history = HistoryPart.restore(part("history"), items, features)
+            history = HistoryPart.restore(part("history"), items)
             if "answers" in json:  # not in files of before
                 answers = AnswerPart.restore(part("answers"), history)
         maps = dict(zip(groups, own.values(), strict=True))

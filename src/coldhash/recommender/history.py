@@ -14,7 +14,7 @@ from coldhash.arrays.codes import unpack
 from coldhash.arrays.products import times, times_codes
 from coldhash.arrays.rows import SparseRows
 from coldhash.errors import ModelFileError
-from coldhash.features.groups import FeatureEncoder, State
+from coldhash.features.groups import State
 from coldhash.recommender.items import CodeItems, Items, code_items
 
 if TYPE_CHECKING:
@@ -211,11 +211,8 @@ class HistoryPart:
         shares = np.maximum(1 - np.abs(place[:, None] - places), 0) * (n_events > 0)[:, None]
         return np.asarray(shares, np.float32)
 
-    def follow_items(
-        self, items: Items, features: FeatureEncoder, rows: np.ndarray, n_new: int
-    ) -> HistoryPart:
+    def follow_items(self, items: Items, rows: np.ndarray, n_new: int) -> HistoryPart:
         """Return the part for other items: `rows` of those it had, then `n_new` more."""
-        del features
         new = np.full(n_new, USUAL, dtype=self.weights.dtype)
         means = np.full(n_new, self.means.mean(), dtype=self.means.dtype)
         return replace(
@@ -230,9 +227,8 @@ class HistoryPart:
         return {"spread": self.spread}, {name: getattr(self, name) for name in _ARRAYS}
 
     @classmethod
-    def restore(cls, state: State, codes: Items, features: FeatureEncoder) -> HistoryPart:
+    def restore(cls, state: State, codes: Items) -> HistoryPart:
         """Rebuild the part."""
-        del features
         json, arrays = state
         width = codes.width
         forms: Forms = {

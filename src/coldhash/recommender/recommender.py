@@ -32,16 +32,15 @@ from coldhash.features.people import (
     as_columns,
     check_fields,
     read_histories,
-    suggest,
 )
 from coldhash.files import Json
 from coldhash.recommender.ask import ITEMS_AND_FIELDS, Question, QuestionKind, find_questions
 from coldhash.recommender.encoders import Encoded, Encoder
 from coldhash.recommender.items import CodeItems, Items, RealItems
 from coldhash.recommender.results import Recommendations, Row, Similar, describer
-from coldhash.recommender.where import ItemFilter, Where
+from coldhash.recommender.where import ItemFilter, Where, find_column
 from coldhash.render import html_table
-from coldhash.search import RowLists, Subset
+from coldhash.search import RowLists
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -259,13 +258,10 @@ class Recommender:
             return self._title_table
         table = pa.table({}) if self.item_table is None else self.item_table
         columns = {} if self.titles is None else {TITLE: self.titles}
-        for name in fields:
-            if name not in table.column_names:
-                hint = suggest(name, table.column_names) or f"it has: {table.column_names}"
-                with blame("fields"):
-                    raise SettingError(f"the item table has no column {name!r}", hint=hint)
-            shown = f"item_{name}" if name in OWN_COLUMNS else name
-            columns[shown] = table.column(name)
+        with blame("fields"):
+            for name in fields:
+                shown = f"item_{name}" if name in OWN_COLUMNS else name
+                columns[shown] = find_column(table, name)
         return pa.table(columns)
 
     def encode(
@@ -564,7 +560,7 @@ class Recommender:
         if k < 1:
             raise SettingError(f"k={k}", hint="at least 1")
         weight, details = self._level_weight(popularity), self.details(fields)
-        within = self._within(where)
+        within = self._filter.subset(where)
         encoded = self.encode(users, user_ids=user_ids, unknown=unknown)
         n_users, disliked = len(encoded.vectors), None if exclude_seen else encoded.disliked
         left_out = encoded.history if exclude_seen else disliked
@@ -932,16 +928,13 @@ class Recommender:
 
     @cached_property
     def _filter(self) -> ItemFilter:
-        content = {} if self.features.content is None else self.features.content.columns
+        content = self.features.content.columns
         labels = {name: column for name, column in content.items() if isinstance(column, Labels)}
         separators = {name: each.separator for name, each in labels.items() if each.separator}
         table = self.item_table
         if table is None or not table.num_columns:
             table = pa.table({"": pa.nulls(len(self.item_ids))}).drop_columns("")
         return ItemFilter(table, separators, self.items.subset)
-
-    def _within(self, where: Where | None) -> Subset | None:
-        return None if where is None else self._filter.subset(where)
 
     def _by_code(self, score: Score) -> bool:
         check_choice("score", score, SCORES)
@@ -989,7 +982,7 @@ class Recommender:
     ) -> Similar:
         """Find the nearest of some items (or users), the row `own` left out."""
         excluded = items.lists([own[own >= 0]])
-        rows, scores = items.nearest(vector, k, excluded, within=self._within(where))
+        rows, scores = items.nearest(vector, k, excluded, within=self._filter.subset(where))
         names = ids.texts(rows)[0]
         distances = None
         if self.has_codes:

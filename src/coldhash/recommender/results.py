@@ -120,7 +120,7 @@ class Recommendations(Answer):
 
     user_ids: list[str]
     catalogue: Ids
-    describe: Callable[[int], Row]
+    describe: Callable[[int], dict[str, Json]]
     rows: np.ndarray
     scores: np.ndarray
     distances: np.ndarray | None
@@ -133,41 +133,23 @@ class Recommendations(Answer):
         """The ids of the items, best first, one list a person."""
         return self.catalogue.texts(self.rows)
 
-    def lists(self, describe: Callable[[int], Row]) -> list[list[Row]]:
-        """Return the rows of each person.
-
-        Parameters
-        ----------
-        describe
-            Returns the first columns of an item by its place in the catalogue.
-
-        Returns
-        -------
-        list of list of dict
-            For each person the rows, best first.
-        """
-        lists = [[describe(row) for row in rows if row >= 0] for rows in self.rows.tolist()]
-        near = None if self.distances is None else self.distances.tolist()
-        people = zip(lists, self.scores.tolist(), self.fallback.tolist(), strict=True)
-        for person, (items, scores, popular) in enumerate(people):
-            for place, item in enumerate(items):
-                item["score"] = scores[place]
-                item["rank"] = place + 1
-                if near is not None:
-                    item["distance"] = None if popular else near[person][place]
-        return lists
-
     def __len__(self) -> int:
         return int(np.count_nonzero(self.rows >= 0))
 
     def __iter__(self) -> Iterator[dict[str, Json]]:
-        lists = self.lists(lambda row: {"item_id": row})
-        for user_id, popular, items in zip(
-            self.user_ids, self.fallback.tolist(), lists, strict=True
-        ):
-            for item in items:
-                shown = self.describe(item["item_id"])
-                yield {"user_id": user_id, **item, "fallback": popular, **shown}
+        near = None if self.distances is None else self.distances.tolist()
+        lists = zip(self.rows.tolist(), self.scores.tolist(), strict=True)
+        people = zip(self.user_ids, self.fallback.tolist(), lists, strict=True)
+        for person, (user_id, popular, (rows, scores)) in enumerate(people):
+            for place, row in enumerate(rows):
+                if row < 0:
+                    break
+                shown = self.describe(row)
+                item: dict[str, Json] = {"user_id": user_id, "item_id": shown["item_id"]}
+                item["score"], item["rank"] = scores[place], place + 1
+                if near is not None:
+                    item["distance"] = None if popular else near[person][place]
+                yield item | {"fallback": popular} | shown
 
     def to_arrow(self) -> pa.Table:
         """Return an Arrow table.

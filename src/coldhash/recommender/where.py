@@ -126,9 +126,9 @@ class ItemFilter:
         """Return whether each item matches."""
         return self._match(_as_json(where))
 
-    def subset(self, where: Where) -> np.ndarray:
+    def subset(self, where: Where | None) -> np.ndarray | None:
         """Return the items that match as a search takes them; the last ones asked for are kept."""
-        return self._subset(_as_json(where))
+        return None if where is None else self._subset(_as_json(where))
 
 
 def kind_of(form: pa.DataType) -> Kind | None:
@@ -173,11 +173,16 @@ def _as_numpy(numbers: pa.Array) -> np.ndarray:
     return np.from_dlpack(numbers) if len(numbers) else np.zeros(0, np.int64)
 
 
-def _index_column(table: pa.Table, separators: Mapping[str, str], name: str) -> ColumnIndex:
+def find_column(table: pa.Table, name: str) -> pa.ChunkedArray:
+    """Return a column of an item table; raise an error if it has no such column."""
     if name not in table.column_names:
         hint = suggest(name, table.column_names) or f"it has: {', '.join(table.column_names)}"
         raise SettingError(f"the item table has no column {name!r}", hint=hint)
-    return ColumnIndex.of(name, table.column(name), separators.get(name))
+    return table.column(name)
+
+
+def _index_column(table: pa.Table, separators: Mapping[str, str], name: str) -> ColumnIndex:
+    return ColumnIndex.of(name, find_column(table, name), separators.get(name))
 
 
 def _match(n_items: int, index: Callable[[str], ColumnIndex], text: str) -> np.ndarray:

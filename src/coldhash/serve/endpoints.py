@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial, wraps
 from types import NoneType
@@ -19,21 +19,21 @@ from coldhash.errors import ColdhashError
 from coldhash.features.people import HISTORY
 from coldhash.recommender.planes import Planes
 from coldhash.recommender.recommender import USER_ID, Recommender
-from coldhash.recommender.results import Row
+from coldhash.recommender.results import Recommendations, Row
 from coldhash.serve import schemas
 from coldhash.serve.limits import JSON, Limits, RequestError, library_error
 from coldhash.serve.monitoring import Metrics
 from coldhash.serve.pool import Pool
-from coldhash.serve.registry import ServedModel
+from coldhash.serve.registry import PersonAnswer, ServedModel
 
 NDJSON = "application/x-ndjson"
-END_LINE = orjson.OPT_APPEND_NEWLINE
 JSON_ENDINGS = (b"/json", b"+json")
 BATCH = "/v1/recommend/batch"
 HEALTH_PATHS = ("/healthz", "/readyz")  # without a token, under any host
 SIMILAR = "/v1/items/{item_id:path}/similar"
 SERVED = "coldhash.served"  # a key of scopes: the model that answers the request
 HEADERS = "coldhash.headers"  # a key of scopes: the headers as a dict
+BODY = "coldhash.body"  # a key of scopes: the body of a request to recommend to one person
 MAX_BLOCK = 64  # people of a batch that are answered at a time, and
 MAX_BLOCK_ITEMS = 2000  # items: what a client does not read is kept in memory
 # An answer up to these sizes takes a fraction of a millisecond, less than the change to a thread
@@ -59,6 +59,7 @@ class Operation:
     handler: Callable[[Scope, Any], Awaitable[Response]]
     answer: type[BaseModel] | None = None
     text_types: tuple[str, ...] = ()  # media types of answers that are not JSON
+    recall: Callable[[Scope], Response | None] = lambda scope: None  # an answer that is kept
 
     @cached_property
     def request(self) -> type[BaseModel] | None:
@@ -69,20 +70,24 @@ class Operation:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         scope["endpoint"] = self
-        request = None if self.request is None else await self._read(self.request, scope, receive)
-        try:
-            response = await self.handler(scope, request)
-        except ColdhashError as error:
-            raise library_error(error, getattr(request, "field", None)) from None
+        if self.method == "POST":
+            scope[BODY] = await self._read_body(scope[HEADERS], receive)
+        response = self.recall(scope)
+        if response is None:
+            request = None if self.request is None else self._read(self.request, scope)
+            try:
+                response = await self.handler(scope, request)
+            except ColdhashError as error:
+                raise library_error(error, getattr(request, "field", None)) from None
         await response(scope, receive, send)
 
-    async def _read(self, kind: type[BaseModel], scope: Scope, receive: Receive) -> BaseModel:
+    def _read(self, kind: type[BaseModel], scope: Scope) -> BaseModel:
         try:
             if self.method == "GET":
                 query = QueryParams(scope["query_string"])
                 found = kind.model_validate({**query, **scope.get("path_params", {})})
             else:
-                body = await self._read_json(scope[HEADERS], receive)
+                body = _parse_json(scope[BODY])
                 if scope["query_string"] and isinstance(body, dict):
                     body |= schemas.parse_query(scope["query_string"])
                 found = kind.model_validate(body)
@@ -93,7 +98,7 @@ class Operation:
             scope[SERVED].check_person(person, self.limits.max_history, "user")
         return found
 
-    async def _read_json(self, headers: dict[bytes, bytes], receive: Receive) -> object:
+    async def _read_body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
         body, more = b"", True
         while more:
             message = await receive()
@@ -107,11 +112,15 @@ class Operation:
             raise schemas.field_error("body", "the request has no Content-Type", JSON)
         if not (media_type.startswith(b"application/") and media_type.endswith(JSON_ENDINGS)):
             raise schemas.field_error("body", "the Content-Type is not JSON", JSON)
-        try:
-            return orjson.loads(body)
-        except orjson.JSONDecodeError as error:
-            reason = f"not JSON: {error.msg}"
-            raise schemas.field_error("body", reason, "RFC 8259, in UTF-8") from None
+        return body
+
+
+def _parse_json(body: bytes) -> object:
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        reason = f"not JSON: {error.msg}"
+        raise schemas.field_error("body", reason, "RFC 8259, in UTF-8") from None
 
 
 class Endpoints:
@@ -127,7 +136,7 @@ class Endpoints:
         get, post = (partial(Operation, self._limits, method) for method in ("GET", "POST"))
         computed = self._computed
         return [
-            post("/v1/recommend", computed(self.recommend), schemas.RecommendAnswer),
+            post("/v1/recommend", self.recommend, schemas.RecommendAnswer, recall=self.recall),
             post(BATCH, self.recommend_batch, schemas.BatchAnswer, (NDJSON,)),
             post("/v1/encode", computed(encode), schemas.EncodeAnswer),
             post("/v1/explain", computed(explain), schemas.ExplainAnswer),
@@ -145,19 +154,32 @@ class Endpoints:
 
         @wraps(work)
         async def handler(scope: Scope, request: BaseModel) -> Response:
-            start, served = time.perf_counter(), scope[SERVED]
-            if is_quick(served.model, request):
-                return ComputedResponse(work(served, request), start)
-            return ComputedResponse(await self._pool.run(partial(work, served, request)), start)
+            start = time.perf_counter()
+            answer = await self._pool.run(partial(work, scope[SERVED], request))
+            return ComputedResponse(orjson.dumps(answer, default=str), start)
 
         return handler
 
-    def recommend(self, served: ServedModel, request: schemas.RecommendRequest) -> Row:
+    async def recommend(self, scope: Scope, request: schemas.RecommendRequest) -> Response:
         """Recommend to one person: a stranger, or a user of the training data."""
+        start, served = time.perf_counter(), scope[SERVED]
         request.require_people()
         users = None if request.user is None else [request.user]
         user_ids = None if request.user_id is None else [request.user_id]
-        return self._recommend(served, request, users, user_ids)[0]
+        work = partial(self._recommend, served, request, users, user_ids)
+        (answer,) = work() if is_quick(served.model, request) else await self._pool.run(work)
+        if users is not None and user_ids is None and not scope["query_string"]:
+            served.cache_answer(scope[BODY], users[0], answer)
+        return ComputedResponse(answer.body, start)
+
+    def recall(self, scope: Scope) -> Response | None:
+        """Return the answer to an earlier request with the same body, if it is kept."""
+        start = time.perf_counter()
+        answer = None if scope["query_string"] else scope[SERVED].cached_answer(scope[BODY])
+        if answer is None:
+            return None
+        self._metrics.count_stranger(answer.fallback, answer.missing)
+        return ComputedResponse(answer.body, start)
 
     async def recommend_batch(self, scope: Scope, request: schemas.BatchRequest) -> Response:
         """Recommend to many people, in one JSON document or as lines (Accept: x-ndjson)."""
@@ -174,11 +196,16 @@ class Endpoints:
 
         def write(start: int) -> bytes:
             rows = self._recommend_rows(served, request, range(start, min(start + step, n_people)))
+            lines = []
             for index, row in enumerate(rows, start):
-                if "error" in row and not as_lines:
-                    errors.append({"index": index, **row["error"]})
-            lines = [row if as_lines or "error" not in row else None for row in rows]
-            return separator.join(orjson.dumps(line, str, END_LINE) for line in lines)
+                if isinstance(row, PersonAnswer):
+                    lines.append(row.body + b"\n")
+                elif as_lines:
+                    lines.append(orjson.dumps(row.content) + b"\n")
+                else:
+                    lines.append(b"null\n")
+                    errors.append({"index": index, **row.content["error"]})
+            return separator.join(lines)
 
         # errors of the options are raised here
         first = await self._pool.run(partial(write, 0), order)
@@ -216,20 +243,20 @@ class Endpoints:
         request: schemas.PeopleRequest,
         users: list[schemas.Person] | None,
         user_ids: list[str] | None,
-    ) -> list[Row]:
+    ) -> list[PersonAnswer]:
         """Recommend to people, and count the strangers."""
         found = answer_people(served, request, users, user_ids)
         known = [-1] * len(found) if user_ids is None else served.model.user_ids.find(user_ids)
-        self._metrics.count_strangers(
-            answer for answer, row in zip(found, known, strict=True) if row < 0
-        )
+        for answer, row in zip(found, known, strict=True):
+            if row < 0:
+                self._metrics.count_stranger(answer.fallback, answer.missing)
         return found
 
     def _recommend_rows(
         self, served: ServedModel, request: schemas.BatchRequest, rows: Sequence[int]
-    ) -> list[Row]:
+    ) -> list[PersonAnswer | RequestError]:
         """Recommend to some people of a batch; what is wrong with one is the answer to that one."""
-        answers: dict[int, Row] = {}
+        answers: dict[int, PersonAnswer | RequestError] = {}
         for row in rows:
             try:
                 if request.users is not None:
@@ -238,12 +265,13 @@ class Endpoints:
                 if request.user_ids is not None:
                     request.user_ids[row] = schemas.check_id(request.user_ids[row], row)
             except RequestError as error:
-                answers[row] = error.content
+                answers[row] = error
         good = [row for row in rows if row not in answers]
         users, user_ids = (
             None if people is None else [people[row] for row in good]
             for people in (request.users, request.user_ids)
         )
+        found: Sequence[PersonAnswer | RequestError]
         try:
             if good:
                 found = self._recommend(served, request, users, user_ids)
@@ -253,16 +281,16 @@ class Endpoints:
             if error.argument in schemas.OPTIONS:
                 raise
             if len(good) == 1:
-                found = [library_error(error, f"{request.field}.{good[0]}").content]
+                found = [library_error(error, f"{request.field}.{good[0]}")]
             else:
                 found = [self._recommend_rows(served, request, [row])[0] for row in good]
         answers |= zip(good, found, strict=True)
         return [answers[row] for row in rows]
 
 
-def is_quick(model: Recommender, request: BaseModel) -> bool:
+def is_quick(model: Recommender, request: schemas.RecommendRequest) -> bool:
     """Return whether an answer is expected to take a fraction of a millisecond."""
-    if not isinstance(request, schemas.RecommendRequest) or request.k > QUICK_K or request.where:
+    if request.k > QUICK_K or request.where:
         return False
     history = (request.user or {}).get(HISTORY) or ()
     longest = max(len(history), len(request.exclude or ()), len(request.candidates or ()))
@@ -276,9 +304,9 @@ class ComputedResponse(Response):
     The constructor of Starlette's class takes longer than the JSON.
     """
 
-    def __init__(self, answer: Row, start: float) -> None:
+    def __init__(self, body: bytes, start: float) -> None:
         self.status_code, self.background = 200, None
-        self.body = orjson.dumps(answer, default=str)
+        self.body = body
         self.raw_headers = [
             (b"content-type", JSON.encode()),
             (b"content-length", b"%d" % len(self.body)),
@@ -291,29 +319,54 @@ def answer_people(
     request: schemas.PeopleRequest,
     users: Sequence[schemas.Person] | None,
     user_ids: Sequence[str] | None,
-) -> list[Row]:
+) -> list[PersonAnswer]:
     """Recommend to strangers, to training users, or to those of `user_ids` that are known."""
     names: Sequence[object]
     if user_ids is not None:
-        people = None if users is None else list(users)
-        encoded, described = served.describe(served.model.encode(people, user_ids=user_ids))
         names = user_ids
     else:
         assert users is not None
-        encoded, described = served.encode(users)
         names = [person.get(USER_ID) for person in users]
+    encoded = served.model.encode(users, user_ids=user_ids)
     # requests share the cores, no request takes all of them
     found = served.model.recommend(encoded, **request.arguments, threads=1)
-    describe = served.describe_items(request.fields, found.rows)
-    return [
-        {"items": items, "user_id": None if name is None else str(name), **person}
-        for items, name, person in zip(found.lists(describe), names, described, strict=True)
-    ]
+    lists = write_lists(found, served.describe_items(request.fields, found.rows))
+    answers = []
+    for items, name, person in zip(lists, names, served.describe(encoded), strict=True):
+        person["user_id"] = None if name is None else str(name)
+        body = b'{"items":[' + items + b"]," + orjson.dumps(person)[1:]
+        missing = [group for group, share in person["weights"].items() if share == 0]
+        answers.append(PersonAnswer(body, person["fallback"], missing))
+    return answers
+
+
+def write_lists(found: Recommendations, describe: Callable[[int], bytes]) -> Iterator[bytes]:
+    """Write the items of each person as JSON, separated by commas.
+
+    `describe` returns the beginning of an item by its row. To join what is written already takes
+    a fraction of the time of writing dictionaries.
+    """
+    ends = [b',"rank":%d}' % (place + 1) for place in range(found.rows.shape[1])]
+    for person, rows in enumerate(found.rows.tolist()):
+        scores = orjson.dumps(found.scores[person].tolist())[1:-1].split(b",")
+        if found.distances is not None:
+            near = [b"null"] * len(rows)
+            if not found.fallback[person]:
+                near = [b"%d" % bits for bits in found.distances[person].tolist()]
+            scores = [b'%b,"distance":%b' % pair for pair in zip(scores, near, strict=True)]
+        yield b",".join(
+            [
+                b'%b,"score":%b%b' % (describe(row), score, end)
+                for row, score, end in zip(rows, scores, ends, strict=True)
+                if row >= 0
+            ]
+        )
 
 
 def encode(served: ServedModel, request: schemas.EncodeRequest) -> Row:
     """Encode a person: return the vector and the code."""
-    encoded, (described,) = served.encode([request.user])
+    encoded = served.model.encode([request.user])
+    (described,) = served.describe(encoded)
     planes = None
     if request.planes is not None:
         found = Planes.of(encoded.vectors[0], request.planes)
@@ -325,18 +378,20 @@ def search_items(served: ServedModel, query: schemas.ItemsQuery) -> Row:
     """Find items by a part of their title or id; without one, the most popular items."""
     rows = served.catalogue.search(query.search, query.limit)
     describe = served.describe_items(query.fields, rows)
-    return {"items": [describe(row) for row in rows.tolist()], "model": served.version}
+    items = [orjson.Fragment(describe(row) + b"}") for row in rows.tolist()]
+    return {"items": items, "model": served.version}
 
 
 def similar_items(served: ServedModel, query: schemas.SimilarQuery) -> Row:
     """Return the items most similar to one."""
-    found = list(served.model.similar_items(query.item_id, query.k, where=query.where))
-    rows = served.model.item_ids.find([str(row["item_id"]) for row in found])
+    found = served.model.similar_items(query.item_id, query.k, where=query.where)
+    rows = served.model.item_ids.rows(found.ids)
     describe = served.describe_items(query.fields, rows)
-    items = [
-        {"distance": None, **row, **describe(at)}
-        for row, at in zip(found, rows.tolist(), strict=True)
-    ]
+    near = [None] * len(rows) if found.distances is None else found.distances.tolist()
+    items = []
+    for place, row in enumerate(rows.tolist()):
+        about = {"score": float(found.scores[place]), "rank": place + 1, "distance": near[place]}
+        items.append(orjson.Fragment(describe(row) + b"," + orjson.dumps(about)[1:]))
     return {"items": items, "model": served.version}
 
 

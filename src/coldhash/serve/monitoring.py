@@ -23,8 +23,6 @@ import orjson
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from coldhash.recommender.results import Row
-
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 MAX_LINES = 10_000  # lines that wait to be written
@@ -169,15 +167,13 @@ class Metrics:
         for result in ("ok", "refused"):
             self.swaps.labels(result)  # a rate needs a zero to start from
 
-    def count_strangers(self, answers: Iterable[Row]) -> None:
-        """Count answers to strangers, and what was not known of them."""
-        for answer in answers:
-            self.strangers.inc()
-            if answer["fallback"]:
-                self.fallbacks.inc()
-            for group, share in answer["weights"].items():
-                if share == 0:
-                    self.missing.labels(group).inc()
+    def count_stranger(self, fallback: bool, missing: Iterable[str]) -> None:
+        """Count an answer to a stranger, and what was not known."""
+        self.strangers.inc()
+        if fallback:
+            self.fallbacks.inc()
+        for group in missing:
+            self.missing.labels(group).inc()
 
     def text(self) -> bytes:
         """Return the metrics of all workers in the text format of Prometheus."""

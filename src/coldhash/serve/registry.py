@@ -8,9 +8,9 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 import orjson
@@ -45,7 +45,7 @@ IMAGES = "image image_url poster poster_url cover cover_url thumbnail picture ph
 MAX_ORIGINS = 8  # of images: the policy of the page names each
 ORIGIN = r"^(?P<origin>https?://[A-Za-z0-9.:-]+)/"
 MAX_SHOWN = 3  # columns of an item on the page
-MAX_IN_MEMORY = 200_000  # items of a catalogue whose ids and titles are kept as Python strings
+MAX_IN_MEMORY = 200_000  # items of a catalogue whose ids and titles are kept as JSON
 
 
 class Catalogue:
@@ -59,24 +59,23 @@ class Catalogue:
         self._ids = model.item_ids
         self._titles = model.titles
         self._order = model.items.order  # rows, the most popular first
-        self._in_memory: list[tuple[str, str | None]] | None = None
+        self._in_memory: list[bytes] | None = None
         if len(self._ids) <= MAX_IN_MEMORY:
-            self._in_memory = [self._read(row) for row in range(len(self._ids))]
+            self._in_memory = [self._write(row) for row in range(len(self._ids))]
 
     def warm_up(self) -> None:
         """Search once if the catalogue is small, so that the first request does not take longer."""
         if self._in_memory is not None:
             self.search("", 1)
 
-    def describe(self, row: int) -> Row:
-        """Return the id and the title of an item, None if it has no title."""
-        item_id, title = self._read(row) if self._in_memory is None else self._in_memory[row]
-        return {"item_id": item_id, "title": title}
+    def describe(self, row: int) -> bytes:
+        """Return the id and the title of an item, null if it has none, as JSON without its end."""
+        return self._write(row) if self._in_memory is None else self._in_memory[row]
 
     def title_of(self, item_id: str) -> str | None:
         """Return the title of an item by its id."""
         row = self._ids.row_of(item_id)
-        return self.describe(row)["title"] if row >= 0 else None
+        return self.read(row)["title"] if row >= 0 else None
 
     def search(self, text: str, limit: int) -> np.ndarray:
         """Find rows by a part of title or id: those that start with it first, popular ones first.
@@ -98,11 +97,15 @@ class Catalogue:
         order = pa.array(self._order, pa.int64())
         return [pc.utf8_lower(text.take(order)) for text in texts]
 
-    def _read(self, row: int) -> tuple[str, str | None]:
+    def _write(self, row: int) -> bytes:
+        return orjson.dumps(self.read(row))[:-1]
+
+    def read(self, row: int) -> Row:
+        """Return the id and the title of an item, None if it has no title."""
         title = None if self._titles is None else self._titles[row].as_py()
         if title is not None and len(title) > MAX_TITLE:
             title = title[: MAX_TITLE - 1] + "…"
-        return self._ids[row], title
+        return {"item_id": self._ids[row], "title": title}
 
 
 def _match_any(test: pc.Function, texts: list[pa.Array], wanted: str) -> np.ndarray:
@@ -113,10 +116,19 @@ def _match_any(test: pc.Function, texts: list[pa.Array], wanted: str) -> np.ndar
 COPY_BLOCK = 1 << 20  # bytes
 COPY = ".copy"  # end of the name of a copy that workers share
 NAMED_SECONDS = 600  # for which a copy has a name: by then, every worker has opened it
-MAX_CACHED = 4096  # encoded strangers
-MAX_CACHED_TEXT = 500  # characters of JSON: a longer description is hardly met twice
+MAX_CACHED = 4096  # answers to strangers
+MAX_CACHED_REQUEST = 500  # bytes: a longer request is hardly met twice
+MAX_CACHED_ANSWER = 4096  # bytes
 
 Stamp = tuple[int, ...]  # identifies the content of a file: device, inode, size and times
+
+
+class PersonAnswer(NamedTuple):
+    """An answer to one person as JSON, and what is counted of it."""
+
+    body: bytes
+    fallback: bool
+    missing: list[str]  # groups
 
 
 class ServedModel:
@@ -139,38 +151,41 @@ class ServedModel:
         self.person_type = cache(
             partial(person_type, self.fields, model.history_scale, takes_answers)
         )
-        # no cycle of references, so that a model is gone when another one has taken its place
-        describe = self.describe = partial(describe_people, model.items.n_bits, version)
-        # by JSON, in which 1, 1.0 and true differ, as they do for the model
-        self._encode_text = lru_cache(MAX_CACHED)(
-            lambda text: describe(model.encode(orjson.loads(text)))
-        )
+        self._answers: dict[bytes, PersonAnswer] = {}
 
-    def encode(self, people: Sequence[Person]) -> tuple[Encoded, list[Row]]:
-        """Encode strangers, and describe each.
+    def cached_answer(self, request: bytes) -> PersonAnswer | None:
+        """Return the answer to an earlier request with the same bytes: many strangers are alike."""
+        return self._answers.get(request)
 
-        One without a history comes from a cache: many strangers are alike. A person's vector does
-        not depend on other people, so a cached one is right. It is shared: do not change it.
-        """
-        if len(people) == 1 and not (people[0].get(HISTORY) or people[0].get(ANSWERS)):
-            fields = {name: value for name, value in people[0].items() if name != USER_ID}
-            # as text: the bytes would keep the 4 KB in which they were written
-            text = orjson.dumps(fields, option=orjson.OPT_SORT_KEYS).decode()
-            if len(text) <= MAX_CACHED_TEXT:
-                return self._encode_text(text)
-        return self.describe(self.model.encode(people))
+    def cache_answer(self, request: bytes, person: Person, answer: PersonAnswer) -> None:
+        """Keep the answer to a short request about a stranger without a history or an id."""
+        is_short = len(request) <= MAX_CACHED_REQUEST and len(answer.body) <= MAX_CACHED_ANSWER
+        if is_short and not any(map(person.get, (HISTORY, ANSWERS, USER_ID))):
+            if len(self._answers) >= MAX_CACHED:
+                del self._answers[next(iter(self._answers))]  # the oldest
+            self._answers[request] = answer
+
+    def describe(self, encoded: Encoded) -> list[Row]:
+        """Return the code of each person, the weights of the groups, and what was ignored."""
+        return describe_people(self.model.items.n_bits, self.version, encoded)
 
     def describe_items(
         self, fields: Sequence[str] | None, rows: np.ndarray
-    ) -> Callable[[int], Row]:
-        """Return what describes an item by its row: id, title, and columns of the item table."""
-        describe = self.catalogue.describe
+    ) -> Callable[[int], bytes]:
+        """Return what describes an item by its row: id, title, and columns of the item table.
+
+        It is JSON without its end.
+        """
         if not fields:
-            return describe
+            return self.catalogue.describe
         table, different = self.model.details(fields), np.unique(rows[rows >= 0])
         assert table is not None  # it has the fields
-        shown = dict(zip(different.tolist(), table.take(different).to_pylist(), strict=True))
-        return lambda row: shown[row] | describe(row)
+        places, own = different.tolist(), table.take(different).to_pylist()
+        shown = {
+            row: orjson.dumps(fields | self.catalogue.read(row), default=str)[:-1]
+            for row, fields in zip(places, own, strict=True)
+        }
+        return shown.__getitem__
 
     def check_person(self, person: Person, max_history: int, place: str) -> None:
         """Raise a request error about the first field of a person that the model cannot use.
@@ -228,16 +243,14 @@ def find_images(table: pa.Table | None) -> tuple[str | None, list[str]]:
 
 def shown_fields(model: Recommender) -> list[str]:
     """Return the columns that tell most of an item in few words: labels, numbers and dates."""
-    content = {} if model.features.content is None else model.features.content.columns
+    content = model.features.content.columns
     known = () if model.item_table is None else model.item_table.column_names
     short = [name for name, column in content.items() if not isinstance(column, Words | Given)]
     return [name for name in short if name in known][:MAX_SHOWN]
 
 
-def describe_people(
-    n_bits: int | None, version: str, encoded: Encoded
-) -> tuple[Encoded, list[Row]]:
-    """Add the code of each person, the weights of the groups, and what was ignored."""
+def describe_people(n_bits: int | None, version: str, encoded: Encoded) -> list[Row]:
+    """Return the code of each person, the weights of the groups, and what was ignored."""
     bits = None
     if n_bits is not None:
         # the bytes of codes.pack(signs(vectors)), without its checks
@@ -246,7 +259,7 @@ def describe_people(
     ignored: list[list[str]] = [[] for _ in encoded.vectors]
     for place, item_id in encoded.ignored:
         ignored[place].append(item_id)
-    return encoded, [
+    return [
         {
             "code": None if bits is None else bits[place].tobytes().hex(),
             "n_bits": n_bits,
