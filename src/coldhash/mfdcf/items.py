@@ -64,7 +64,8 @@ def _descend(D, DG, L, G, blocks, patterns, energies, bounds, n_sweeps):  # type
                     pull[a] = L[i, bit] - DG[i, bit]
                     for c in range(width):  # give the block's own share back
                         pull[a] += G[bit, blocks[n, c]] * D[i, blocks[n, c]]
-                energy[:] = energies[n]
+                for p in range(len(energy)):  # an assignment of arrays compiles for seconds
+                    energy[p] = energies[n, p]
                 for a in range(width):
                     twice = 2 * pull[a]
                     for p in range(len(energy)):

@@ -226,7 +226,7 @@ def _select(query, pools, k, stripes, levels, worth):
 
 
 @inlined
-def _accept(hits, base, level, sums, row, levels, worth, excluded, pools, query, k):
+def _accept(hits, base, listed, level, sums, row, levels, worth, excluded, pools, query, k):
     """Add the items below the limit to the pool, in tie order; return if that lowered it."""
     _, _, counts, costs, positions, state, terms = pools
     bound, within, size = state[query, BOUND], state[query, WITHIN], state[query, SIZE]
@@ -235,7 +235,7 @@ def _accept(hits, base, level, sums, row, levels, worth, excluded, pools, query,
     while hits != 0:
         lane = np.int64(lowest_bit(hits))
         hits &= hits - np.uint64(1)
-        position = base + lane
+        position = np.int64(listed[base + lane]) if listed.shape[0] > 0 else base + lane
         if levels.shape[0] > 0 and levels[position] != level:
             level = np.int64(levels[position])
             start, step, error = _cost_terms(worth, level, terms, query)
@@ -262,25 +262,47 @@ def _accept(hits, base, level, sums, row, levels, worth, excluded, pools, query,
     return True
 
 
-@internal
-def _group_listed(listed):
-    """Return the groups of sorted positions, and a bit for each position of a group."""
-    n, groups, masks = -1, np.empty(listed.shape[0], np.int64), np.empty(listed.shape[0], np.uint64)
-    for position in listed:
-        if n < 0 or groups[n] != position // GROUP:
-            n += 1
-            groups[n], masks[n] = position // GROUP, 0
-        masks[n] |= np.uint64(1) << np.uint64(position % GROUP)
-    return groups[: n + 1], masks[: n + 1]
+@inlined
+def _gather(stripes, listed, base, group):
+    """Copy the codes of up to 64 listed positions to a group of their own; return their mask."""
+    n = min(GROUP, listed.shape[0] - base)
+    for lane in range(n):
+        position = np.int64(listed[base + lane])
+        for byte in range(stripes.shape[1]):
+            code = stripes[position // GROUP, byte, position % GROUP]
+            group[0, byte, lane] = code
+    return ~np.uint64(0) >> np.uint64(GROUP - n)
 
 
 @internal
-def _scan(stripes, levels, worth, groups, masks, part, parts, excluded, pools, count, tile, k):
-    """Scan the groups for the first `count` queries of the pools.
+def _answer_counted(order, query, pools, rows, distances):
+    """Write the best of a pool, whose costs are distances, by bucket; return how many."""
+    found, size, start = rows.shape[0], pools.state[query, SIZE], 0
+    ends = pools.counts[query, : pools.state[query, BOUND] + 1]
+    for bucket in range(ends.shape[0]):
+        ends[bucket], start = start, start + ends[bucket]
+    for i in range(size):
+        cost = np.int64(pools.costs[query, i])
+        if cost < ends.shape[0]:
+            place = ends[cost]
+            ends[cost] += 1
+            if place < found:
+                rows[place], distances[place] = order[pools.positions[query, i]], cost
+    return min(found, size)
 
-    Without `groups` that is all of them, every parts-th block from block `part` on. A block of
-    items stays in cache for all tiles of queries.
+
+@internal
+def _scan(stripes, levels, worth, allowed, listed, part, parts, excluded, pools, count, tile, k):
+    """Scan all groups for the first `count` queries of the pools, or only the listed positions.
+
+    Of all groups that is every parts-th block from block `part` on. A block of items stays in cache
+    for all tiles of queries.
     """
+    only, n_items, codes = listed.shape[0] > 0, levels.shape[0], stripes
+    n_groups = stripes.shape[0]
+    if only:
+        n_items, n_groups = listed.shape[0], -(-listed.shape[0] // GROUP)
+        codes = np.empty((1, stripes.shape[1], GROUP), np.uint8)
     rounded, terms, n_bytes = pools.rounded, pools.terms, stripes.shape[1]
     narrow = pools.exact.shape[1] == 0 and n_bytes <= NARROW_BYTES
     sums = np.empty((tile, GROUP), np.uint16)
@@ -288,18 +310,19 @@ def _scan(stripes, levels, worth, groups, masks, part, parts, excluded, pools, c
     widest, high, low = np.int64(255 if narrow else 65535), np.int64(0), np.int64(0)
     limits[:count] = widest
     step = max(1, BLOCK_BYTES // (n_bytes * GROUP))
-    for first in range(part * step, masks.shape[0], parts * step):
+    for first in range(part * step, n_groups, parts * step):
         ended = 0  # queries for which no later item can be below the limit
         for query in range(0, count, tile):
             mine, stale = limits[query : query + tile], True
-            for at in range(first, min(first + step, masks.shape[0])):
-                if masks[at] == 0:
+            for group in range(first, min(first + step, n_groups)):
+                base, at = group * GROUP, 0 if only else group
+                mask = ~np.uint64(0) if only else allowed[group]
+                if mask == 0:
                     continue
-                group = groups[at] if groups.shape[0] > 0 else at
-                base = group * GROUP
                 if levels.shape[0] > 0:
-                    best = np.int64(levels[base])
-                    worst = np.int64(levels[min(base + GROUP, levels.shape[0]) - 1])
+                    end = min(base + GROUP, n_items) - 1
+                    best = np.int64(levels[listed[base] if only else base])
+                    worst = np.int64(levels[listed[end] if only else end])
                     if stale or high != best or low != worst:
                         stale, high, low, some = False, best, worst, False
                         for i in range(min(tile, count - query)):
@@ -308,27 +331,31 @@ def _scan(stripes, levels, worth, groups, masks, part, parts, excluded, pools, c
                         if not some:
                             ended += tile
                             break
+                if only:
+                    mask = _gather(stripes, listed, base, codes)
                 if tile == TILE:
-                    found = sum_lanes(TILE, 1, stripes, group, rounded, query, mine, sums, hits)
+                    found = sum_lanes(TILE, 1, codes, at, rounded, query, mine, sums, hits)
                 elif tile > 1:
                     found = sum_lanes(
                         WIDE_TILE, 2, stripes, group, rounded, query, mine, sums, hits
                     )
                 elif narrow:
-                    found = sum_lanes(1, 1, stripes, group, rounded, query, mine, sums, hits)
+                    found = sum_lanes(1, 1, codes, at, rounded, query, mine, sums, hits)
                 else:
-                    found = sum_lanes(1, 2, stripes, group, rounded, query, mine, sums, hits)
+                    found = sum_lanes(1, 2, codes, at, rounded, query, mine, sums, hits)
                 if found == 0:
                     continue
                 for i in range(tile):
-                    mask, own = hits[i] & masks[at], query + i
-                    if mask == 0:
+                    below, own = hits[i] & mask, query + i
+                    if below == 0:
                         continue
                     if pools.state[own, SIZE] + GROUP > pools.costs.shape[1]:
                         _drop(own, pools)
                         if 2 * pools.state[own, SIZE] > pools.costs.shape[1]:
                             _select(own, pools, k, stripes, levels, worth)
-                    if _accept(mask, base, high, sums, i, levels, worth, excluded, pools, own, k):
+                    if _accept(
+                        below, base, listed, high, sums, i, levels, worth, excluded, pools, own, k
+                    ):
                         mine[i] = _group_limit(worth, high, low, terms, own, widest)
         if ended >= count:
             break
@@ -362,7 +389,7 @@ def search(
         np.empty((height, 5), np.int64),
         np.empty((height, 8), np.float64),
     )
-    groups, masks = np.empty(0, np.int64), allowed
+    mine = chosen
     for begin in range(0, n_queries, width):
         count = min(width, n_queries - begin)
         for i in range(count):
@@ -378,16 +405,22 @@ def search(
             if skip.shape[0] > 0:
                 state[CURSOR], state[STOP] = skip[query], skip[query + 1]
         if listed:
-            groups, masks = _group_listed(chosen[only[begin] : only[begin + 1]])
-        _scan(stripes, levels, worth, groups, masks, part, parts, skipped, pools, count, tile, k)
+            mine = chosen[only[begin] : only[begin + 1]]
+        if mine.shape[0] > 0 or not listed:
+            _scan(
+                stripes, levels, worth, allowed, mine, part, parts, skipped, pools, count, tile, k
+            )
         for i in range(count):
             query = begin + i
+            if by_code:
+                found = _answer_counted(order, i, pools, rows[query], distances[query])
+                rows[query, found:] = -1
+                distances[query, found:] = -1
+                continue
             _drop(i, pools)
             best = _select(i, pools, k, stripes, levels, worth)
-            for j in range(k):
-                found = j < pools.state[i, SIZE]
-                rows[query, j] = order[pools.positions[i, j]] if found else -1
-                if by_code:
-                    distances[query, j] = np.int32(best[j]) if found else -1
-                else:
-                    scores[query, j] = -best[j] if found else -np.inf
+            found = pools.state[i, SIZE]
+            for j in range(found):
+                rows[query, j], scores[query, j] = order[pools.positions[i, j]], -best[j]
+            rows[query, found:] = -1
+            scores[query, found:] = -np.inf
