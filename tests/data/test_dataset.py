@@ -120,7 +120,7 @@ ids = st.one_of(
 @given(
     cells=st.dictionaries(st.tuples(ids, ids), st.integers(0, 10), min_size=1, max_size=12),
     listed=st.lists(ids, max_size=6, unique=True),
-    separator=st.sampled_from([",", ";", "\t", "::"]),
+    separator=st.sampled_from([",", ";", "\t"]),
 )
 def test_no_rating_and_no_user_is_lost_in_a_file(tmp_path, cells, listed, separator):
     def quoted(*row):
