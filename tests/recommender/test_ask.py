@@ -117,13 +117,18 @@ def test_the_command_and_the_service_ask_the_same(model, tmp_path, capsys, monke
 
     model.save(tmp_path / "m.coldhash")
     person = {"age": 30, "answers": {"7": 5, "9": None}}
-    expected = names(model.ask(person, 3))
+    plain = names(model.ask(person, 3))
+    other = next(row for row in range(len(model.item_ids)) if model.item_ids[row] not in plain)
+    where = {"title": model.titles[other].as_py()}
+    expected = names(model.ask(person, 3, where=where))
+    assert expected != plain
     command = ["coldhash", "ask", str(tmp_path / "m.coldhash"), "-n", "3", "--json"]
+    command += ["--where", f"title={where['title']}"]
     monkeypatch.setattr("sys.argv", [*command, "--user", json.dumps(person)])
     with pytest.raises(SystemExit) as ended:
         main()
     assert not ended.value.code
     assert names(json.loads(capsys.readouterr().out)["questions"]) == expected
     with TestClient(create_app(model, log=lambda _: None)) as client:
-        answer = client.post("/v1/ask", json={"user": person, "n": 3})
+        answer = client.post("/v1/ask", json={"user": person, "n": 3, "where": where})
     assert names(answer.json()["questions"]) == expected

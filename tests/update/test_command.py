@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,9 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
     path = tmp_path_factory.mktemp("model") / "m.coldhash"
-    MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100)).save(path)
+    model = MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100))
+    judged = {"users": 1, "k": 10, "rows": []}
+    replace(model, report={**model.report, "judged": judged}).save(path)
     return path
 
 
@@ -42,6 +45,8 @@ def test_update(path, tmp_path):
     assert len(model.item_ids) == 100
     assert "new" not in model.recommend(user_ids=["1"], k=100).item_ids[0]
     assert "3" not in model.item_ids
+    assert "judged" in load(path).report
+    assert "judged" not in model.report
 
 
 def test_mistakes(path, tmp_path):
