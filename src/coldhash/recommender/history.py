@@ -161,7 +161,7 @@ class HistoryPart:
         """Return q and q M of the nearest items of some items."""
         codes, itself = self.codes.rows(items).astype(np.float32), list(items[:, None])
         k = min(N_NEIGHBOURS, len(self.codes) - 1)
-        near = self.codes.nearest(codes, k, self.codes.lists(itself))[0]
+        near = self.codes.nearest(codes, k, itself)[0]
         neighbours = self.codes.rows(near.ravel()).reshape(*near.shape, -1)
         neighbours = neighbours * self.codes.gains(near)[:, :, None]
         q = neighbours.sum(axis=1, dtype=np.float64).astype(np.float32)

@@ -12,7 +12,7 @@ import numpy as np
 from coldhash.arrays.checks import check_computed, take
 from coldhash.arrays.codes import pack, signs
 from coldhash.arrays.products import times
-from coldhash.errors import DataError, SettingError
+from coldhash.errors import DataError
 from coldhash.search import CodeIndex, RowLists, Subset
 from coldhash.search.index import N_LEVELS
 from coldhash.search.plain import GROUP
@@ -20,7 +20,10 @@ from coldhash.search.plain import GROUP
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-Best = tuple[np.ndarray, np.ndarray]  # rows and scores, users x k; -1 and -inf where fewer exist
+Lists: TypeAlias = Sequence[np.ndarray]  # rows of items, a list for each user
+Best: TypeAlias = tuple[
+    np.ndarray, np.ndarray
+]  # rows and scores, users x k; -1 and -inf where fewer exist
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,8 +121,8 @@ class CodeItems:
         self,
         vectors: np.ndarray,
         k: int,
-        excluded: RowLists | None = None,
-        candidates: RowLists | None = None,
+        excluded: Lists | None = None,
+        candidates: Lists | None = None,
         threads: int = 1,
         by_code: bool = False,
         popularity: float = 1.0,
@@ -130,26 +133,25 @@ class CodeItems:
             return self.nearest(vectors, k, excluded, candidates, threads, within)
         if by_code:
             vectors = with_lengths(vectors)
-        filters = (excluded, candidates, threads)
+        filters = (self._positions(excluded), self._positions(candidates), threads)
         return self.index.weighted(vectors, k, *filters, popularity, by_code, within)
 
     def nearest(
         self,
         vectors: np.ndarray,
         k: int,
-        excluded: RowLists | None = None,
-        candidates: RowLists | None = None,
+        excluded: Lists | None = None,
+        candidates: Lists | None = None,
         threads: int = 1,
         within: Subset | None = None,
     ) -> Best:
         """Find the k items with the nearest codes, whatever their levels."""
-        filters = (excluded, candidates, threads)
+        filters = (self._positions(excluded), self._positions(candidates), threads)
         rows, distances = self.index.hamming(pack(signs(vectors)), k, *filters, 0.0, within)
         return rows, np.where(rows < 0, -np.inf, self.n_bits - 2.0 * distances)
 
-    def lists(self, lists: Sequence[Any]) -> RowLists:
-        """Turn lists of rows, one a user, into what `best` takes."""
-        return self.index.lists(lists)
+    def _positions(self, lists: Lists | None) -> RowLists | None:
+        return None if lists is None else self.index.lists(lists)
 
     def subset(self, mask: np.ndarray) -> Subset:
         """Turn a mask of rows into what `best` takes."""
@@ -222,9 +224,8 @@ class RealItems:
     def level_terms(self, item: np.ndarray, popularity: float) -> None:
         """Return None: these items have no level."""
 
-    def distances(self, vectors: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Raise an error: these items have no codes."""
-        raise SettingError("real-valued items have no Hamming distance", hint="score='real'")
+    def distances(self, vectors: np.ndarray, rows: np.ndarray) -> None:
+        """Return None: these items have no codes."""
 
     def rows(self, items: Any = slice(None)) -> np.ndarray:
         """Return some items as dense vectors."""
@@ -244,8 +245,8 @@ class RealItems:
         self,
         vectors: np.ndarray,
         k: int,
-        excluded: RowLists | None = None,
-        candidates: RowLists | None = None,
+        excluded: Lists | None = None,
+        candidates: Lists | None = None,
         threads: int = 1,
         by_code: bool = False,
         popularity: float = 1.0,
@@ -254,26 +255,21 @@ class RealItems:
         """Find the k items with the highest scores; ties go by popularity."""
         del threads, by_code, popularity
         with np.errstate(all="ignore"):  # what overflows is an error
-            scores = self.scores(vectors)
+            scores = self.scores(vectors).astype(np.float64)
         check_computed(scores)
-        k = min(k, scores.shape[1])
-        rows = np.full((len(scores), k), -1, dtype=np.int64)
-        best = np.full((len(scores), k), -np.inf)
-        for user in range(len(scores)):
-            allowed = np.ones(scores.shape[1], dtype=bool) if within is None else within.copy()
+        for user, own in enumerate(scores):
+            allowed = np.ones(len(own), dtype=bool) if within is None else within.copy()
             if candidates is not None:
-                allowed[:] = False
-                allowed[candidates[1][candidates[0][user] : candidates[0][user + 1]]] = True
+                allowed = np.isin(np.arange(len(own)), candidates[user])
             if excluded is not None:
-                allowed[excluded[1][excluded[0][user] : excluded[0][user + 1]]] = False
-            items = np.flatnonzero(allowed)
-            first = items[np.lexsort((self._rank[items], -scores[user, items]))[:k]]
-            rows[user, : len(first)] = first
-            best[user, : len(first)] = scores[user, first]
-        return rows, best
+                allowed[excluded[user]] = False
+            own[~allowed] = -np.inf
+        rows = np.lexsort((np.broadcast_to(self._rank, scores.shape), -scores))[:, :k]
+        best = np.take_along_axis(scores, rows, axis=1)
+        return np.where(best > -np.inf, rows, -1), best
 
     def nearest(
-        self, vectors: np.ndarray, k: int, excluded: RowLists, *, within: Subset | None = None
+        self, vectors: np.ndarray, k: int, excluded: Lists, *, within: Subset | None = None
     ) -> Best:
         """Find the k items with the highest scores."""
         return self.best(vectors, k, excluded, within=within)
@@ -281,12 +277,6 @@ class RealItems:
     def subset(self, mask: np.ndarray) -> Subset:
         """Turn a mask of rows into what `best` takes."""
         return mask
-
-    def lists(self, lists: Sequence[Any]) -> RowLists:
-        """Turn lists of rows, one a user, into what `best` takes."""
-        starts = np.concatenate([[0], np.cumsum([len(each) for each in lists])])
-        flat = np.concatenate([np.asarray(each, dtype=np.int64) for each in lists])
-        return starts, flat
 
     def select(self, rows: np.ndarray, popularity: np.ndarray) -> RealItems:
         """Return an item side with these rows only."""

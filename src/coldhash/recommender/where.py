@@ -103,8 +103,10 @@ class ItemFilter:
 
     Parameters
     ----------
+    n_items
+        The number of items.
     table
-        The item table.
+        The item table; one without columns may have no rows.
     separators
         What divides the texts of columns into labels.
     subset
@@ -113,11 +115,12 @@ class ItemFilter:
 
     def __init__(
         self,
+        n_items: int,
         table: pa.Table,
         separators: Mapping[str, str],
         subset: Callable[[np.ndarray], np.ndarray],
     ) -> None:
-        match = partial(_match, len(table), cache(partial(_index_column, table, separators)))
+        match = partial(_match, n_items, cache(partial(_index_column, table, separators)))
         self._match = match
         # without self, so that a model is gone at once when it is not used any more
         self._subset = lru_cache(MAX_KEPT)(lambda text: subset(match(text)))
