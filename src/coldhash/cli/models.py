@@ -275,12 +275,13 @@ def query_sql(
     user: Annotated[str, Option(help='A person in JSON: {"age": 25, "history": {"1193": 5}}.')],
     k: HowMany = 10,
     planes: Annotated[int, Option(help="Bit planes of the query: more are more accurate.")] = 4,
+    popularity: Popularity = 1.0,
     condition: Annotated[str | None, Option(help="SQL after WHERE: year >= 1990.")] = None,
 ) -> None:
     """Print the SQL that ranks the items of an exported database for a person."""
     from coldhash.recommender import planes as bit_planes
 
-    options: dict[str, Any] = {"planes": planes, "condition": condition}
+    options: dict[str, Any] = {"planes": planes, "popularity": popularity, "condition": condition}
     print(bit_planes.query_sql(load_model(file), to, parse_person(user), k, **options))
 
 

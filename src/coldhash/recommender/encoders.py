@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -17,9 +17,6 @@ from coldhash.features.preference import PREFERENCE
 from coldhash.recommender.answers import AnswerPart
 from coldhash.recommender.history import HistoryPart
 from coldhash.recommender.items import Items
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +45,7 @@ class Encoded:
     weights: dict[str, np.ndarray]
     fallback: np.ndarray
     ignored: list[tuple[int, str]] = field(default_factory=list)
-    history: csr_array | SparseRows | None = None
+    history: SparseRows | None = None
     names: list[str] = field(default_factory=list)
     disliked: SparseRows | None = None
 
@@ -64,11 +61,11 @@ class Encoder(ABC):
         return False
 
     @abstractmethod
-    def encode(self, features: Features, history: csr_array | SparseRows | None) -> Encoded:
+    def encode(self, features: Features, history: SparseRows | None) -> Encoded:
         """Compute the vectors of people."""
 
     def explain(
-        self, features: Features, history: csr_array | SparseRows | None, item_ids: Ids
+        self, features: Features, history: SparseRows | None, item_ids: Ids
     ) -> tuple[Encoded, dict[str, np.ndarray]]:
         """Encode one person; return also named vectors that add up to the person's."""
         del item_ids
@@ -132,12 +129,12 @@ class ConsensusEncoder(Encoder):
         """Whether a history counts as the preference group: only if there is no other one."""
         return PREFERENCE in self.maps
 
-    def encode(self, features: Features, history: csr_array | SparseRows | None) -> Encoded:
+    def encode(self, features: Features, history: SparseRows | None) -> Encoded:
         """Compute the vectors of people."""
         return self._move(history, *self._agree(features))
 
     def explain(
-        self, features: Features, history: csr_array | SparseRows | None, item_ids: Ids
+        self, features: Features, history: SparseRows | None, item_ids: Ids
     ) -> tuple[Encoded, dict[str, np.ndarray]]:
         """Encode one person; return also what each group and each rated item adds."""
         said, shares, alone = self._agree(features)
@@ -175,7 +172,7 @@ class ConsensusEncoder(Encoder):
 
     def _move(
         self,
-        history: csr_array | SparseRows | None,
+        history: SparseRows | None,
         said: dict[str, np.ndarray],
         shares: np.ndarray,
         vectors: np.ndarray,
@@ -186,7 +183,7 @@ class ConsensusEncoder(Encoder):
         if history is not None and self.history is not None:
             moved, disliked = self.history.apply(history)
             vectors = vectors + moved
-            fallback = fallback & (SparseRows.of(history).counts() == 0)
+            fallback = fallback & (history.counts() == 0)
         weights = {name: shares[:, at] for at, name in enumerate(said)}
         return Encoded(vectors, weights, fallback, disliked=disliked)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -21,9 +21,19 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 Lists: TypeAlias = Sequence[np.ndarray]  # rows of items, a list for each user
-Best: TypeAlias = tuple[
-    np.ndarray, np.ndarray
-]  # rows and scores, users x k; -1 and -inf where fewer exist
+# rows and scores, users x k; -1 and -inf where fewer exist
+Best: TypeAlias = tuple[np.ndarray, np.ndarray]
+
+
+class Filters(NamedTuple):
+    """Which items a search looks at: all, unless something is given."""
+
+    excluded: Lists | None = None  # for each user
+    candidates: Lists | None = None  # for each user; they go before `within`
+    within: Subset | None = None  # for everybody, from `subset`
+
+
+NO_FILTERS = Filters()
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,10 +60,7 @@ class CodeItems:
         """The length of codes."""
         return self.index.n_bits
 
-    @property
-    def width(self) -> int:
-        """The length of user vectors."""
-        return self.index.n_bits
+    width = n_bits  # the length of user vectors
 
     @property
     def bytes_per_item(self) -> float:
@@ -98,17 +105,12 @@ class CodeItems:
 
     def gains(self, rows: np.ndarray) -> np.ndarray:
         """Return what h·d is multiplied by in the scores of some items: 1 without levels."""
-        if self.levels is None:
-            return np.ones(rows.shape, np.float32)
-        return np.asarray(self.index.terms(1.0, by_code=False)[1, self.levels[rows]], np.float32)
+        return np.asarray(self.level_terms(rows)[1], np.float32)
 
-    def level_terms(self, item: np.ndarray, popularity: float) -> tuple[float, float] | None:
-        """Return what the level of an item adds to its score, and what it multiplies h·d by."""
-        if self.levels is None:
-            return None
-        bases, gains = self.index.terms(popularity, by_code=False)
-        base, gain = (float(table[self.levels[item[0]]]) for table in (bases, gains))
-        return base * gain, gain
+    def level_terms(self, rows: np.ndarray | slice, popularity: float = 1.0) -> np.ndarray:
+        """Return the bases and the gains of some items: scores are gain * (base + h·d)."""
+        levels = np.zeros(len(self), np.uint8) if self.levels is None else self.levels
+        return self.index.terms(popularity, by_code=False)[:, levels[rows]]
 
     def distances(self, vectors: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Compute Hamming distances between the codes of people and of items (people x items)."""
@@ -121,37 +123,34 @@ class CodeItems:
         self,
         vectors: np.ndarray,
         k: int,
-        excluded: Lists | None = None,
-        candidates: Lists | None = None,
+        filters: Filters = NO_FILTERS,
         threads: int = 1,
         by_code: bool = False,
         popularity: float = 1.0,
-        within: Subset | None = None,
     ) -> Best:
         """Find the k items with the highest scores, or, `by_code`, the nearest codes."""
         if by_code and self.index.levels is None:
-            return self.nearest(vectors, k, excluded, candidates, threads, within)
+            return self.nearest(vectors, k, filters, threads)
         if by_code:
             vectors = with_lengths(vectors)
-        filters = (self._positions(excluded), self._positions(candidates), threads)
-        return self.index.weighted(vectors, k, *filters, popularity, by_code, within)
+        options = (*self._lists(filters), threads, popularity, by_code, filters.within)
+        return self.index.weighted(vectors, k, *options)
 
     def nearest(
-        self,
-        vectors: np.ndarray,
-        k: int,
-        excluded: Lists | None = None,
-        candidates: Lists | None = None,
-        threads: int = 1,
-        within: Subset | None = None,
+        self, vectors: np.ndarray, k: int, filters: Filters = NO_FILTERS, threads: int = 1
     ) -> Best:
         """Find the k items with the nearest codes, whatever their levels."""
-        filters = (self._positions(excluded), self._positions(candidates), threads)
-        rows, distances = self.index.hamming(pack(signs(vectors)), k, *filters, 0.0, within)
+        options = (*self._lists(filters), threads, 0.0, filters.within)
+        rows, distances = self.index.hamming(pack(signs(vectors)), k, *options)
         return rows, np.where(rows < 0, -np.inf, self.n_bits - 2.0 * distances)
 
-    def _positions(self, lists: Lists | None) -> RowLists | None:
-        return None if lists is None else self.index.lists(lists)
+    def _lists(self, filters: Filters) -> tuple[RowLists | None, RowLists | None]:
+        """Return what is excluded and what the candidates are, as the index takes them."""
+        excluded, candidates, _ = filters
+        return (
+            None if excluded is None else self.index.lists(excluded),
+            None if candidates is None else self.index.lists(candidates),
+        )
 
     def subset(self, mask: np.ndarray) -> Subset:
         """Turn a mask of rows into what `best` takes."""
@@ -221,8 +220,9 @@ class RealItems:
     def __len__(self) -> int:
         return int(self.vectors.shape[0])
 
-    def level_terms(self, item: np.ndarray, popularity: float) -> None:
-        """Return None: these items have no level."""
+    def level_terms(self, rows: np.ndarray | slice, popularity: float = 1.0) -> np.ndarray:
+        """Return bases and gains of some items, which do nothing: these items have no level."""
+        return np.repeat([[0.0], [1.0]], len(self), axis=1)[:, rows]
 
     def distances(self, vectors: np.ndarray, rows: np.ndarray) -> None:
         """Return None: these items have no codes."""
@@ -245,15 +245,14 @@ class RealItems:
         self,
         vectors: np.ndarray,
         k: int,
-        excluded: Lists | None = None,
-        candidates: Lists | None = None,
+        filters: Filters = NO_FILTERS,
         threads: int = 1,
         by_code: bool = False,
         popularity: float = 1.0,
-        within: Subset | None = None,
     ) -> Best:
         """Find the k items with the highest scores; ties go by popularity."""
         del threads, by_code, popularity
+        excluded, candidates, within = filters
         with np.errstate(all="ignore"):  # what overflows is an error
             scores = self.scores(vectors).astype(np.float64)
         check_computed(scores)
@@ -268,11 +267,7 @@ class RealItems:
         best = np.take_along_axis(scores, rows, axis=1)
         return np.where(best > -np.inf, rows, -1), best
 
-    def nearest(
-        self, vectors: np.ndarray, k: int, excluded: Lists, *, within: Subset | None = None
-    ) -> Best:
-        """Find the k items with the highest scores."""
-        return self.best(vectors, k, excluded, within=within)
+    nearest = best
 
     def subset(self, mask: np.ndarray) -> Subset:
         """Turn a mask of rows into what `best` takes."""

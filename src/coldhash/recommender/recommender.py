@@ -37,7 +37,7 @@ from coldhash.features.people import (
 from coldhash.files import Json
 from coldhash.recommender.ask import ITEMS_AND_FIELDS, Question, QuestionKind, find_questions
 from coldhash.recommender.encoders import Encoded, Encoder
-from coldhash.recommender.items import CodeItems, Items, RealItems
+from coldhash.recommender.items import CodeItems, Filters, Items, RealItems
 from coldhash.recommender.results import Recommendations, Similar, describer
 from coldhash.recommender.where import ItemFilter, Where, find_column
 from coldhash.render import html_table
@@ -64,7 +64,7 @@ PEOPLE_AT_A_TIME = 4096
 MAX_DESCRIBED = 1 << 14  # items whose ids and titles are kept as Python strings
 
 
-class KnownOfPeople(NamedTuple):
+class PeopleData(NamedTuple):
     """What is known of people before they are encoded."""
 
     features: Features
@@ -344,7 +344,7 @@ class Recommender:
 
     def _read(
         self, people: People, unknown: Unknown, ratings: csr_array | None = None
-    ) -> KnownOfPeople:
+    ) -> PeopleData:
         """Read what is known of people; `ratings` are their histories, if they are given apart."""
         columns, n_rows = as_columns(people)
         check_choice("unknown", unknown, UNKNOWN)
@@ -353,15 +353,17 @@ class Recommender:
             check_fields(people, [n for n in columns if n != own], self.person_fields)
 
         def read(name: str) -> Histories | None:
+            if name not in columns:
+                return None
             with blame(name):
                 options = (n_rows, self.item_ids, self.history_scale, name == ANSWERS)
-                return read_histories(columns.get(name), *options)
+                return read_histories(columns[name], *options)
 
         found = read(HISTORY) if ratings is None else Histories(SparseRows.of(ratings), [])
         asked = None if self.encoder.answers is None else read(ANSWERS)
         history = None if found is None else found.ratings
         preferences = history if self.encoder.uses_preference else None
-        return KnownOfPeople(
+        return PeopleData(
             features=self.features.encode(columns, n_rows, preferences),
             history=history,
             ignored=[] if found is None else found.ignored,
@@ -441,7 +443,7 @@ class Recommender:
             People x items; who had nothing usable gets popularity, and what a person dislikes is
             below everything else.
         """
-        weight = self._level_weight(popularity)
+        weight = self.level_weight(popularity)
         encoded = self.encode(people, unknown=unknown)
         scores = self.items.scores(encoded.vectors, weight, self._by_code(score))
         check_computed(scores)
@@ -525,13 +527,13 @@ class Recommender:
         [1, 2, 3]
         """
         check_positive("k", k)
-        weight, details = self._level_weight(popularity), self.details(fields)
+        weight, details = self.level_weight(popularity), self.details(fields)
         by_code = self._by_code(score)
         encoded = self.encode(users, user_ids=user_ids, unknown=unknown)
         vectors, n_users = encoded.vectors, len(encoded.vectors)
         excluded = self._item_lists("exclude", exclude, n_users)
         if exclude_seen and encoded.history is not None:
-            seen = SparseRows.of(encoded.history).lists()
+            seen = encoded.history.lists()
             if excluded is not None:
                 seen = [np.concatenate(pair) for pair in zip(excluded, seen, strict=True)]
             excluded = seen
@@ -539,15 +541,14 @@ class Recommender:
         if allowed is not None and where is not None:
             mask = self._filter.mask(where)
             allowed = [rows[mask[rows]] for rows in allowed]
-        within = self._filter.subset(where)
+        filters = Filters(excluded, allowed, self._filter.subset(where))
         last = None if exclude_seen else encoded.disliked
         n_found = k if last is None else k + int(last.counts().max())
-        n_threads = self._threads(threads, n_users)
-        options = (n_threads, by_code, weight, within)
-        rows, scores = self.items.best(vectors, n_found, excluded, allowed, *options)
+        options = (self._threads(threads, n_users), by_code, weight)
+        rows, scores = self.items.best(vectors, n_found, filters, *options)
         if encoded.fallback.any() and self.items.levels is None:
             nothing = np.zeros_like(vectors)  # leaves ties, which popularity breaks
-            popular, _ = self.items.best(nothing, n_found, excluded, allowed, within=within)
+            popular, _ = self.items.best(nothing, n_found, filters)
             counts = np.where(popular >= 0, self.popularity[popular], -np.inf)
             mark = encoded.fallback[:, None]
             rows, scores = np.where(mark, popular, rows), np.where(mark, counts, scores)
@@ -595,11 +596,10 @@ class Recommender:
         """
         total = len(self.user_ids)
         for start in range(0, total, PEOPLE_AT_A_TIME):
-            rows = np.arange(start, min(start + PEOPLE_AT_A_TIME, total))
-            user_ids = self.user_ids.take(rows).values.to_pylist()
+            user_ids = self.user_ids.values[start : start + PEOPLE_AT_A_TIME].to_pylist()
             yield self.recommend(user_ids=user_ids, k=k, **options).to_arrow()
             if progress is not None:
-                progress(int(rows[-1]) + 1, total)
+                progress(start + len(user_ids), total)
 
     def similar_items(
         self,
@@ -672,7 +672,7 @@ class Recommender:
         5
         """
         encoded = self.encode(user, user_ids=None if user_id is None else [user_id])
-        own = self.user_ids.find(encoded.names if user_id is not None else [])
+        own = self.user_ids.find([] if user_id is None else [user_id])
         return _nearest("user", self.user_ids, self._users, encoded.vectors[:1], k, own)
 
     def explain(
@@ -723,11 +723,11 @@ class Recommender:
         >>> abs(sum(why["contributions"].values()) - why["score"]) < 1e-6
         True
         """
-        weight = self._level_weight(popularity)
+        weight = self.level_weight(popularity)
         with blame("item_id"):
             row = self.item_ids.rows([item_id])
         item = self.items.rows(row)[0].astype(np.float64)
-        terms = self.items.level_terms(row, weight)
+        base, gain = self.items.level_terms(row, weight)[:, 0].tolist()
         known = self._read(user, unknown)
         with np.errstate(all="ignore"):  # what overflows is an error
             encoded, parts = self.encoder.explain(known.features, known.history, self.item_ids)
@@ -737,9 +737,9 @@ class Recommender:
             parts |= zip(asked, self.encoder.answers.split(known.answers), strict=True)
         check_computed(encoded.vectors)
         level = "popularity (estimated)" if self.guesses[row[0]] else "popularity"
-        contributions = {} if terms is None else {level: terms[0]}
-        item = item if terms is None else item * terms[1]
-        contributions |= {name: math.fsum(vector * item) for name, vector in parts.items()}
+        contributions = {} if self.items.levels is None else {level: base * gain}
+        for name, vector in parts.items():
+            contributions[name] = math.fsum(vector * (item * gain))
         return {
             "item_id": as_text(item_id),
             "title": None if self.titles is None else self.titles[int(row[0])].as_py(),
@@ -887,10 +887,23 @@ class Recommender:
             return threads
         return 1 if n_users == 1 and len(self.items) < MANY_ITEMS else os.cpu_count() or 1
 
-    def _level_weight(self, popularity: float) -> float:
-        """Return the weight of levels, the cube of `popularity`: accuracy falls about evenly.
+    def level_weight(self, popularity: float) -> float:
+        """Return the weight of levels for `popularity`: its cube, so that accuracy falls evenly.
 
-        Raise an error for what is no share, and where there is no level to weigh.
+        Parameters
+        ----------
+        popularity
+            As for `recommend`.
+
+        Returns
+        -------
+        float
+            From 0 to 1.
+
+        Raises
+        ------
+        SettingError
+            It is no share, or the items have no level to weigh.
         """
         if popularity == 1:
             return 1.0
@@ -916,7 +929,7 @@ def _nearest(
     details: pa.Table | None = None,
 ) -> Similar:
     """Find the nearest of some items (or users), the row `own` left out."""
-    rows, scores = items.nearest(vector, k, [own], within=within)
+    rows, scores = items.nearest(vector, k, Filters([own], within=within))
     rows = rows[:, rows[0] >= 0]
     distances = items.distances(vector, rows)
     return Similar(
@@ -936,14 +949,11 @@ def _as_names(column: Value) -> list[str]:
     return [str(place) if name is None else str(name) for place, name in enumerate(values)]
 
 
-def _union(
-    one: csr_array | SparseRows | None, two: csr_array | SparseRows | None
-) -> SparseRows | None:
+def _union(one: SparseRows | None, two: SparseRows | None) -> SparseRows | None:
     """Return ones where either has an entry."""
     if one is None or two is None:
-        either = two if one is None else one
-        return None if either is None else SparseRows.of(either)
-    pairs = zip(SparseRows.of(one).lists(), SparseRows.of(two).lists(), strict=True)
+        return two if one is None else one
+    pairs = zip(one.lists(), two.lists(), strict=True)
     return SparseRows.of_lists([np.union1d(*pair) for pair in pairs], one.shape[1])
 
 
