@@ -67,9 +67,11 @@ class HistoryPart:
         stacked = np.array([maps[n] for n in counts], np.float32).reshape(-1, *self.maps.shape[1:])
         return replace(self, counts=np.array(counts, np.int64), maps=stacked)
 
-    def evidence(self, history: csr_array | SparseRows) -> np.ndarray:
-        """Compute the mean of z over the events of each row."""
-        history, above = SparseRows.of(history), self.above(history)
+    def evidence(
+        self, history: csr_array | SparseRows, above: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Compute the mean of z over the events of each row, from δ if that is known."""
+        history, above = SparseRows.of(history), self.above(history) if above is None else above
         n_events = _column(history.counts())
         words, weights, columns = self._codes_of(history.indices)
 
@@ -101,10 +103,10 @@ class HistoryPart:
         above = self.above(history)
         below = above < 0
         if not below.any():
-            return self._move(self.evidence(history), history.counts()), None
+            return self._move(self.evidence(history, above), history.counts()), None
         liked, disliked = history.select(~below), history.select(below)
         owners, items, n_liked = disliked.owners(), disliked.indices, liked.counts()
-        evidence = self.evidence(liked), self._rows(items, above[below])
+        evidence = self.evidence(liked, above[~below]), self._rows(items, above[below])
         n_events = history.counts()[owners]
         moved = self._move(np.concatenate(evidence), np.concatenate([n_liked, n_events]))
         moved, steps = moved[: len(n_liked)], moved[len(n_liked) :]
@@ -137,7 +139,9 @@ class HistoryPart:
 
     def _rises(self, disliked: np.ndarray, moved: np.ndarray) -> np.ndarray:
         """Compute the part of disliked events that would raise the neighbours of their items."""
-        items, places = np.unique(disliked, return_inverse=True)
+        items, places = disliked, np.zeros(1, np.intp)
+        if len(disliked) > 1:
+            items, places = np.unique(disliked, return_inverse=True)
         q, pulls = (part[places] for part in self._find_neighbours(items))
         lengths = np.maximum((q * pulls).sum(axis=1, dtype=np.float64), 1e-30)
         raised = (moved * q).sum(axis=1, dtype=np.float64) / lengths
