@@ -289,4 +289,5 @@ def import_extra(name: str, extra: str) -> ModuleType:
         return import_module(name)
     except ImportError as error:
         hint = f"pip install 'coldhash[{extra}]'"
-        raise SettingError(f"{name} is not installed", hint=hint) from error
+        missing = error.name or name  # it may need another one
+        raise SettingError(f"{missing} is not installed", hint=hint) from error

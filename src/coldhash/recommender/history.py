@@ -15,7 +15,7 @@ from coldhash.arrays.products import times, times_codes
 from coldhash.arrays.rows import SparseRows
 from coldhash.errors import ModelFileError
 from coldhash.features.groups import State
-from coldhash.recommender.items import CodeItems, Filters, Items, code_items
+from coldhash.recommender.items import CodeItems, Items, Search, code_items
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -153,7 +153,7 @@ class HistoryPart:
             return kept
         codes, itself = self.codes.rows(items).astype(np.float32), list(items[:, None])
         k = min(N_NEIGHBOURS, len(self.codes) - 1)
-        near = self.codes.nearest(codes, k, Filters(itself))[0]
+        near = self.codes.nearest(codes, k, Search(itself))[0]
         neighbours = self.codes.rows(near.ravel()).reshape(*near.shape, -1)
         neighbours = neighbours * self.codes.gains(near)[:, :, None]
         q = neighbours.sum(axis=1, dtype=np.float64).astype(np.float32)

@@ -25,15 +25,18 @@ Lists: TypeAlias = Sequence[np.ndarray]  # rows of items, a list for each user
 Best: TypeAlias = tuple[np.ndarray, np.ndarray]
 
 
-class Filters(NamedTuple):
-    """Which items a search looks at: all, unless something is given."""
+class Search(NamedTuple):
+    """Which items a search looks at, all unless something is given, and what it finds."""
 
     excluded: Lists | None = None  # for each user
     candidates: Lists | None = None  # for each user; they go before `within`
     within: Subset | None = None  # for everybody, from `subset`
+    threads: int = 1
+    by_code: bool = False  # the nearest codes instead of the highest scores
+    popularity: float = 1.0  # the weight of levels
 
 
-NO_FILTERS = Filters()
+USUAL_SEARCH = Search()
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,38 +122,25 @@ class CodeItems:
         bits = np.bitwise_count(codes ^ found).sum(axis=1, dtype=np.int32)
         return np.asarray(bits.reshape(rows.shape))
 
-    def best(
-        self,
-        vectors: np.ndarray,
-        k: int,
-        filters: Filters = NO_FILTERS,
-        threads: int = 1,
-        by_code: bool = False,
-        popularity: float = 1.0,
-    ) -> Best:
+    def best(self, vectors: np.ndarray, k: int, search: Search = USUAL_SEARCH) -> Best:
         """Find the k items with the highest scores, or, `by_code`, the nearest codes."""
-        if by_code and self.index.levels is None:
-            return self.nearest(vectors, k, filters, threads)
-        if by_code:
+        if search.by_code and self.index.levels is None:
+            return self.nearest(vectors, k, search)
+        if search.by_code:
             vectors = with_lengths(vectors)
-        options = (*self._lists(filters), threads, popularity, by_code, filters.within)
+        lists = self._positions(search.excluded), self._positions(search.candidates)
+        options = (*lists, search.threads, search.popularity, search.by_code, search.within)
         return self.index.weighted(vectors, k, *options)
 
-    def nearest(
-        self, vectors: np.ndarray, k: int, filters: Filters = NO_FILTERS, threads: int = 1
-    ) -> Best:
+    def nearest(self, vectors: np.ndarray, k: int, search: Search = USUAL_SEARCH) -> Best:
         """Find the k items with the nearest codes, whatever their levels."""
-        options = (*self._lists(filters), threads, 0.0, filters.within)
+        lists = self._positions(search.excluded), self._positions(search.candidates)
+        options = (*lists, search.threads, 0.0, search.within)
         rows, distances = self.index.hamming(pack(signs(vectors)), k, *options)
         return rows, np.where(rows < 0, -np.inf, self.n_bits - 2.0 * distances)
 
-    def _lists(self, filters: Filters) -> tuple[RowLists | None, RowLists | None]:
-        """Return what is excluded and what the candidates are, as the index takes them."""
-        excluded, candidates, _ = filters
-        return (
-            None if excluded is None else self.index.lists(excluded),
-            None if candidates is None else self.index.lists(candidates),
-        )
+    def _positions(self, lists: Lists | None) -> RowLists | None:
+        return None if lists is None else self.index.lists(lists)
 
     def subset(self, mask: np.ndarray) -> Subset:
         """Turn a mask of rows into what `best` takes."""
@@ -241,18 +231,9 @@ class RealItems:
             return times(vectors, self.vectors.T)
         return np.asarray(vectors @ self.vectors.T)
 
-    def best(
-        self,
-        vectors: np.ndarray,
-        k: int,
-        filters: Filters = NO_FILTERS,
-        threads: int = 1,
-        by_code: bool = False,
-        popularity: float = 1.0,
-    ) -> Best:
+    def best(self, vectors: np.ndarray, k: int, search: Search = USUAL_SEARCH) -> Best:
         """Find the k items with the highest scores; ties go by popularity."""
-        del threads, by_code, popularity
-        excluded, candidates, within = filters
+        excluded, candidates, within, *_ = search
         with np.errstate(all="ignore"):  # what overflows is an error
             scores = self.scores(vectors).astype(np.float64)
         check_computed(scores)

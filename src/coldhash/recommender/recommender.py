@@ -37,7 +37,7 @@ from coldhash.features.people import (
 from coldhash.files import Json
 from coldhash.recommender.ask import ITEMS_AND_FIELDS, Question, QuestionKind, find_questions
 from coldhash.recommender.encoders import Encoded, Encoder
-from coldhash.recommender.items import CodeItems, Filters, Items, RealItems
+from coldhash.recommender.items import CodeItems, Items, RealItems, Search
 from coldhash.recommender.results import Recommendations, Similar, describer
 from coldhash.recommender.where import ItemFilter, Where, find_column
 from coldhash.render import html_table
@@ -541,14 +541,14 @@ class Recommender:
         if allowed is not None and where is not None:
             mask = self._filter.mask(where)
             allowed = [rows[mask[rows]] for rows in allowed]
-        filters = Filters(excluded, allowed, self._filter.subset(where))
         last = None if exclude_seen else encoded.disliked
         n_found = k if last is None else k + int(last.counts().max())
-        options = (self._threads(threads, n_users), by_code, weight)
-        rows, scores = self.items.best(vectors, n_found, filters, *options)
+        within, n_threads = self._filter.subset(where), self._threads(threads, n_users)
+        search = Search(excluded, allowed, within, n_threads, by_code, weight)
+        rows, scores = self.items.best(vectors, n_found, search)
         if encoded.fallback.any() and self.items.levels is None:
             nothing = np.zeros_like(vectors)  # leaves ties, which popularity breaks
-            popular, _ = self.items.best(nothing, n_found, filters)
+            popular, _ = self.items.best(nothing, n_found, search._replace(by_code=False))
             counts = np.where(popular >= 0, self.popularity[popular], -np.inf)
             mark = encoded.fallback[:, None]
             rows, scores = np.where(mark, popular, rows), np.where(mark, counts, scores)
@@ -929,7 +929,7 @@ def _nearest(
     details: pa.Table | None = None,
 ) -> Similar:
     """Find the nearest of some items (or users), the row `own` left out."""
-    rows, scores = items.nearest(vector, k, Filters([own], within=within))
+    rows, scores = items.nearest(vector, k, Search([own], within=within))
     rows = rows[:, rows[0] >= 0]
     distances = items.distances(vector, rows)
     return Similar(
