@@ -277,10 +277,17 @@ def check_choice(name: str, value: object, choices: Collection[str]) -> None:
         raise SettingError(f"{name}={value!r}", hint=f"one of {', '.join(choices)}")
 
 
+def check_positive(name: str, value: int) -> None:
+    """Raise an error if an argument is below 1."""
+    if value < 1:
+        raise SettingError(f"{name}={value}", hint="at least 1")
+
+
 def import_extra(name: str, extra: str) -> ModuleType:
     """Import a library that an extra of this package installs."""
     try:
         return import_module(name)
     except ImportError as error:
         hint = f"pip install 'coldhash[{extra}]'"
-        raise SettingError(f"{name} is not installed", hint=hint) from error
+        missing = error.name or name  # it may need another one
+        raise SettingError(f"{missing} is not installed", hint=hint) from error

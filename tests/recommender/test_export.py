@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import os
 import pwd
 import re
@@ -113,13 +114,13 @@ def model(request, fitted):
     )
 
 
-def expected(model, person, n_planes, allowed=None):
+def expected(model, person, n_planes, allowed=None, popularity=1.0):
     """Ids and scores by arithmetic on +1 and -1."""
     encoded = model.encode([person])
     vector = Planes.of(encoded.vectors[0], n_planes).vector
     index = model.items.index
     levels = np.zeros(N_ITEMS, int) if model.items.levels is None else model.items.levels
-    base, gain = index.terms(1.0, by_code=False)
+    base, gain = index.terms(popularity**3, by_code=False)
     scores = gain[levels] * (base[levels] + model.items.rows().astype(float) @ vector)
     order = np.lexsort((index.rank, -np.round(scores, 9)))
     seen = set() if encoded.history is None else set(encoded.history.indices.tolist())
@@ -130,6 +131,21 @@ def expected(model, person, n_planes, allowed=None):
 def check(found, wanted):
     assert [item for item, _ in found] == [item for item, _ in wanted]
     assert [score for _, score in found] == pytest.approx([score for _, score in wanted])
+
+
+def dials(model):
+    """What `popularity` may be: anything from 0 to 1 where items have levels."""
+    return (1.0,) if model.items.levels is None else (1.0, 0.7, 0.0)
+
+
+def check_queries(model, allowed, to, run):
+    """Compare what queries find with what is expected, for people, conditions and dials."""
+    for n_planes, person in zip((4, 2, 1), PEOPLE, strict=True):
+        for condition, mask in ((None, None), (CONDITION, allowed)):
+            for popularity in dials(model):
+                options = {"planes": n_planes, "condition": condition, "popularity": popularity}
+                sql = query_sql(model, to, person, K, **options)
+                check(run(sql), expected(model, person, n_planes, mask, popularity))
 
 
 CONDITION = '"in stock" AND price < 20'
@@ -146,10 +162,7 @@ def test_duckdb(model, allowed, tmp_path):
 
     path = export(model, "duckdb", tmp_path / "items.duckdb")
     with duckdb.connect(str(path), read_only=True) as connection:
-        for n_planes, person in zip((4, 2, 1), PEOPLE, strict=True):
-            for condition, mask in ((None, None), (CONDITION, allowed)):
-                sql = query_sql(model, "duckdb", person, K, planes=n_planes, condition=condition)
-                check(connection.execute(sql).fetchall(), expected(model, person, n_planes, mask))
+        check_queries(model, allowed, "duckdb", lambda sql: connection.execute(sql).fetchall())
         count = connection.execute("SELECT count(*) FROM items WHERE list_contains(tags, 'new')")
         assert count.fetchone() == (N_ITEMS // 2,)
 
@@ -158,10 +171,8 @@ def test_sqlite(model, allowed, tmp_path):
     path = export(model, "sqlite", tmp_path / "items.sqlite")
     with closing(sqlite3.connect(path)) as connection:
         connection.create_function("bit_count", 1, lambda word: (word % 2**64).bit_count())
-        for n_planes, person in zip((4, 2, 1), PEOPLE, strict=True):
-            for condition, mask in ((None, None), (CONDITION, allowed)):
-                sql = query_sql(model, "sqlite", person, K, planes=n_planes, condition=condition)
-                check(connection.execute(sql).fetchall(), expected(model, person, n_planes, mask))
+        connection.create_function("power", 2, math.pow)  # not in every build of SQLite
+        check_queries(model, allowed, "sqlite", lambda sql: connection.execute(sql).fetchall())
         rows = connection.execute("SELECT id, item_Base, tags FROM items ORDER BY rowid").fetchall()
     table = model.item_table.to_pylist()
     assert [row[0] for row in rows] == list(model.item_ids)
@@ -253,11 +264,11 @@ def test_postgres(model, allowed, postgres, tmp_path):
     path = export(model, "postgres", tmp_path / "items.sql")
     postgres.psql("-c", "DROP TABLE IF EXISTS items")
     postgres.psql("-f", path)
-    for n_planes, person in zip((4, 2, 1), PEOPLE, strict=True):
-        for condition, mask in ((None, None), (CONDITION, allowed)):
-            sql = query_sql(model, "postgres", person, K, planes=n_planes, condition=condition)
-            found = [(item, float(score)) for item, score in postgres.rows("-c", sql)]
-            check(found, expected(model, person, n_planes, mask))
+
+    def run(sql):
+        return [(item, float(score)) for item, score in postgres.rows("-c", sql)]
+
+    check_queries(model, allowed, "postgres", run)
     rows = postgres.rows("-c", 'SELECT id, "item_Base", price FROM items')
     wanted = zip(model.item_ids, model.item_table.to_pylist(), strict=True)
     assert {tuple(row) for row in rows} == {

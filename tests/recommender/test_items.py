@@ -7,7 +7,7 @@ import pytest
 
 from coldhash.arrays.codes import signs
 from coldhash.errors import DataError, ModelFileError
-from coldhash.recommender.items import CodeItems, RealItems, restore_items
+from coldhash.recommender.items import CodeItems, RealItems, Search, restore_items
 
 N = 300
 
@@ -33,7 +33,7 @@ def vectors(rng):
 @pytest.mark.parametrize("popularity", [0, 0.3, 1])
 @pytest.mark.parametrize("by_code", [False, True])
 def test_scores_are_those_of_the_best(items, vectors, popularity, by_code):
-    rows, best = items.best(vectors, N, by_code=by_code, popularity=popularity)
+    rows, best = items.best(vectors, N, Search(by_code=by_code, popularity=popularity))
     scores = items.scores(vectors, popularity, by_code)
     np.testing.assert_allclose(np.take_along_axis(scores, rows, axis=1), best, atol=1e-5)
     gains = items.levels / 255
@@ -81,8 +81,8 @@ def test_items_come_back_from_their_arrays(items, counts, vectors):
     np.testing.assert_array_equal(again.levels, items.levels)
     for by_code in (False, True):
         for mine, theirs in zip(
-            items.best(vectors, 20, by_code=by_code, popularity=0.5),
-            again.best(vectors, 20, by_code=by_code, popularity=0.5),
+            items.best(vectors, 20, Search(by_code=by_code, popularity=0.5)),
+            again.best(vectors, 20, Search(by_code=by_code, popularity=0.5)),
             strict=True,
         ):
             np.testing.assert_array_equal(mine, theirs)
@@ -123,5 +123,5 @@ def test_real_vectors_have_no_level(rng, counts, vectors):
     items = RealItems(rng.standard_normal((N, 24)), counts)
     np.testing.assert_array_equal(items.scores(vectors, 0.5), items.scores(vectors))
     np.testing.assert_array_equal(
-        items.best(vectors, 5, popularity=0.5)[0], items.best(vectors, 5)[0]
+        items.best(vectors, 5, Search(popularity=0.5))[0], items.best(vectors, 5)[0]
     )

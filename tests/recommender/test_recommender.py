@@ -156,7 +156,7 @@ def test_what_single_events_add_is_what_the_history_adds(coded):
         ratings = {coded.item_ids[row]: 5.0 - row % n_stars for row in range(n)}
         given = coded.encode({"history": ratings}).history
         np.testing.assert_allclose(
-            history.split(given).sum(axis=0), history.deviation(given)[0], atol=1e-5
+            history.split(given).sum(axis=0), history.apply(given)[0][0], atol=1e-5
         )
 
 

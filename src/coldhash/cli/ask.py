@@ -41,13 +41,12 @@ def ask(
 ) -> None:
     """Show what to ask a person next; in a terminal, ask and show how the list changes."""
     model, person = load_model(file), parse_person(user)
-    checked: Any = unknown  # by the model
     options: dict[str, Any] = {
         "kinds": kinds.split(","),
         "exclude": exclude or [],
         "candidates": None if candidates is None else read_lines(candidates),
         "where": parse_where(where),
-        "unknown": checked,
+        "unknown": unknown,
     }
     if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         found = model.ask(person, n, **options)

@@ -49,9 +49,7 @@ Where = Annotated[
 ]
 Fields = Annotated[str | None, Option(help="Item columns to show, with commas: price,category.")]
 Popularity = Annotated[float, Option(help="How much it counts what everybody likes: from 1 to 0.")]
-UnknownFields = Annotated[
-    str | None, Option(help="Fields that the model does not know: error or ignore.")
-]
+UnknownFields = Annotated[str, Option(help="Fields that the model does not know: error or ignore.")]
 _ENDINGS = (".csv", ".parquet")
 
 
@@ -168,7 +166,7 @@ def recommend(
         raise SettingError(
             "no people, or in several ways", hint="one of --user, --users, --user-id, --all"
         )
-    arguments = options.arguments()
+    arguments = {**options.arguments(), "unknown": unknown}
     if dask is not None:
         from coldhash.scale.batch import recommend_all_on
         from coldhash.scale.dask import connect
@@ -185,26 +183,22 @@ def recommend(
         check_out(out)
     model = load_model(file)
     document: dict[str, object] = {}
-    rows: Iterator[dict[str, Any]]
     if everybody:
         tables = _recommend_all(model, arguments)
-        rows = (row for table in tables for row in table.to_pylist())
     else:
         people: Any = _read_people(users, column, model) if users else None
         if user:
             people = [parse_person(text) for text in user]
-        checked: Any = unknown  # by `recommend`
-        answer = model.recommend(people, user_ids=user_id or None, unknown=checked, **arguments)
+        answer = model.recommend(people, user_ids=user_id, **arguments)
         for note in answer.notes:
             print(f"note: {output.printable(note)}", file=sys.stderr)
-        if out is not None:
-            tables = iter([answer.to_arrow()])
-        rows = iter(answer)
+        tables = iter([answer.to_arrow()])
         document["fallback"] = answer.fallback.tolist()
     if out is not None:
         _write_tables(tables, out)
         print(out)
         return
+    rows = (row for table in tables for row in table.to_pylist())
     lines = (output.format_row(row, model.features.labels) for row in rows)
     output.print_result({"items": rows, **document}, lines, as_json)
 
@@ -219,10 +213,8 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Show what carries an item for a person: parts that add up to the score."""
-    checked: Any = unknown  # by the model
-    found = load_model(file).explain(
-        parse_person(user), item, popularity=popularity, unknown=checked
-    )
+    options: dict[str, Any] = {"popularity": popularity, "unknown": unknown}
+    found = load_model(file).explain(parse_person(user), item, **options)
     output.print_result(found, output.format_facts(found), as_json)
 
 
@@ -275,12 +267,13 @@ def query_sql(
     user: Annotated[str, Option(help='A person in JSON: {"age": 25, "history": {"1193": 5}}.')],
     k: HowMany = 10,
     planes: Annotated[int, Option(help="Bit planes of the query: more are more accurate.")] = 4,
+    popularity: Popularity = 1.0,
     condition: Annotated[str | None, Option(help="SQL after WHERE: year >= 1990.")] = None,
 ) -> None:
     """Print the SQL that ranks the items of an exported database for a person."""
     from coldhash.recommender import planes as bit_planes
 
-    options: dict[str, Any] = {"planes": planes, "condition": condition}
+    options: dict[str, Any] = {"planes": planes, "popularity": popularity, "condition": condition}
     print(bit_planes.query_sql(load_model(file), to, parse_person(user), k, **options))
 
 
@@ -371,11 +364,12 @@ def _read_tables(paths: list[Path | None], columns: list[str] | None) -> list[An
     for name in roles:
         if name not in every:
             raise ColumnError(f"no table has a column {name!r}", hint=f"there are: {every}")
-    for at, table in enumerate(tables):
-        if table is not None:
-            names = [roles.get(name, name) for name in table.column_names]
-            tables[at] = table.rename_columns(names)
-    return tables
+    return [
+        table
+        if table is None
+        else table.rename_columns([roles.get(name, name) for name in table.column_names])
+        for table in tables
+    ]
 
 
 def _read_people(path: Path, columns: list[str] | None, model: ch.Recommender) -> pa.Table:
@@ -399,11 +393,10 @@ def _write_tables(tables: Iterator[pa.Table], out: Path) -> None:
     import pyarrow.csv
     import pyarrow.parquet
 
-    writers = (pyarrow.csv.CSVWriter, pyarrow.parquet.ParquetWriter)
-    write = dict(zip(_ENDINGS, writers, strict=True))[out.suffix]
+    writers = {".csv": pyarrow.csv.CSVWriter, ".parquet": pyarrow.parquet.ParquetWriter}
     first = next(tables, None)
     if first is not None:
-        with replace_file(out) as file, write(file, first.schema) as writer:
+        with replace_file(out) as file, writers[out.suffix](file, first.schema) as writer:
             for table in chain([first], tables):
                 writer.write_table(table)
 

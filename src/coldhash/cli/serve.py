@@ -13,7 +13,7 @@ from typer import Option
 
 import coldhash as ch
 from coldhash.cli.app import File, ModelFile, Texts, command, read_file
-from coldhash.errors import SettingError
+from coldhash.errors import SettingError, import_extra
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,9 +62,9 @@ def serve(
     ] = None,
 ) -> None:
     """Serve a model over HTTP, with a page to try it; a new model file is picked up."""
-    names = {"allowed_hosts": allowed_host, "allowed_origins": allowed_origin}
-    settings = {name: tuple(given or ()) for name, given in names.items()}
-    _run_server(file, limits, token=_read_token(token_file), **settings, **vars(server))
+    hosts, origins = tuple(allowed_host or ()), tuple(allowed_origin or ())
+    settings = {"allowed_hosts": hosts, "allowed_origins": origins, **vars(server)}
+    _run_server(file, limits, token=_read_token(token_file), **settings)
 
 
 @command
@@ -121,9 +121,8 @@ def _show_strangers(model: ch.Recommender, cold: ch.Dataset) -> Iterator[str]:
     history = {model.item_ids[row]: float(rated[row]) for row in given}
     titles = cold.items.column("title").take(given).to_pylist()
     yield "The first one rates five titles, and gets"
-    for row, title, line in zip(
-        given, titles, show({**person, "history": history}, rated), strict=True
-    ):
+    lines = show({**person, "history": history}, rated)
+    for row, title, line in zip(given, titles, lines, strict=True):
         new = "" if line in columns[0] else "  (new)"
         yield f"  {f'{rated[row]:g} of 5: {title}':{_WIDTH + 9}}{line}{new}"
 
@@ -162,12 +161,6 @@ def _open_page(file: Path, port: int) -> None:
 
 
 def _run_server(file: Path, limits: LimitOptions, **settings: Any) -> None:
-    try:
-        from coldhash.serve import Limits
-        from coldhash.serve.server import Serving
-        from coldhash.serve.server import serve as run
-    except ModuleNotFoundError as error:
-        raise SettingError(
-            f"{error.name} is not installed", hint="pip install 'coldhash[serve]'"
-        ) from None
-    run(Serving(file=file, limits=Limits(**vars(limits)), **settings))
+    server = import_extra("coldhash.serve.server", "serve")
+    serving = server.Serving(file=file, limits=server.Limits(**vars(limits)), **settings)
+    server.serve(serving)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -17,9 +17,6 @@ from coldhash.features.preference import PREFERENCE
 from coldhash.recommender.answers import AnswerPart
 from coldhash.recommender.history import HistoryPart
 from coldhash.recommender.items import Items
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +45,7 @@ class Encoded:
     weights: dict[str, np.ndarray]
     fallback: np.ndarray
     ignored: list[tuple[int, str]] = field(default_factory=list)
-    history: csr_array | SparseRows | None = None
+    history: SparseRows | None = None
     names: list[str] = field(default_factory=list)
     disliked: SparseRows | None = None
 
@@ -64,11 +61,11 @@ class Encoder(ABC):
         return False
 
     @abstractmethod
-    def encode(self, features: Features, history: csr_array | SparseRows | None) -> Encoded:
+    def encode(self, features: Features, history: SparseRows | None) -> Encoded:
         """Compute the vectors of people."""
 
     def explain(
-        self, features: Features, history: csr_array | SparseRows | None, item_ids: Ids
+        self, features: Features, history: SparseRows | None, item_ids: Ids
     ) -> tuple[Encoded, dict[str, np.ndarray]]:
         """Encode one person; return also named vectors that add up to the person's."""
         del item_ids
@@ -132,18 +129,17 @@ class ConsensusEncoder(Encoder):
         """Whether a history counts as the preference group: only if there is no other one."""
         return PREFERENCE in self.maps
 
-    def encode(self, features: Features, history: csr_array | SparseRows | None) -> Encoded:
+    def encode(self, features: Features, history: SparseRows | None) -> Encoded:
         """Compute the vectors of people."""
-        return self._move(history, *self._agree(features))
+        return self._encode(features, history)[0]
 
     def explain(
-        self, features: Features, history: csr_array | SparseRows | None, item_ids: Ids
+        self, features: Features, history: SparseRows | None, item_ids: Ids
     ) -> tuple[Encoded, dict[str, np.ndarray]]:
         """Encode one person; return also what each group and each rated item adds."""
-        said, shares, alone = self._agree(features)
-        encoded = self._move(history, said, shares, alone)
-        parts = {name: shares[0, at] * say[0] for at, (name, say) in enumerate(said.items())}
-        parts = {name: part for at, (name, part) in enumerate(parts.items()) if shares[0, at] > 0}
+        encoded, said = self._encode(features, history)
+        shares = {name: share[0] for name, share in encoded.weights.items()}
+        parts = {name: shares[name] * say[0] for name, say in said.items() if shares[name] > 0}
         if not parts:
             parts["the average user"] = self.average
         if history is not None and self.history is not None:
@@ -162,33 +158,28 @@ class ConsensusEncoder(Encoder):
         answers = self.answers and self.answers.follow_items(history, rows, n_new)
         return replace(self, history=history, answers=answers)
 
-    def _agree(self, features: Features) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-        """Return what each group says, its share for each person, and the weighted mean."""
+    def _encode(
+        self, features: Features, history: SparseRows | None
+    ) -> tuple[Encoded, dict[str, np.ndarray]]:
+        """Compute the weighted mean of what groups say, moved by a history.
+
+        Returns also what each group says.
+        """
         names = [name for name in self.maps if name in features.has]
         said = {name: times(features.matrices[name], self.maps[name]) for name in names}
         shares = self._shares(features, names, list(said.values()))
         vectors = np.zeros((len(features), len(self.average)), dtype=np.float32)
         for at, say in enumerate(said.values()):
             vectors += shares[:, at : at + 1] * say
-        vectors[~shares.any(axis=1)] = self.average
-        return said, shares, vectors
-
-    def _move(
-        self,
-        history: csr_array | SparseRows | None,
-        said: dict[str, np.ndarray],
-        shares: np.ndarray,
-        vectors: np.ndarray,
-    ) -> Encoded:
-        """Move vectors by what histories say."""
         fallback = np.asarray(~shares.any(axis=1))
+        vectors[fallback] = self.average
         disliked = None
         if history is not None and self.history is not None:
             moved, disliked = self.history.apply(history)
             vectors = vectors + moved
-            fallback = fallback & (SparseRows.of(history).counts() == 0)
+            fallback = fallback & (history.counts() == 0)
         weights = {name: shares[:, at] for at, name in enumerate(said)}
-        return Encoded(vectors, weights, fallback, disliked=disliked)
+        return Encoded(vectors, weights, fallback, disliked=disliked), said
 
     def _shares(self, features: Features, names: list[str], says: list[np.ndarray]) -> np.ndarray:
         """Weigh each person's groups; rows add up to 1, or to 0 where a person has none."""

@@ -121,14 +121,13 @@ def bit_strings(packed: np.ndarray, n_bits: int) -> list[str]:
 
 def _make_table(model: Recommender, items: CodeItems, codes: dict[str, pa.Array]) -> pa.Table:
     """Return what every database holds, with the codes in its own form."""
-    levels = np.zeros(len(items), np.uint8) if items.levels is None else items.levels
-    base, gain = items.index.terms(1.0, by_code=False)
+    base, gain = items.level_terms(slice(None))
     columns = {
         "id": model.item_ids.values,
         "place": items.index.rank,
         "popularity": np.asarray(model.popularity, np.float64),
-        "base": base[levels],
-        "gain": gain[levels],
+        "base": base,
+        "gain": gain,
         **codes,
     }
     own = pa.table({}) if model.item_table is None else model.item_table

@@ -15,7 +15,7 @@ from coldhash.arrays.products import times, times_codes
 from coldhash.arrays.rows import SparseRows
 from coldhash.errors import ModelFileError
 from coldhash.features.groups import State
-from coldhash.recommender.items import CodeItems, Items, code_items
+from coldhash.recommender.items import CodeItems, Items, Search, code_items
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -24,7 +24,6 @@ USUAL = 1.0  # weight of an event of a new item: that of an average item
 N_NEIGHBOURS = 10  # nearest items, whose mean score a dislike does not raise
 N_KEPT = 4096  # items whose neighbours are kept
 SMALL = 1 << 25  # bits of all codes, up to which they are kept in the order of the items
-FEW = 16  # dislikes; of more, the neighbours of items are searched together
 LOWERED = 1.1  # times that what would raise them is taken out: they fall a little instead
 MAX_COUNT = 1 << 16  # of events that a map is for
 _ARRAYS = ("weights", "means", "expected", "metric", "counts", "maps")
@@ -68,12 +67,11 @@ class HistoryPart:
         stacked = np.array([maps[n] for n in counts], np.float32).reshape(-1, *self.maps.shape[1:])
         return replace(self, counts=np.array(counts, np.int64), maps=stacked)
 
-    def evidence(self, history: csr_array | SparseRows) -> np.ndarray:
-        """Compute the mean of z over the events of each row."""
-        history = SparseRows.of(history)
-        return self._evidence(history, self.above(history))
-
-    def _evidence(self, history: SparseRows, above: np.ndarray) -> np.ndarray:
+    def evidence(
+        self, history: csr_array | SparseRows, above: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Compute the mean of z over the events of each row, from δ if that is known."""
+        history, above = SparseRows.of(history), self.above(history) if above is None else above
         n_events = _column(history.counts())
         words, weights, columns = self._codes_of(history.indices)
 
@@ -89,8 +87,6 @@ class HistoryPart:
         """Return packed codes, their weights, and the place of each item's code among them."""
         if len(self.codes) * self.codes.width <= SMALL:
             return self._all_codes, self.weights, items
-        if len(items) >= len(self.codes):
-            return self.codes.index.packed(), self.weights, items
         distinct, places = np.unique(items, return_inverse=True)
         return self.codes.index.packed(distinct), self.weights[distinct], places
 
@@ -98,20 +94,19 @@ class HistoryPart:
     def _all_codes(self) -> np.ndarray:
         return self.codes.index.packed()
 
-    def deviation(self, history: csr_array | SparseRows) -> np.ndarray:
-        """Compute how far people are from what their features say."""
-        return self.apply(history)[0]
-
     def apply(self, history: csr_array | SparseRows) -> tuple[np.ndarray, SparseRows | None]:
-        """Compute deviations; return also the entries that are dislikes, if any."""
+        """Compute how far people are from what their features say.
+
+        Returns also the entries that are dislikes, if any.
+        """
         history = SparseRows.of(history)
         above = self.above(history)
         below = above < 0
         if not below.any():
-            return self._move(self._evidence(history, above), history.counts()), None
+            return self._move(self.evidence(history, above), history.counts()), None
         liked, disliked = history.select(~below), history.select(below)
         owners, items, n_liked = disliked.owners(), disliked.indices, liked.counts()
-        evidence = self._evidence(liked, above[~below]), self._rows(items, above[below])
+        evidence = self.evidence(liked, above[~below]), self._rows(items, above[below])
         n_events = history.counts()[owners]
         moved = self._move(np.concatenate(evidence), np.concatenate([n_liked, n_events]))
         moved, steps = moved[: len(n_liked)], moved[len(n_liked) :]
@@ -122,15 +117,12 @@ class HistoryPart:
         """Compute what each event of one person adds to the deviation: events x bits."""
         history = SparseRows.of(history)
         items, above = history.indices, self.above(history)
-        disliked, moved = above < 0, np.zeros((len(items), len(self.expected)), np.float32)
-        for some, n in ((~disliked, np.count_nonzero(~disliked)), (disliked, len(items))):
-            if some.any():
-                n_events = np.full(np.count_nonzero(some), n)
-                moved[some] = self._move(self._rows(items[some], above[some]), n_events)
-                moved[some] /= _column(n_events)
+        disliked = above < 0
+        n_events = np.where(disliked, len(items), np.count_nonzero(~disliked))
+        moved = self._move(self._rows(items, above), n_events) / _column(n_events)
         if disliked.any():
             moved[disliked] = self._lower(items[disliked], moved[disliked])
-        return moved
+        return np.asarray(moved)
 
     def _rows(self, items: np.ndarray, above: np.ndarray) -> np.ndarray:
         """Compute z of some events."""
@@ -147,37 +139,32 @@ class HistoryPart:
 
     def _rises(self, disliked: np.ndarray, moved: np.ndarray) -> np.ndarray:
         """Compute the part of disliked events that would raise the neighbours of their items."""
-        if len(disliked) <= FEW:
-            found = [self._neighbours(item) for item in disliked.tolist()]
-            q, pulls = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        else:
+        items, places = disliked, np.zeros(1, np.intp)
+        if len(disliked) > 1:
             items, places = np.unique(disliked, return_inverse=True)
-            q, pulls = (part[places] for part in self._find_neighbours(items))
+        q, pulls = (part[places] for part in self._find_neighbours(items))
         lengths = np.maximum((q * pulls).sum(axis=1, dtype=np.float64), 1e-30)
         raised = (moved * q).sum(axis=1, dtype=np.float64) / lengths
         return np.asarray(LOWERED * np.maximum(raised, 0)[:, None].astype(np.float32) * pulls)
 
     def _find_neighbours(self, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return q and q M of the nearest items of some items."""
+        if len(items) == 1 and (kept := self._kept.get(int(items[0]))) is not None:
+            return kept
         codes, itself = self.codes.rows(items).astype(np.float32), list(items[:, None])
         k = min(N_NEIGHBOURS, len(self.codes) - 1)
-        near = self.codes.nearest(codes, k, self.codes.lists(itself))[0]
+        near = self.codes.nearest(codes, k, Search(itself))[0]
         neighbours = self.codes.rows(near.ravel()).reshape(*near.shape, -1)
         neighbours = neighbours * self.codes.gains(near)[:, :, None]
         q = neighbours.sum(axis=1, dtype=np.float64).astype(np.float32)
-        return q, times(q, self.metric)
-
-    def _neighbours(self, item: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the same of one item, which is kept for the next who dislikes it."""
-        found = self._kept.get(item)
-        if found is None:
-            found = self._find_neighbours(np.array([item]))
-            if len(self._kept) < N_KEPT:
-                self._kept[item] = found
+        found = q, times(q, self.metric)
+        if len(items) == 1 and len(self._kept) < N_KEPT:
+            self._kept[int(items[0])] = found
         return found
 
     @cached_property
     def _kept(self) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+        """What is known of the neighbours of one item, for the next who dislikes it."""
         return {}
 
     def disliked(self, history: SparseRows) -> SparseRows | None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from coldhash.arrays.checks import check_computed, take
 from coldhash.arrays.codes import pack, signs
 from coldhash.arrays.products import times
-from coldhash.errors import DataError, SettingError
+from coldhash.errors import DataError
 from coldhash.search import CodeIndex, RowLists, Subset
 from coldhash.search.index import N_LEVELS
 from coldhash.search.plain import GROUP
@@ -20,7 +20,23 @@ from coldhash.search.plain import GROUP
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-Best = tuple[np.ndarray, np.ndarray]  # rows and scores, users x k; -1 and -inf where fewer exist
+Lists: TypeAlias = Sequence[np.ndarray]  # rows of items, a list for each user
+# rows and scores, users x k; -1 and -inf where fewer exist
+Best: TypeAlias = tuple[np.ndarray, np.ndarray]
+
+
+class Search(NamedTuple):
+    """Which items a search looks at, all unless something is given, and what it finds."""
+
+    excluded: Lists | None = None  # for each user
+    candidates: Lists | None = None  # for each user; they go before `within`
+    within: Subset | None = None  # for everybody, from `subset`
+    threads: int = 1
+    by_code: bool = False  # the nearest codes instead of the highest scores
+    popularity: float = 1.0  # the weight of levels
+
+
+USUAL_SEARCH = Search()
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,10 +63,7 @@ class CodeItems:
         """The length of codes."""
         return self.index.n_bits
 
-    @property
-    def width(self) -> int:
-        """The length of user vectors."""
-        return self.index.n_bits
+    width = n_bits  # the length of user vectors
 
     @property
     def bytes_per_item(self) -> float:
@@ -95,17 +108,12 @@ class CodeItems:
 
     def gains(self, rows: np.ndarray) -> np.ndarray:
         """Return what h·d is multiplied by in the scores of some items: 1 without levels."""
-        if self.levels is None:
-            return np.ones(rows.shape, np.float32)
-        return np.asarray(self.index.terms(1.0, by_code=False)[1, self.levels[rows]], np.float32)
+        return np.asarray(self.level_terms(rows)[1], np.float32)
 
-    def level_terms(self, item: np.ndarray, popularity: float) -> tuple[float, float] | None:
-        """Return what the level of an item adds to its score, and what it multiplies h·d by."""
-        if self.levels is None:
-            return None
-        bases, gains = self.index.terms(popularity, by_code=False)
-        base, gain = (float(table[self.levels[item[0]]]) for table in (bases, gains))
-        return base * gain, gain
+    def level_terms(self, rows: np.ndarray | slice, popularity: float = 1.0) -> np.ndarray:
+        """Return the bases and the gains of some items: scores are gain * (base + h·d)."""
+        levels = np.zeros(len(self), np.uint8) if self.levels is None else self.levels
+        return self.index.terms(popularity, by_code=False)[:, levels[rows]]
 
     def distances(self, vectors: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Compute Hamming distances between the codes of people and of items (people x items)."""
@@ -114,42 +122,25 @@ class CodeItems:
         bits = np.bitwise_count(codes ^ found).sum(axis=1, dtype=np.int32)
         return np.asarray(bits.reshape(rows.shape))
 
-    def best(
-        self,
-        vectors: np.ndarray,
-        k: int,
-        excluded: RowLists | None = None,
-        candidates: RowLists | None = None,
-        threads: int = 1,
-        by_code: bool = False,
-        popularity: float = 1.0,
-        within: Subset | None = None,
-    ) -> Best:
+    def best(self, vectors: np.ndarray, k: int, search: Search = USUAL_SEARCH) -> Best:
         """Find the k items with the highest scores, or, `by_code`, the nearest codes."""
-        if by_code and self.index.levels is None:
-            return self.nearest(vectors, k, excluded, candidates, threads, within)
-        if by_code:
+        if search.by_code and self.index.levels is None:
+            return self.nearest(vectors, k, search)
+        if search.by_code:
             vectors = with_lengths(vectors)
-        filters = (excluded, candidates, threads)
-        return self.index.weighted(vectors, k, *filters, popularity, by_code, within)
+        lists = self._positions(search.excluded), self._positions(search.candidates)
+        options = (*lists, search.threads, search.popularity, search.by_code, search.within)
+        return self.index.weighted(vectors, k, *options)
 
-    def nearest(
-        self,
-        vectors: np.ndarray,
-        k: int,
-        excluded: RowLists | None = None,
-        candidates: RowLists | None = None,
-        threads: int = 1,
-        within: Subset | None = None,
-    ) -> Best:
+    def nearest(self, vectors: np.ndarray, k: int, search: Search = USUAL_SEARCH) -> Best:
         """Find the k items with the nearest codes, whatever their levels."""
-        filters = (excluded, candidates, threads)
-        rows, distances = self.index.hamming(pack(signs(vectors)), k, *filters, 0.0, within)
+        lists = self._positions(search.excluded), self._positions(search.candidates)
+        options = (*lists, search.threads, 0.0, search.within)
+        rows, distances = self.index.hamming(pack(signs(vectors)), k, *options)
         return rows, np.where(rows < 0, -np.inf, self.n_bits - 2.0 * distances)
 
-    def lists(self, lists: Sequence[Any]) -> RowLists:
-        """Turn lists of rows, one a user, into what `best` takes."""
-        return self.index.lists(lists)
+    def _positions(self, lists: Lists | None) -> RowLists | None:
+        return None if lists is None else self.index.lists(lists)
 
     def subset(self, mask: np.ndarray) -> Subset:
         """Turn a mask of rows into what `best` takes."""
@@ -219,12 +210,12 @@ class RealItems:
     def __len__(self) -> int:
         return int(self.vectors.shape[0])
 
-    def level_terms(self, item: np.ndarray, popularity: float) -> None:
-        """Return None: these items have no level."""
+    def level_terms(self, rows: np.ndarray | slice, popularity: float = 1.0) -> np.ndarray:
+        """Return bases and gains of some items, which do nothing: these items have no level."""
+        return np.repeat([[0.0], [1.0]], len(self), axis=1)[:, rows]
 
-    def distances(self, vectors: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Raise an error: these items have no codes."""
-        raise SettingError("real-valued items have no Hamming distance", hint="score='real'")
+    def distances(self, vectors: np.ndarray, rows: np.ndarray) -> None:
+        """Return None: these items have no codes."""
 
     def rows(self, items: Any = slice(None)) -> np.ndarray:
         """Return some items as dense vectors."""
@@ -240,53 +231,28 @@ class RealItems:
             return times(vectors, self.vectors.T)
         return np.asarray(vectors @ self.vectors.T)
 
-    def best(
-        self,
-        vectors: np.ndarray,
-        k: int,
-        excluded: RowLists | None = None,
-        candidates: RowLists | None = None,
-        threads: int = 1,
-        by_code: bool = False,
-        popularity: float = 1.0,
-        within: Subset | None = None,
-    ) -> Best:
+    def best(self, vectors: np.ndarray, k: int, search: Search = USUAL_SEARCH) -> Best:
         """Find the k items with the highest scores; ties go by popularity."""
-        del threads, by_code, popularity
+        excluded, candidates, within, *_ = search
         with np.errstate(all="ignore"):  # what overflows is an error
-            scores = self.scores(vectors)
+            scores = self.scores(vectors).astype(np.float64)
         check_computed(scores)
-        k = min(k, scores.shape[1])
-        rows = np.full((len(scores), k), -1, dtype=np.int64)
-        best = np.full((len(scores), k), -np.inf)
-        for user in range(len(scores)):
-            allowed = np.ones(scores.shape[1], dtype=bool) if within is None else within.copy()
+        for user, own in enumerate(scores):
+            allowed = np.ones(len(own), dtype=bool) if within is None else within.copy()
             if candidates is not None:
-                allowed[:] = False
-                allowed[candidates[1][candidates[0][user] : candidates[0][user + 1]]] = True
+                allowed = np.isin(np.arange(len(own)), candidates[user])
             if excluded is not None:
-                allowed[excluded[1][excluded[0][user] : excluded[0][user + 1]]] = False
-            items = np.flatnonzero(allowed)
-            first = items[np.lexsort((self._rank[items], -scores[user, items]))[:k]]
-            rows[user, : len(first)] = first
-            best[user, : len(first)] = scores[user, first]
-        return rows, best
+                allowed[excluded[user]] = False
+            own[~allowed] = -np.inf
+        rows = np.lexsort((np.broadcast_to(self._rank, scores.shape), -scores))[:, :k]
+        best = np.take_along_axis(scores, rows, axis=1)
+        return np.where(best > -np.inf, rows, -1), best
 
-    def nearest(
-        self, vectors: np.ndarray, k: int, excluded: RowLists, *, within: Subset | None = None
-    ) -> Best:
-        """Find the k items with the highest scores."""
-        return self.best(vectors, k, excluded, within=within)
+    nearest = best
 
     def subset(self, mask: np.ndarray) -> Subset:
         """Turn a mask of rows into what `best` takes."""
         return mask
-
-    def lists(self, lists: Sequence[Any]) -> RowLists:
-        """Turn lists of rows, one a user, into what `best` takes."""
-        starts = np.concatenate([[0], np.cumsum([len(each) for each in lists])])
-        flat = np.concatenate([np.asarray(each, dtype=np.int64) for each in lists])
-        return starts, flat
 
     def select(self, rows: np.ndarray, popularity: np.ndarray) -> RealItems:
         """Return an item side with these rows only."""

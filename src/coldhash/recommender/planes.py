@@ -6,7 +6,9 @@ coordinates, chosen so that the sum of squared errors is the smallest. Then, for
     h·d ≈ s (offset - 2 Σ_j 2^j bit_count(d xor p_j)),   offset = b (2^n - 1),
 
 which any database computes that counts bits, and the score is gain * (base + h·d) with the columns
-that `coldhash.recommender.export` writes.
+that `coldhash.recommender.export` writes. Where levels have a weight λ below 1, it is
+
+    gain^λ * (3λ / (2 + λ) base + h·d).
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from coldhash.arrays.codes import pack
-from coldhash.errors import SettingError, check_choice
+from coldhash.errors import SettingError, check_choice, check_positive
 from coldhash.features.people import Person
 from coldhash.recommender.export import TABLE, bit_strings, items_with_codes
 from coldhash.recommender.recommender import Recommender
@@ -109,6 +111,7 @@ def query_sql(
     k: int = 10,
     *,
     planes: int = 4,
+    popularity: float = 1.0,
     condition: str | None = None,
 ) -> str:
     """Return the SQL that ranks the items of an exported database for a person.
@@ -125,18 +128,21 @@ def query_sql(
         How many items.
     planes
         How many bit planes: with 4, lists are about as accurate as the model's own.
+    popularity
+        How much it counts what everybody likes, as for `Recommender.recommend`.
     condition
         What stands after WHERE, such as `year >= 1990`: SQL, which is not checked.
 
     Returns
     -------
     str
-        A query of id and score. SQLite has to know a function `bit_count` of an integer.
+        A query of id and score. SQLite has to know a function `bit_count` of an integer, and, for
+        `popularity` below 1, `power`, which most builds have.
 
     Raises
     ------
     SettingError
-        The model has no codes, or `planes` is not between 1 and 8.
+        The model has no codes, `planes` is not between 1 and 8, or `popularity` cannot be weighed.
     DataError
         A value or a rating cannot be right.
 
@@ -152,9 +158,12 @@ def query_sql(
     LIMIT 3;
     """
     check_choice("to", to, COUNTS)
-    if k < 1:
-        raise SettingError(f"k={k}", hint="at least 1")
+    check_positive("k", k)
     items_with_codes(model)
+    base, gain = "base", "gain"
+    if popularity != 1:
+        base_weight, gain_power = weigh_levels(model, popularity)
+        base, gain = f"{base_weight:.17g} * base", f"power(gain, {gain_power:.17g})"
     encoded = model.encode([person])
     found = Planes.of(encoded.vectors[0], planes)
     packed = pack(found.bits)
@@ -170,9 +179,15 @@ def query_sql(
     where = f"WHERE {' AND '.join(conditions)}\n" if conditions else ""
     scale = f"CAST({found.scale:.9e} AS double precision)"
     return (
-        f"SELECT id, gain * (base + {scale} * ({found.offset} - 2 * ({counts}))) AS score\n"
+        f"SELECT id, {gain} * ({base} + {scale} * ({found.offset} - 2 * ({counts}))) AS score\n"
         f"FROM {TABLE}\n{where}ORDER BY score DESC, place\nLIMIT {k};"
     )
+
+
+def weigh_levels(model: Recommender, popularity: float) -> tuple[float, float]:
+    """Return what `base` is multiplied by, and the power of `gain`, for a `popularity`."""
+    weight = model.level_weight(popularity)
+    return 3 * weight / (2 + weight), weight
 
 
 def _count_words(plane: np.ndarray, n_bits: int) -> str:

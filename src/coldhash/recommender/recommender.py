@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypedDict, Unpack, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -20,13 +20,14 @@ from coldhash.arrays.rows import SparseRows
 from coldhash.data import OTHER_NAMES, ROLES, TITLE
 from coldhash.data.feedback import Feedback
 from coldhash.data.ids import Ids, IdValue, as_text
-from coldhash.data.ratings import MAX_RATING, entries_of_rows
-from coldhash.errors import DataError, SettingError, blame, check_choice
-from coldhash.features.columns import Labels
+from coldhash.data.ratings import MAX_RATING
+from coldhash.errors import DataError, SettingError, blame, check_choice, check_positive
+from coldhash.features.columns import Labels, Value
 from coldhash.features.groups import FeatureEncoder, Features
 from coldhash.features.people import (
     ANSWERS,
     HISTORY,
+    Histories,
     People,
     Person,
     as_columns,
@@ -36,11 +37,11 @@ from coldhash.features.people import (
 from coldhash.files import Json
 from coldhash.recommender.ask import ITEMS_AND_FIELDS, Question, QuestionKind, find_questions
 from coldhash.recommender.encoders import Encoded, Encoder
-from coldhash.recommender.items import CodeItems, Items, RealItems
+from coldhash.recommender.items import CodeItems, Items, RealItems, Search
 from coldhash.recommender.results import Recommendations, Similar, describer
 from coldhash.recommender.where import ItemFilter, Where, find_column
 from coldhash.render import html_table
-from coldhash.search import RowLists
+from coldhash.search import Subset
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -61,6 +62,16 @@ OWN_COLUMNS = ("user_id", "item_id", "score", "rank", "distance", "fallback")  #
 MANY_ITEMS = 1_000_000  # from which one query is worth several threads
 PEOPLE_AT_A_TIME = 4096
 MAX_DESCRIBED = 1 << 14  # items whose ids and titles are kept as Python strings
+
+
+class PeopleData(NamedTuple):
+    """What is known of people before they are encoded."""
+
+    features: Features
+    history: SparseRows | None
+    ignored: list[tuple[int, str]]  # rated items that the model does not know
+    answers: SparseRows | None
+    names: list[str]  # empty: by their place
 
 
 class Explanation(TypedDict):
@@ -211,21 +222,23 @@ class Recommender:
         usual = (self.columns.get(USER_ID, USER_ID), *ROLES[USER_ID], *others, "id")
         return next((n for n in usual if n in names and n not in self.person_fields), None)
 
+    @property
+    def _item_columns(self) -> pa.Table:
+        return self.item_table or pa.table({})  # also for one without rows
+
     @cached_property
     def titles(self) -> pa.Array | None:
         """What items are called, by row; None if no column of the item table is a title."""
-        if self.item_table is None or not self.item_table.num_rows:
-            return None
-        names = self.item_table.column_names
+        names = self._item_columns.column_names
         simple = {re.sub(r"\W", "_", name).lower(): name for name in names}
         usual = next((simple[name] for name in TITLES if name in simple), None)
         name = self.columns.get(TITLE, usual)
         if name not in names:
             return None
-        column = self.item_table.column(name).combine_chunks()  # one chunk: quick to look up
+        column = self._item_columns.column(name).combine_chunks()  # one chunk: quick to look up
         if pa.types.is_nested(column.type) or pa.types.is_binary(column.type):
             return None  # nothing to show
-        return column if column.type == pa.string() else column.cast(pa.string())
+        return column.cast(pa.string())
 
     @cached_property
     def _title_table(self) -> pa.Table | None:
@@ -256,12 +269,11 @@ class Recommender:
         """
         if not fields:
             return self._title_table
-        table = pa.table({}) if self.item_table is None else self.item_table
         columns = {} if self.titles is None else {TITLE: self.titles}
         with blame("fields"):
             for name in fields:
                 shown = f"item_{name}" if name in OWN_COLUMNS else name
-                columns[shown] = find_column(table, name)
+                columns[shown] = find_column(self._item_columns, name)
         return pa.table(columns)
 
     def encode(
@@ -318,44 +330,46 @@ class Recommender:
             return self._known_users(user_ids)
         if people is None:
             raise SettingError("say for whom", hint="users (strangers), user_ids, or both")
-        columns, features, ratings, ignored = self._features(people, ratings, unknown)
+        known = self._read(people, unknown, ratings)
         with np.errstate(all="ignore"):  # what overflows is an error
-            encoded = self.encoder.encode(features, ratings)
+            encoded = self.encoder.encode(known.features, known.history)
         check_computed(encoded.vectors)
-        names = self._names(columns)
-        if names or ratings is not None:
-            kept = (encoded.vectors, encoded.weights, encoded.fallback)
-            encoded = Encoded(*kept, ignored, ratings, names, encoded.disliked)
-        asked = self._read_answers(columns, len(features)) if answers is None else answers
+        if known.names or known.history is not None:
+            _, history, ignored, _, names = known
+            encoded = replace(encoded, history=history, ignored=ignored, names=names)
+        asked = known.answers if answers is None else SparseRows.of(answers)
         if asked is not None:
-            encoded = self._add_answers(encoded, SparseRows.of(asked))
+            encoded = self._add_answers(encoded, asked)
         return encoded if user_ids is None else self._prefer_known(encoded, user_ids)
 
-    def _features(
-        self, people: People, ratings: csr_array | None, unknown: Unknown
-    ) -> tuple[Mapping[str, Any], Features, csr_array | SparseRows | None, list[tuple[int, str]]]:
-        """Return what people are described by, their features, their history, what is ignored."""
+    def _read(
+        self, people: People, unknown: Unknown, ratings: csr_array | None = None
+    ) -> PeopleData:
+        """Read what is known of people; `ratings` are their histories, if they are given apart."""
         columns, n_rows = as_columns(people)
         check_choice("unknown", unknown, UNKNOWN)
+        own = self.id_column(columns)
         if unknown == "error":
-            own = self.id_column(columns)
             check_fields(people, [n for n in columns if n != own], self.person_fields)
-        ignored: list[tuple[int, str]] = []
-        if ratings is None:
-            found = read_histories(columns.get(HISTORY), n_rows, self.item_ids, self.history_scale)
-            if found is not None:
-                ratings, ignored = found.ratings, found.ignored
-        wanted = ratings if self.encoder.uses_preference else None
-        return columns, self.features.encode(columns, n_rows, wanted), ratings, ignored
 
-    def _read_answers(self, columns: Mapping[str, Any], n_rows: int) -> SparseRows | None:
-        """Return the answers of people to questions about items, if the model learns from them."""
-        given = columns.get(ANSWERS)
-        if self.encoder.answers is None or given is None:
-            return None
-        with blame(ANSWERS):
-            found = read_histories(given, n_rows, self.item_ids, self.history_scale, answers=True)
-        return None if found is None else found.ratings
+        def read(name: str) -> Histories | None:
+            if name not in columns:
+                return None
+            with blame(name):
+                options = (n_rows, self.item_ids, self.history_scale, name == ANSWERS)
+                return read_histories(columns[name], *options)
+
+        found = read(HISTORY) if ratings is None else Histories(SparseRows.of(ratings), [])
+        asked = None if self.encoder.answers is None else read(ANSWERS)
+        history = None if found is None else found.ratings
+        preferences = history if self.encoder.uses_preference else None
+        return PeopleData(
+            features=self.features.encode(columns, n_rows, preferences),
+            history=history,
+            ignored=[] if found is None else found.ignored,
+            answers=None if asked is None else asked.ratings,
+            names=[] if own is None else _as_names(columns[own]),
+        )
 
     def _add_answers(self, encoded: Encoded, answers: SparseRows) -> Encoded:
         """Return people moved by answers; what they know counts as seen."""
@@ -371,42 +385,25 @@ class Recommender:
             disliked=_union(encoded.disliked, part.history.disliked(known)),
         )
 
-    def _names(self, columns: Mapping[str, Any]) -> list[str]:
-        """Call strangers by their id, if they have one, or else by their place."""
-        column = self.id_column(columns)
-        if column is None:
-            return []
-        given = columns[column]
-        values = given.to_pylist() if isinstance(given, pa.ChunkedArray) else given
-        # whole numbers are floats in a pandas column where one is missing
-        values = [int(n) if isinstance(n, float) and n.is_integer() else n for n in values]
-        return [str(place) if name is None else str(name) for place, name in enumerate(values)]
-
     def _known_users(self, user_ids: Sequence[IdValue]) -> Encoded:
         rows = self.user_ids.rows(user_ids)
-        return Encoded(
-            self.user_vectors[rows],
-            {},
-            np.zeros(len(rows), dtype=bool),
-            history=self._seen_by(rows),
-            names=[self.user_ids[row] for row in rows],
-        )
+        nobody, names = np.zeros(len(rows), dtype=bool), [self.user_ids[row] for row in rows]
+        seen = self._seen_by(rows)
+        return Encoded(self.user_vectors[rows], {}, nobody, history=seen, names=names)
 
     def _prefer_known(self, encoded: Encoded, user_ids: Sequence[IdValue]) -> Encoded:
         """Return people with the vectors of training users, where they are some."""
         if len(user_ids) != len(encoded.vectors):
             raise DataError(f"{len(user_ids)} user_ids for {len(encoded.vectors)} people")
         rows = self.user_ids.find(user_ids)
-        known, seen = rows >= 0, self._seen_by(rows)
-        seen = _union(seen, encoded.history)
-        vectors = encoded.vectors.copy()
+        known, vectors = rows >= 0, encoded.vectors.copy()
         vectors[known] = self.user_vectors[rows[known]]
         return replace(
             encoded,
             vectors=vectors,
             weights={name: np.where(known, 0, share) for name, share in encoded.weights.items()},
             fallback=encoded.fallback & ~known,
-            history=seen,
+            history=_union(self._seen_by(rows), encoded.history),
             names=[as_text(user_id, "user") for user_id in user_ids],
         )
 
@@ -414,13 +411,10 @@ class Recommender:
         """Return what training users have rated, nothing for the row -1."""
         if self.seen is None:
             return None
-        # cut by hand: indexing would spread the one stored 1 out over all ratings
-        known, counts = rows >= 0, np.zeros(len(rows), np.int64)
-        counts[known] = np.diff(self.seen.indptr)[rows[known]]
-        items = self.seen.indices[entries_of_rows(self.seen.indptr, rows[known])]
-        ones = np.ones(len(items), dtype=np.float32)
-        ends = np.concatenate([[0], np.cumsum(counts)])
-        return SparseRows(ones, items, ends, (len(rows), self.seen.shape[1]))
+        ends, items = self.seen.indptr, self.seen.indices
+        # of row -1, a slice from the end to the beginning, which is empty
+        lists = [items[ends[row] : ends[row + 1]] for row in rows.tolist()]
+        return SparseRows.of_lists(lists, self.seen.shape[1])
 
     def score(
         self,
@@ -449,7 +443,7 @@ class Recommender:
             People x items; who had nothing usable gets popularity, and what a person dislikes is
             below everything else.
         """
-        weight = self._level_weight(popularity)
+        weight = self.level_weight(popularity)
         encoded = self.encode(people, unknown=unknown)
         scores = self.items.scores(encoded.vectors, weight, self._by_code(score))
         check_computed(scores)
@@ -459,28 +453,6 @@ class Recommender:
             rows = encoded.disliked.owners()
             scores[rows, encoded.disliked.indices] = scores.min(axis=1)[rows] - 1
         return scores
-
-    @overload
-    def recommend(
-        self,
-        users: People | Encoded | None = None,
-        k: int = 10,
-        *,
-        user_ids: Sequence[IdValue] | None = None,
-        as_arrays: Literal[False] = False,
-        **options: Unpack[Options],
-    ) -> Recommendations: ...
-
-    @overload
-    def recommend(
-        self,
-        users: People | Encoded | None = None,
-        k: int = 10,
-        *,
-        user_ids: Sequence[IdValue] | None = None,
-        as_arrays: Literal[True],
-        **options: Unpack[Options],
-    ) -> tuple[np.ndarray, np.ndarray]: ...
 
     def recommend(
         self,
@@ -497,8 +469,7 @@ class Recommender:
         threads: int | None = None,
         unknown: Unknown = "error",
         fields: Sequence[str] | None = None,
-        as_arrays: bool = False,
-    ) -> Recommendations | tuple[np.ndarray, np.ndarray]:
+    ) -> Recommendations:
         """Return the k best items for strangers (`users`) or for training users (`user_ids`).
 
         Parameters
@@ -532,13 +503,11 @@ class Recommender:
             As for `encode`.
         fields
             Columns of the item table to show beside the title.
-        as_arrays
-            Return `(item_ids, scores)`, users x k, padded with None and -inf.
 
         Returns
         -------
         Recommendations
-            A small table; or two arrays.
+            A small table, and the arrays that it is made of.
 
         Raises
         ------
@@ -557,32 +526,34 @@ class Recommender:
         >>> [row["rank"] for row in answer]
         [1, 2, 3]
         """
-        if k < 1:
-            raise SettingError(f"k={k}", hint="at least 1")
-        weight, details = self._level_weight(popularity), self.details(fields)
-        within = self._filter.subset(where)
+        check_positive("k", k)
+        weight, details = self.level_weight(popularity), self.details(fields)
+        by_code = self._by_code(score)
         encoded = self.encode(users, user_ids=user_ids, unknown=unknown)
-        n_users, disliked = len(encoded.vectors), None if exclude_seen else encoded.disliked
-        left_out = encoded.history if exclude_seen else disliked
-        excluded = self._item_lists("exclude", exclude, n_users, left_out)
-        allowed = self._item_lists("candidates", candidates, n_users, None, where)
-        by_code, n_threads = self._by_code(score), self._threads(threads, n_users)
-        options = (n_threads, by_code, weight, within)
-        rows, scores = self.items.best(encoded.vectors, k, excluded, allowed, *options)
+        vectors, n_users = encoded.vectors, len(encoded.vectors)
+        excluded = self._item_lists("exclude", exclude, n_users)
+        if exclude_seen and encoded.history is not None:
+            seen = encoded.history.lists()
+            if excluded is not None:
+                seen = [np.concatenate(pair) for pair in zip(excluded, seen, strict=True)]
+            excluded = seen
+        allowed = self._item_lists("candidates", candidates, n_users)
+        if allowed is not None and where is not None:
+            mask = self._filter.mask(where)
+            allowed = [rows[mask[rows]] for rows in allowed]
+        last = None if exclude_seen else encoded.disliked
+        n_found = k if last is None else k + int(last.counts().max())
+        within, n_threads = self._filter.subset(where), self._threads(threads, n_users)
+        search = Search(excluded, allowed, within, n_threads, by_code, weight)
+        rows, scores = self.items.best(vectors, n_found, search)
         if encoded.fallback.any() and self.items.levels is None:
-            nothing = np.zeros_like(encoded.vectors)  # leaves ties, which popularity breaks
-            popular, _ = self.items.best(nothing, k, excluded, allowed, within=within)
+            nothing = np.zeros_like(vectors)  # leaves ties, which popularity breaks
+            popular, _ = self.items.best(nothing, n_found, search._replace(by_code=False))
             counts = np.where(popular >= 0, self.popularity[popular], -np.inf)
             mark = encoded.fallback[:, None]
             rows, scores = np.where(mark, popular, rows), np.where(mark, counts, scores)
-        if disliked is not None and (rows < 0).any():
-            banned = self._item_lists("exclude", exclude, n_users, None)
-            only = self._item_lists("candidates", candidates, n_users, None, where, disliked)
-            last = self.items.best(encoded.vectors, k, banned, only, *options)
-            rows, scores = _append(rows, scores, *last)
-        if as_arrays:
-            ids = [[self.item_ids[r] if r >= 0 else None for r in row] for row in rows.tolist()]
-            return np.array(ids, dtype=object).reshape(rows.shape), scores
+        if last is not None:
+            rows, scores = (found[:, :k] for found in _move_to_the_end(rows, scores, last.lists()))
         return Recommendations(
             user_ids=encoded.names or [str(place) for place in range(n_users)],
             catalogue=self.item_ids,
@@ -625,11 +596,10 @@ class Recommender:
         """
         total = len(self.user_ids)
         for start in range(0, total, PEOPLE_AT_A_TIME):
-            rows = np.arange(start, min(start + PEOPLE_AT_A_TIME, total))
-            user_ids = self.user_ids.take(rows).values.to_pylist()
+            user_ids = self.user_ids.values[start : start + PEOPLE_AT_A_TIME].to_pylist()
             yield self.recommend(user_ids=user_ids, k=k, **options).to_arrow()
             if progress is not None:
-                progress(int(rows[-1]) + 1, total)
+                progress(start + len(user_ids), total)
 
     def similar_items(
         self,
@@ -672,9 +642,8 @@ class Recommender:
         """
         own = self.item_ids.rows([item_id])
         vector = self.items.rows(own).astype(np.float32)
-        found = self._nearest("item", self.item_ids, self.items, vector, k, own, where)
-        details = self.details(fields)
-        return replace(found, details=details and details.take(self.item_ids.rows(found.ids)))
+        details, within = self.details(fields), self._filter.subset(where)
+        return _nearest("item", self.item_ids, self.items, vector, k, own, within, details)
 
     def similar_users(
         self, user: People | Encoded | None = None, k: int = 10, *, user_id: IdValue | None = None
@@ -703,8 +672,8 @@ class Recommender:
         5
         """
         encoded = self.encode(user, user_ids=None if user_id is None else [user_id])
-        own = self.user_ids.find(encoded.names if user_id is not None else [])
-        return self._nearest("user", self.user_ids, self._users, encoded.vectors[:1], k, own)
+        own = self.user_ids.find([] if user_id is None else [user_id])
+        return _nearest("user", self.user_ids, self._users, encoded.vectors[:1], k, own)
 
     def explain(
         self,
@@ -754,27 +723,23 @@ class Recommender:
         >>> abs(sum(why["contributions"].values()) - why["score"]) < 1e-6
         True
         """
-        weight = self._level_weight(popularity)
+        weight = self.level_weight(popularity)
         with blame("item_id"):
             row = self.item_ids.rows([item_id])
         item = self.items.rows(row)[0].astype(np.float64)
-        terms = self.items.level_terms(row, weight)
-        columns, features, ratings, ignored = self._features(user, None, unknown)
+        base, gain = self.items.level_terms(row, weight)[:, 0].tolist()
+        known = self._read(user, unknown)
         with np.errstate(all="ignore"):  # what overflows is an error
-            encoded, parts = self.encoder.explain(features, ratings, self.item_ids)
-        answers = self._read_answers(columns, 1)
-        if answers is not None and self.encoder.answers is not None:
-            encoded, moved = (
-                self._add_answers(encoded, answers),
-                self.encoder.answers.split(answers),
-            )
-            asked = (f"asked {self.item_ids[row]}" for row in answers.indices)
-            parts |= dict(zip(asked, moved, strict=True))
+            encoded, parts = self.encoder.explain(known.features, known.history, self.item_ids)
+        if known.answers is not None and self.encoder.answers is not None:
+            encoded = self._add_answers(encoded, known.answers)
+            asked = (f"asked {self.item_ids[row]}" for row in known.answers.indices)
+            parts |= zip(asked, self.encoder.answers.split(known.answers), strict=True)
         check_computed(encoded.vectors)
         level = "popularity (estimated)" if self.guesses[row[0]] else "popularity"
-        contributions = {} if terms is None else {level: terms[0]}
-        item = item if terms is None else item * terms[1]
-        contributions |= {name: math.fsum(vector * item) for name, vector in parts.items()}
+        contributions = {} if self.items.levels is None else {level: base * gain}
+        for name, vector in parts.items():
+            contributions[name] = math.fsum(vector * (item * gain))
         return {
             "item_id": as_text(item_id),
             "title": None if self.titles is None else self.titles[int(row[0])].as_py(),
@@ -783,7 +748,7 @@ class Recommender:
             "group_weights": {name: float(share[0]) for name, share in encoded.weights.items()},
             "nearest_users": self.similar_users(encoded, k).ids,
             "fallback": bool(encoded.fallback[0]),
-            "ignored": [item for _, item in ignored],
+            "ignored": [item for _, item in known.ignored],
         }
 
     def ask(
@@ -843,26 +808,22 @@ class Recommender:
         >>> model.ask({"answers": {"7": 5, "12": None}}, kinds=["fields"])[0]["name"]
         'gender'
         """
-        if n < 1:
-            raise SettingError(f"n={n}", hint="at least 1")
+        check_positive("n", n)
         for kind in kinds:
             check_choice("kinds", kind, ITEMS_AND_FIELDS)
         person = user or {}
-        columns, features, ratings, _ = self._features(person, None, unknown)
-        allowed = np.ones(len(self.item_ids), dtype=bool)
+        known = self._read(person, unknown)
+        rows = np.arange(len(self.item_ids))
         if candidates is not None:
             with blame("candidates"):
-                allowed = np.isin(np.arange(len(allowed)), self.item_ids.rows(list(candidates)))
+                rows = self.item_ids.rows(candidates)
         if where is not None:
-            allowed &= self._filter.mask(where)
+            rows = rows[self._filter.mask(where)[rows]]
         with blame("exclude"):
-            allowed[self.item_ids.rows(list(exclude))] = False
-        answers = self._read_answers(columns, 1)
-        for given in (ratings, answers):
-            if given is not None:
-                allowed[given.indices] = False
-        rows = np.flatnonzero(allowed)
-        return find_questions(self, person, features, answers, n, kinds, rows)
+            left_out = [self.item_ids.rows(exclude)]
+        left_out += [each.indices for each in (known.history, known.answers) if each is not None]
+        rows = np.setdiff1d(rows, np.concatenate(left_out))
+        return find_questions(self, person, known.features, known.answers, n, kinds, rows)
 
     def save(self, path: str | Path) -> None:
         """Write the model to one file, in one step; `coldhash.load` reads it.
@@ -890,51 +851,25 @@ class Recommender:
         return RealItems(self.user_vectors, level)
 
     def _item_lists(
-        self,
-        argument: str,
-        lists: ItemLists | None,
-        n_users: int,
-        seen: csr_array | SparseRows | None,
-        where: Where | None = None,
-        within: SparseRows | None = None,
-    ) -> RowLists | None:
-        """Turn lists of item ids, for everybody or one a user, and what was seen, into filters.
-
-        `where` and `within` limit what may be listed.
-        """
-        if lists is None and within is not None:
-            seen, within = within, None
-        if lists is None and seen is None:
-            return None
+        self, argument: str, lists: ItemLists | None, n_users: int
+    ) -> list[np.ndarray] | None:
+        """Return the rows of lists of item ids, for everybody or one a user, for each user."""
         if lists is None:
-            rows = [] if seen is None else SparseRows.of(seen).lists()
-        else:
-            given: list[Any] = list(lists)
-            per_user = bool(given) and not isinstance(given[0], str | int | np.integer)
-            if per_user and len(given) != n_users:
-                raise DataError(f"{len(given)} lists of items for {n_users} users")
-            with blame(argument):
-                found = [self.item_ids.rows(each) for each in (given if per_user else [given])]
-            rows = found if per_user else found * n_users
-            if seen is not None:
-                pairs = zip(rows, SparseRows.of(seen).lists(), strict=True)
-                rows = [np.concatenate(pair) for pair in pairs]
-        if within is not None:
-            rows = [np.intersect1d(*pair) for pair in zip(rows, within.lists(), strict=True)]
-        if where is not None:
-            mask = self._filter.mask(where)
-            rows = [each[mask[each]] for each in rows]
-        return self.items.lists(rows)
+            return None
+        given: list[Any] = list(lists)
+        per_user = bool(given) and not isinstance(given[0], str | int | np.integer)
+        if per_user and len(given) != n_users:
+            raise DataError(f"{len(given)} lists of items for {n_users} users")
+        with blame(argument):
+            found = [self.item_ids.rows(each) for each in (given if per_user else [given])]
+        return found if per_user else found * n_users
 
     @cached_property
     def _filter(self) -> ItemFilter:
         content = self.features.content.columns
         labels = {name: column for name, column in content.items() if isinstance(column, Labels)}
         separators = {name: each.separator for name, each in labels.items() if each.separator}
-        table = self.item_table
-        if table is None or not table.num_columns:
-            table = pa.table({"": pa.nulls(len(self.item_ids))}).drop_columns("")
-        return ItemFilter(table, separators, self.items.subset)
+        return ItemFilter(len(self.item_ids), self._item_columns, separators, self.items.subset)
 
     def _by_code(self, score: Score) -> bool:
         check_choice("score", score, SCORES)
@@ -948,15 +883,27 @@ class Recommender:
 
     def _threads(self, threads: int | None, n_users: int) -> int:
         if threads is not None:
-            if threads < 1:
-                raise SettingError(f"threads={threads}", hint="at least 1")
+            check_positive("threads", threads)
             return threads
         return 1 if n_users == 1 and len(self.items) < MANY_ITEMS else os.cpu_count() or 1
 
-    def _level_weight(self, popularity: float) -> float:
-        """Return the weight of levels, the cube of `popularity`: accuracy falls about evenly.
+    def level_weight(self, popularity: float) -> float:
+        """Return the weight of levels for `popularity`: its cube, so that accuracy falls evenly.
 
-        Raise an error for what is no share, and where there is no level to weigh.
+        Parameters
+        ----------
+        popularity
+            As for `recommend`.
+
+        Returns
+        -------
+        float
+            From 0 to 1.
+
+        Raises
+        ------
+        SettingError
+            It is no share, or the items have no level to weigh.
         """
         if popularity == 1:
             return 1.0
@@ -970,44 +917,52 @@ class Recommender:
                 )
         return popularity**3
 
-    def _nearest(
-        self,
-        kind: str,
-        ids: Ids,
-        items: Items,
-        vector: np.ndarray,
-        k: int,
-        own: np.ndarray,
-        where: Where | None = None,
-    ) -> Similar:
-        """Find the nearest of some items (or users), the row `own` left out."""
-        excluded = items.lists([own[own >= 0]])
-        rows, scores = items.nearest(vector, k, excluded, within=self._filter.subset(where))
-        names = ids.texts(rows)[0]
-        distances = None
-        if self.has_codes:
-            distances = items.distances(vector, rows)[0, : len(names)]
-        return Similar(kind, names, scores[0, : len(names)], distances)
+
+def _nearest(
+    kind: str,
+    ids: Ids,
+    items: Items,
+    vector: np.ndarray,
+    k: int,
+    own: np.ndarray,
+    within: Subset | None = None,
+    details: pa.Table | None = None,
+) -> Similar:
+    """Find the nearest of some items (or users), the row `own` left out."""
+    rows, scores = items.nearest(vector, k, Search([own], within=within))
+    rows = rows[:, rows[0] >= 0]
+    distances = items.distances(vector, rows)
+    return Similar(
+        kind,
+        ids.texts(rows)[0],
+        scores[0, : rows.shape[1]],
+        None if distances is None else distances[0],
+        details and details.take(rows[0]),
+    )
 
 
-def _union(
-    one: csr_array | SparseRows | None, two: csr_array | SparseRows | None
-) -> SparseRows | None:
+def _as_names(column: Value) -> list[str]:
+    """Return what people are called: their ids, or else their places."""
+    values = column.to_pylist() if isinstance(column, pa.ChunkedArray) else column
+    # whole numbers are floats in a pandas column where one is missing
+    values = [int(n) if isinstance(n, float) and n.is_integer() else n for n in values]
+    return [str(place) if name is None else str(name) for place, name in enumerate(values)]
+
+
+def _union(one: SparseRows | None, two: SparseRows | None) -> SparseRows | None:
     """Return ones where either has an entry."""
     if one is None or two is None:
-        either = two if one is None else one
-        return None if either is None else SparseRows.of(either)
-    pairs = zip(SparseRows.of(one).lists(), SparseRows.of(two).lists(), strict=True)
+        return two if one is None else one
+    pairs = zip(one.lists(), two.lists(), strict=True)
     return SparseRows.of_lists([np.union1d(*pair) for pair in pairs], one.shape[1])
 
 
-def _append(
-    rows: np.ndarray, scores: np.ndarray, last_rows: np.ndarray, last_scores: np.ndarray
+def _move_to_the_end(
+    rows: np.ndarray, scores: np.ndarray, lists: list[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Fill the free places at the end of lists with what comes last, whatever its score."""
-    width = rows.shape[1]
-    lowest = np.where(rows >= 0, scores, np.inf).min(axis=1, keepdims=True, initial=np.inf)
-    rows = np.hstack([rows, last_rows])
-    scores = np.hstack([scores, np.minimum(last_scores, lowest)])
-    order = np.argsort(rows < 0, axis=1, kind="stable")[:, :width]
+    """Move the items of a list for each person behind all others, whatever their scores."""
+    last = np.array([np.isin(*pair) for pair in zip(rows, lists, strict=True)])
+    order = np.argsort(np.where(rows < 0, 2, last), axis=1, kind="stable")
+    lowest = np.where(last | (rows < 0), np.inf, scores).min(axis=1, keepdims=True)
+    scores = np.where(last, np.minimum(scores, lowest), scores)
     return np.take_along_axis(rows, order, axis=1), np.take_along_axis(scores, order, axis=1)

@@ -172,7 +172,8 @@ class Recommendations(Answer):
             unknown = np.repeat(self.fallback, counts)
             columns["distance"] = pa.array(self.distances[here], pa.int32(), mask=unknown)
         columns["fallback"] = np.repeat(self.fallback, counts)
-        return _with_details(columns, self.details and self.details.take(pa.array(self.rows[here])))
+        details = self.details and self.details.take(pa.array(self.rows[here]))
+        return pa.table({**columns, **_columns_of(details)})
 
     @property
     def notes(self) -> list[str]:
@@ -202,21 +203,14 @@ class Recommendations(Answer):
         return "\n".join(["user  rank  item  score", *shown, *self._rest(), *self.notes])
 
 
-def _with_details(columns: dict[str, Any], details: pa.Table | None) -> pa.Table:
-    return pa.table({**columns, **_columns_of(details)})
-
-
 def _columns_of(table: pa.Table | None) -> dict[str, pa.ChunkedArray]:
     return {} if table is None else dict(zip(table.column_names, table, strict=True))
 
 
 def describer(ids: Ids, details: pa.Table | None) -> Callable[[int], dict[str, Json]]:
     """Return what describes an item by its row: its id, and its details."""
-    columns = _columns_of(details)
-    return lambda row: {
-        "item_id": ids[row],
-        **{name: column[row].as_py() for name, column in columns.items()},
-    }
+    columns = {"item_id": ids.values, **_columns_of(details)}
+    return lambda row: {name: column[row].as_py() for name, column in columns.items()}
 
 
 def _name_some(names: list[str]) -> str:
@@ -270,4 +264,4 @@ class Similar(Answer):
         }
         if self.distances is not None:
             columns["distance"] = self.distances.astype(np.int64)
-        return _with_details(columns, self.details)
+        return pa.table({**columns, **_columns_of(self.details)})

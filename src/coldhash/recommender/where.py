@@ -34,17 +34,17 @@ EXPECTED = {"number": "a number", "boolean": "true or false", "text": "a text"}
 
 @dataclass(frozen=True, eq=False)
 class ColumnIndex:
-    """The rows of a column in the order of its values."""
+    """The different values of a column, and the rows that have them."""
 
     name: str
     kind: Kind
     values: np.ndarray | Ids  # different from each other; numbers ascend
-    starts: np.ndarray  # where the rows of each value begin, and the end of the last
-    rows: np.ndarray
+    places: np.ndarray  # in `values`, of what is not missing
+    rows: np.ndarray  # where that is
 
     @classmethod
     def of(cls, name: str, column: pa.ChunkedArray, separator: str | None) -> ColumnIndex:
-        """Sort a column, of which `separator` divides a text into labels."""
+        """Index a column, of which `separator` divides a text into labels."""
         kind = kind_of(element_type(column.type))
         if kind is None:
             raise SettingError(f"column {name!r} holds {column.type}", hint="another column")
@@ -52,22 +52,21 @@ class ColumnIndex:
         values: np.ndarray | Ids
         if kind == "number":
             flat = flat.cast(pa.float64()) if pa.types.is_decimal(flat.type) else flat
-            values, codes = np.unique(_as_numpy(flat), return_inverse=True)
+            values, places = np.unique(_as_numpy(flat), return_inverse=True)
         else:
             encoded = flat.cast(pa.string()).dictionary_encode()
-            values, codes = Ids(encoded.dictionary, "value"), _as_numpy(encoded.indices)
-        starts = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(values)))])
-        rows = rows[np.argsort(codes, kind="stable")].astype(np.int32)
-        return cls(name, kind, values, starts, rows)
+            values, places = Ids(encoded.dictionary, "value"), _as_numpy(encoded.indices)
+        return cls(name, kind, values, places.astype(np.int32), rows.astype(np.int32))
 
-    def find(self, condition: Condition) -> list[np.ndarray]:
-        """Return the rows that match, those of each value apart."""
+    def find(self, condition: Condition) -> np.ndarray:
+        """Return the rows that match."""
+        matches = np.zeros(len(self.values) + 1, dtype=bool)  # the last one is of no value
         if isinstance(condition, Mapping):
-            return [self._find_range(condition)]
-        wanted: list[Any] = condition if isinstance(condition, list) else [condition]
-        keys = [self._as_key(value) for value in wanted]
-        places = [self._place(key) for key in keys]
-        return [self.rows[self.starts[at] : self.starts[at + 1]] for at in places if at >= 0]
+            matches[self._find_range(condition)] = True
+        else:
+            wanted: list[Any] = condition if isinstance(condition, list) else [condition]
+            matches[[self._place(self._as_key(value)) for value in wanted]] = True
+        return np.asarray(self.rows[matches[self.places]])
 
     def _place(self, key: Any) -> int:
         if isinstance(self.values, Ids):
@@ -75,14 +74,14 @@ class ColumnIndex:
         at = bisect_left(self.values, key)
         return at if at < len(self.values) and self.values[at] == key else -1
 
-    def _find_range(self, bounds: Mapping[str, float]) -> np.ndarray:
+    def _find_range(self, bounds: Mapping[str, float]) -> slice:
         if isinstance(self.values, Ids) or not bounds or not set(bounds) <= set(BOUNDS):
             hint = 'a value, a list of values or, of numbers, {"min": 1, "max": 2}'
             raise SettingError(f"column {self.name!r}: {dict(bounds)} is no range", hint=hint)
         low, high = (self._as_key(bounds[name]) if name in bounds else None for name in BOUNDS)
         first = 0 if low is None else bisect_left(self.values, low)
         last = len(self.values) if high is None else bisect_right(self.values, high)
-        return self.rows[self.starts[first] : self.starts[max(first, last)]]
+        return slice(first, last)
 
     def _as_key(self, value: Value) -> Any:
         """Return a value as it is in the index; raise an error if it is of another type."""
@@ -103,8 +102,10 @@ class ItemFilter:
 
     Parameters
     ----------
+    n_items
+        The number of items.
     table
-        The item table.
+        The item table; one without columns may have no rows.
     separators
         What divides the texts of columns into labels.
     subset
@@ -113,11 +114,12 @@ class ItemFilter:
 
     def __init__(
         self,
+        n_items: int,
         table: pa.Table,
         separators: Mapping[str, str],
         subset: Callable[[np.ndarray], np.ndarray],
     ) -> None:
-        match = partial(_match, len(table), cache(partial(_index_column, table, separators)))
+        match = partial(_match, n_items, cache(partial(_index_column, table, separators)))
         self._match = match
         # without self, so that a model is gone at once when it is not used any more
         self._subset = lru_cache(MAX_KEPT)(lambda text: subset(match(text)))
@@ -190,8 +192,7 @@ def _match(n_items: int, index: Callable[[str], ColumnIndex], text: str) -> np.n
     with blame("where"):
         for name, condition in json.loads(text).items():
             matches = np.zeros(n_items, dtype=bool)
-            for rows in index(name).find(condition):
-                matches[rows] = True
+            matches[index(name).find(condition)] = True
             mask &= matches
     return mask
 

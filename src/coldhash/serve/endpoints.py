@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from coldhash.errors import ColdhashError
 from coldhash.features.people import HISTORY
-from coldhash.recommender.planes import Planes
+from coldhash.recommender.planes import Planes, weigh_levels
 from coldhash.recommender.recommender import USER_ID, Recommender
 from coldhash.recommender.results import Recommendations, Row
 from coldhash.serve import schemas
@@ -371,6 +371,8 @@ def encode(served: ServedModel, request: schemas.EncodeRequest) -> Row:
     if request.planes is not None:
         found = Planes.of(encoded.vectors[0], request.planes)
         planes = {"bits": found.texts, "scale": found.scale, "offset": found.offset}
+        weights = weigh_levels(served.model, request.popularity)
+        planes["base_weight"], planes["gain_power"] = weights
     return {"vector": encoded.vectors[0].tolist(), "planes": planes, **described}
 
 

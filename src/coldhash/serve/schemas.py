@@ -173,6 +173,7 @@ class EncodeRequest(_Request):
     planes: Annotated[Count, Field(le=MAX_PLANES)] | None = Field(
         None, description="How many bit planes to round the vector to, for SQL."
     )
+    popularity: Share = Field(1.0, description=POPULARITY)
 
 
 class ExplainRequest(_Request):
@@ -340,11 +341,16 @@ class BatchAnswer(_Answer):
 
 
 class PlanesAnswer(BaseModel):
-    """A vector as bit planes: h·d ≈ scale (offset - 2 Σ_j 2^j bit_count(d xor bits_j))."""
+    """A vector as bit planes: h·d ≈ scale (offset - 2 Σ_j 2^j bit_count(d xor bits_j)).
+
+    The score is gain^gain_power (base_weight base + h·d).
+    """
 
     bits: list[str] = Field(description="The planes, the lowest first, in the form of `code`.")
     scale: float
     offset: int
+    base_weight: float
+    gain_power: float
 
 
 class EncodeAnswer(PersonCode):
