@@ -26,15 +26,9 @@ from scipy.sparse import csr_array
 from coldhash.arrays.compiled import compiled
 from coldhash.arrays.threads import run_pieces
 from coldhash.data.dataset import UserRecords
-from coldhash.data.ratings import RatingTarget
-from coldhash.mfdcf.equations import (
-    FitState,
-    mean_projection,
-    stranger_vectors,
-    vdot,
-)
+from coldhash.mfdcf.equations import FitState, mean_projection, stranger_vectors, vdot
 from coldhash.mfdcf.problem import ItemSums, Problem, UserBlock, uniform
-from coldhash.partitions import Partitions, add_up
+from coldhash.partitions import add_up
 from coldhash.recommender.history import HistoryPart
 from coldhash.recommender.items import CodeItems
 
@@ -59,88 +53,76 @@ class Moments(NamedTuple):
     given: np.ndarray  # how often each item was given
 
 
-def fit_history(
-    users: Partitions,
-    problem: Problem,
-    state: FitState,
-    target: RatingTarget,
-    sums: ItemSums,
-    items: CodeItems,
-) -> HistoryPart:
+def fit_history(problem: Problem, state: FitState, items: CodeItems) -> HistoryPart:
     """Learn how a few events move a person, for several numbers of events.
 
     Unless events are ratings, their values say nothing about preference: somebody who bought an
     item once does not dislike it, however often others bought it.
     """
-    part = _without_maps(sums, items, state)
-    n_draws = max(1, min(MAX_DRAWS, ENOUGH // problem.n_users))
-    if target.feedback.kind != "ratings":
+    users, part = problem.users, _without_maps(problem.sums, items, state)
+    if problem.target.feedback.kind != "ratings":
         part = replace(part, spread=0.0)
-    mean = mean_projection(problem, state.D)
-    W, mu, average, DtD = state.W, state.mu, state.average, state.DtD.astype(np.float32)
-    D, V = state.D, problem.item_weights[:, 0]
+    n_draws = max(1, min(MAX_DRAWS, ENOUGH // problem.n_users))
+    maps, DtD = (state.W, state.mu, state.average), state.DtD.astype(np.float32)
+    D, V, mean = state.D, problem.item_weights[:, 0], mean_projection(problem, state.D)
     gains, means = problem.level.gains[:, 0], problem.level.means[:, 0]
-    scales = _scales(users, problem, sums)
+    scales = _scales(problem)
 
     def moments(
         records: UserRecords, block: UserBlock, TD: np.ndarray
     ) -> dict[int, tuple[Moments, Moments]]:
         """Add up trained and held-out users apart, for every number of events."""
-        known = {name: block.has[name] for name in W}
-        P = stranger_vectors(block, known, W, mu, average)
-        ratings, trained = records.ratings, block.trained
+        P = stranger_vectors(block, {name: block.has[name] for name in maps[0]}, *maps)
         found: dict[int, list[tuple[Moments, Moments]]] = {t: [] for t in COUNTS}
         for t, rows, entries in _first_events(records, n_draws):
-            a = np.float32(scales[t])
-            given = _take(ratings, entries, t)
+            a = scales[t]
+            given = _take(records.ratings, entries, t)
             Z, at = part.evidence(given), given.indices
             # all items, less those that were given
             Y = a * (TD[rows] + mean) - mean - P[rows] @ DtD
             targets = (a * block.S.data[entries] - means[at]) / gains[at]
             _leave_out(Y, P, rows, at.reshape(-1, t), targets.reshape(-1, t), D, V)
-            pair = tuple(
-                Moments(
-                    float(some.sum()),
-                    _product(Z[some], Z[some]),
-                    _product(Z[some], Y[some]),
-                    np.bincount(at[np.repeat(some, t)], minlength=len(D)),
-                )
-                for some in (trained[rows], ~trained[rows])
-            )
-            found[t].append(pair)  # type: ignore[arg-type]
+            trained = block.trained[rows]
+            found[t].append((_add(Z, Y, at, trained, D), _add(Z, Y, at, ~trained, D)))
         return {t: add_up(draws) for t, draws in found.items()}
 
     timed = all(users.map(lambda records: records.times is not None, users.records))
     found = users.sum(moments, users.records, problem.blocks, state.TD)
     enough = {t: pair for t, pair in found.items() if min(m.n_users for m in pair) >= MIN_USERS}
-    maps = run_pieces(lambda pair: _solve(*pair, problem, state, timed), enough.values())
-    return part.with_maps(dict(zip(enough, maps, strict=True)))
+    learned = run_pieces(lambda pair: _solve(*pair, problem, state, timed), enough.values())
+    return part.with_maps(dict(zip(enough, learned, strict=True)))
 
 
-def _scales(users: Partitions, problem: Problem, sums: ItemSums) -> dict[int, float]:
+def _add(Z: np.ndarray, Y: np.ndarray, at: np.ndarray, some: np.ndarray, D: np.ndarray) -> Moments:
+    """Add up some of the users, each of them with as many given items."""
+    t, Z, Y = len(at) // max(len(some), 1), Z[some], Y[some]
+    given = np.bincount(at[np.repeat(some, t)], minlength=len(D))
+    ZtZ, ZtY = (Z.T @ Z).astype(np.float64), (Z.T @ Y).astype(np.float64)
+    return Moments(float(len(Z)), ZtZ, ZtY, given)
+
+
+def _scales(problem: Problem) -> dict[int, np.float32]:
     """Return a for every number of events: targets of the rest are as large as all were, with it.
 
     Of users with n events, a share 1 - t/n of the targets is left, on average c of what users
     usually have. An item that was not given is one of fewer, the denser the ratings: of those that
     a share q of users has rated, 1 - q (1 - c) are.
     """
+    counts = np.array(COUNTS)[:, None]
 
-    def left(block: UserBlock) -> dict[int, tuple[float, float]]:
+    def left(block: UserBlock) -> tuple[np.ndarray, np.ndarray]:
         whole = np.asarray(block.S.sum(axis=1), dtype=np.float64).ravel()
         n_events = np.diff(block.S.indptr)  # type: ignore[union-attr]
-        more = {t: n_events > t for t in COUNTS}
-        return {
-            t: (float((whole * (1 - t / np.maximum(n_events, 1)))[some].sum()), float(some.sum()))
-            for t, some in more.items()
-        }
+        more = n_events > counts
+        shares = np.where(more, 1 - counts / np.maximum(n_events, 1), 0.0)
+        return (whole * shares).sum(axis=1), more.sum(axis=1)
 
+    sums, (targets, n_users) = problem.sums, problem.users.sum(left, problem.blocks)
     usual = float(sums.targets.sum()) / problem.n_users
     q = float(sums.ratings @ sums.ratings) / (problem.n_users * float(sums.ratings.sum()))
-    scales = {}
-    for t, (targets, n_users) in users.sum(left, problem.blocks).items():
-        c = targets / max(n_users * usual, 1e-12)
-        scales[t] = max(1 - q * (1 - c), 1e-3) / max(c, 1e-3)
-    return scales
+    c = targets / np.maximum(n_users * usual, 1e-12)
+    scales = np.maximum(1 - q * (1 - c), 1e-3) / np.maximum(c, 1e-3)
+    return dict(zip(COUNTS, scales.astype(np.float32), strict=True))
 
 
 def _without_maps(sums: ItemSums, items: CodeItems, state: FitState) -> HistoryPart:
@@ -226,10 +208,6 @@ def _take(matrix: csr_array, entries: np.ndarray, t: int) -> csr_array:
     shape = (len(entries) // t, matrix.shape[1])
     starts = np.arange(0, len(entries) + 1, t)
     return csr_array((matrix.data[entries], matrix.indices[entries], starts), shape=shape)
-
-
-def _product(one: np.ndarray, two: np.ndarray) -> np.ndarray:
-    return np.asarray(one.T @ two, dtype=np.float64)
 
 
 def _solve(
