@@ -15,15 +15,15 @@ step has not seen: what says nothing about them gets no weight.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from coldhash.arrays.compiled import compiled
+from coldhash.arrays.rows import SparseRows
 from coldhash.arrays.threads import run_pieces
 from coldhash.data.dataset import UserRecords
 from coldhash.mfdcf.equations import FitState, mean_projection, stranger_vectors, vdot
@@ -38,7 +38,8 @@ ENOUGH = 5_000  # ... give this many users
 MIN_USERS = 50  # trained, and held out, that a map is learned from
 DISCOUNT = 0.25  # an event counts by the popularity of its item to the power of minus this
 PRIOR_RATINGS = 5  # of the average value: the mean rating of an item is shrunk by so many
-RIDGES = np.logspace(-3, 4, 8)  # times the mean square of a channel
+RIDGES = (1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1e3, 1e4)  # times the mean square of a channel
+MIDDLE = 3  # the ridge that is tried first
 EVEN = 0.1  # of the mean eigenvalue of D'V D, added to all
 LONGEST = 2.0  # times which C may be stretched for the users held out
 FREE, FIXED = 1e-6, 1e9  # the ridge of an intercept, and of none
@@ -47,9 +48,21 @@ FREE, FIXED = 1e-6, 1e9  # the ridge of an intercept, and of none
 class Moments(NamedTuple):
     """Sums over the users who have more than t events."""
 
-    n_users: float
+    n_users: int
     ZtZ: np.ndarray
     ZtY: np.ndarray  # Z' times what the rest says beyond the features, times V D
+
+    @classmethod
+    def of(cls, Z: np.ndarray, Y: np.ndarray) -> Moments:
+        """Add up users, the rows of Z and Y."""
+        return cls(len(Z), (Z.T @ Z).astype(np.float64), (Z.T @ Y).astype(np.float64))
+
+
+class Evidence(NamedTuple):
+    """What is known for one number of events."""
+
+    trained: Moments
+    held: Moments  # of the users whom the item step has not seen
     given: np.ndarray  # how often each item was given
 
 
@@ -68,37 +81,32 @@ def fit_history(problem: Problem, state: FitState, items: CodeItems) -> HistoryP
     gains, means = problem.level.gains[:, 0], problem.level.means[:, 0]
     scales = _scales(problem)
 
-    def moments(
-        records: UserRecords, block: UserBlock, TD: np.ndarray
-    ) -> dict[int, tuple[Moments, Moments]]:
-        """Add up trained and held-out users apart, for every number of events."""
+    def add_evidence(records: UserRecords, block: UserBlock, TD: np.ndarray) -> dict[int, Evidence]:
         P = stranger_vectors(block, {name: block.has[name] for name in maps[0]}, *maps)
-        found: dict[int, list[tuple[Moments, Moments]]] = {t: [] for t in COUNTS}
+        by_ratings, by_features = TD + mean, P @ DtD + mean
+        found: dict[int, list[Evidence]] = {t: [] for t in COUNTS}
         for t, rows, entries in _first_events(records, n_draws):
-            a = scales[t]
-            given = _take(records.ratings, entries, t)
-            Z, at = part.evidence(given), given.indices
+            values, at = records.ratings.data[entries], records.ratings.indices[entries]
+            starts, shape = np.arange(0, len(at) + 1, t), (len(rows), len(D))
+            Z = part.evidence(SparseRows(values, at, starts, shape))
             # all items, less those that were given
-            Y = a * (TD[rows] + mean) - mean - P[rows] @ DtD
-            targets = (a * block.S.data[entries] - means[at]) / gains[at]
+            Y = scales[t] * by_ratings[rows] - by_features[rows]
+            targets = (scales[t] * block.S.data[entries] - means[at]) / gains[at]
             _leave_out(Y, P, rows, at.reshape(-1, t), targets.reshape(-1, t), D, V)
-            trained = block.trained[rows]
-            found[t].append((_add(Z, Y, at, trained, D), _add(Z, Y, at, ~trained, D)))
+            trained, held = block.trained[rows], ~block.trained[rows]
+            pair = Moments.of(Z[trained], Y[trained]), Moments.of(Z[held], Y[held])
+            found[t].append(Evidence(*pair, np.bincount(at, minlength=len(D))))
         return {t: add_up(draws) for t, draws in found.items()}
 
     timed = all(users.map(lambda records: records.times is not None, users.records))
-    found = users.sum(moments, users.records, problem.blocks, state.TD)
-    enough = {t: pair for t, pair in found.items() if min(m.n_users for m in pair) >= MIN_USERS}
-    learned = run_pieces(lambda pair: _solve(*pair, problem, state, timed), enough.values())
-    return part.with_maps(dict(zip(enough, learned, strict=True)))
-
-
-def _add(Z: np.ndarray, Y: np.ndarray, at: np.ndarray, some: np.ndarray, D: np.ndarray) -> Moments:
-    """Add up some of the users, each of them with as many given items."""
-    t, Z, Y = len(at) // max(len(some), 1), Z[some], Y[some]
-    given = np.bincount(at[np.repeat(some, t)], minlength=len(D))
-    ZtZ, ZtY = (Z.T @ Z).astype(np.float64), (Z.T @ Y).astype(np.float64)
-    return Moments(float(len(Z)), ZtZ, ZtY, given)
+    found = users.sum(add_evidence, users.records, problem.blocks, state.TD)
+    learned = {
+        t: evidence
+        for t, evidence in found.items()
+        if min(evidence.trained.n_users, evidence.held.n_users) >= MIN_USERS
+    }
+    solved = run_pieces(lambda some: _solve(some, problem, state, timed), learned.values())
+    return part.with_maps(dict(zip(learned, solved, strict=True)))
 
 
 def _scales(problem: Problem) -> dict[int, np.float32]:
@@ -203,53 +211,48 @@ def _leave_out(Y, P, rows, given, targets, D, V):  # type: ignore[no-untyped-def
                 Y[n, k] -= share * D[item, k]
 
 
-def _take(matrix: csr_array, entries: np.ndarray, t: int) -> csr_array:
-    """Return a matrix of t entries a row of another one."""
-    shape = (len(entries) // t, matrix.shape[1])
-    starts = np.arange(0, len(entries) + 1, t)
-    return csr_array((matrix.data[entries], matrix.indices[entries], starts), shape=shape)
-
-
-def _solve(
-    trained: Moments, held: Moments, problem: Problem, state: FitState, timed: bool
-) -> np.ndarray:
+def _solve(evidence: Evidence, problem: Problem, state: FitState, timed: bool) -> np.ndarray:
     """Solve for C; ridges and length are those with the least error for the users held out."""
-    D, n_bits = state.D, state.D.shape[1]
-    n_users = trained.n_users + held.n_users
-    not_given = 1 - (trained.given + held.given) / n_users
+    (trained, held, given), D, n_bits = evidence, state.D, state.D.shape[1]
+    not_given = 1 - given / (trained.n_users + held.n_users)
     DtD = (D.T @ (D * (problem.item_weights[:, 0] * not_given)[:, None])).astype(np.float64)
     inverse = _even_inverse(DtD)
-    exposure, preference = slice(0, n_bits), slice(n_bits, 2 * n_bits)
     diagonal = np.diag(trained.ZtZ)
-    scale = np.ones(len(diagonal))
-    for part in (exposure, preference):
-        scale[part] = max(float(diagonal[part].mean()), 1e-12)
-    ridges = np.empty(len(diagonal))
-    ridges[-1] = (FREE if timed else FIXED) * max(trained.n_users, 1.0)
+    sizes = [float(diagonal[first : first + n_bits].mean()) for first in (0, n_bits)]
+    intercept = (FREE if timed else FIXED) * trained.n_users
 
-    def solve(
-        of_exposure: float, of_preference: float, ZtZ: np.ndarray, ZtY: np.ndarray
-    ) -> np.ndarray:
-        ridges[exposure] = of_exposure * scale[exposure]
-        ridges[preference] = of_preference * scale[preference]
-        return np.asarray(np.linalg.solve(ZtZ + np.diag(ridges), ZtY) @ inverse)
-
-    def products(C: np.ndarray) -> tuple[float, float]:
-        """Return <Z C, Y> and ‖Z C‖² over the users held out, in the metric D'V D."""
-        return vdot(C, held.ZtY), vdot(C.T @ held.ZtZ @ C, DtD)
+    def solve(e: float, p: float, ZtZ: np.ndarray, ZtY: np.ndarray) -> np.ndarray:
+        """Solve with ridges of exposure and preference."""
+        ridges = e * max(sizes[0], 1e-12), p * max(sizes[1], 1e-12), intercept
+        return np.linalg.solve(ZtZ + np.diag(np.repeat(ridges, [n_bits, n_bits, 1])), ZtY) @ inverse  # type: ignore[no-any-return]
 
     @cache
-    def error(of_exposure: float, of_preference: float) -> float:
-        with_rest, squared = products(solve(of_exposure, of_preference, trained.ZtZ, trained.ZtY))
+    def products(e: int, p: int) -> tuple[float, float]:
+        """Return <Z C, Y> and ‖Z C‖² over the users held out, in the metric D'V D."""
+        C = solve(RIDGES[e], RIDGES[p], trained.ZtZ, trained.ZtY)
+        return vdot(C, held.ZtY), vdot(C.T @ held.ZtZ @ C, DtD)
+
+    def error(e: int, p: int) -> float:
+        with_rest, squared = products(e, p)
         return squared - 2 * with_rest
 
-    e = p = float(RIDGES[-1])
-    for _ in range(2):
-        e = min(RIDGES, key=lambda ridge: error(ridge, p))
-        p = min(RIDGES, key=lambda ridge: error(e, ridge))
-    with_rest, squared = products(solve(e, p, trained.ZtZ, trained.ZtY))
+    e, p = MIDDLE, len(RIDGES) - 1
+    e = _descend(lambda at: error(at, p), e)
+    p = _descend(lambda at: error(e, at), MIDDLE)
+    e = _descend(lambda at: error(at, p), e)
+    p = _descend(lambda at: error(e, at), p)
+    with_rest, squared = products(e, p)
     length = float(np.clip(with_rest / max(squared, 1e-300), 0.0, LONGEST))
-    return solve(e, p, trained.ZtZ + held.ZtZ, trained.ZtY + held.ZtY) * length
+    both = trained.ZtZ + held.ZtZ, trained.ZtY + held.ZtY
+    return solve(RIDGES[e], RIDGES[p], *both) * length
+
+
+def _descend(error: Callable[[int], float], at: int) -> int:
+    """Go from ridge to ridge while the error falls: it has one minimum."""
+    for step in (-1, 1):
+        while 0 <= at + step < len(RIDGES) and error(at + step) < error(at):
+            at += step
+    return at
 
 
 def _even_inverse(DtD: np.ndarray) -> np.ndarray:
