@@ -64,24 +64,6 @@ class UserSums(NamedTuple):
     prior: float  # Σ_u Σ_g 1/μ_g over the groups that a user has
 
 
-class StrangerSums(NamedTuple):
-    """What the item step adds up over users, as they are and as strangers."""
-
-    HtH: np.ndarray
-    PtP: np.ndarray  # of stranger vectors
-    CtC: np.ndarray  # of stranger codes
-    CtP: np.ndarray
-    total: np.ndarray  # Σ_u of H, P and C
-
-
-class ObjectiveSums(NamedTuple):
-    """What (9) adds up over users."""
-
-    HtH: np.ndarray
-    TDH: float  # <T V D, H>
-    BH: float  # ‖s B - H‖²
-
-
 def start(problem: Problem, D: np.ndarray) -> FitState:
     """Return the state that follows from item codes alone."""
     state = FitState(
@@ -216,29 +198,28 @@ def item_problem(problem: Problem, state: FitState) -> tuple[np.ndarray, np.ndar
     code = weight * problem.stranger_code_share
     own, real = 1 - weight, weight - code
 
-    def as_strangers(block: UserBlock, H: np.ndarray) -> tuple[np.ndarray, StrangerSums]:
+    def as_strangers(block: UserBlock, H: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
         P = stranger_vectors(block, block.drawn(names), *maps) if weight else np.zeros_like(H)
         H, P = H[block.trained], P[block.trained]
         C = signs(P, np.float32)
         R = P if real else P[:0]  # not needed where strangers count by their codes alone
-        products = ((H, H), (R, R), (C, C), (C, P))
-        HtH, PtP, CtC, CtP = ((one.T @ two).astype(np.float64) for one, two in products)
-        total = np.array([each.sum(axis=0) for each in (H, P, C)], dtype=np.float64)
-        return P, StrangerSums(HtH, PtP, CtC, CtP, total)
+        sums = (H.T @ H, R.T @ R, C.T @ C, C.T @ P, H.sum(axis=0), P.sum(axis=0), C.sum(axis=0))
+        return P, tuple(each.astype(np.float64) for each in sums)
 
     P, sums = problem.users.update(as_strangers, problem.blocks, state.H)
+    HtH, PtP, CtC, CtP, of_H, of_P, of_C = sums
     # the length with which the codes of strangers come nearest to their vectors
-    length = vdot(sums.CtP, state.DtD) / max(vdot(sums.CtC, state.DtD), 1e-12)
+    length = vdot(CtP, state.DtD) / max(vdot(CtC, state.DtD), 1e-12)
     code_length = code * length
 
     def pull(block: UserBlock, H: np.ndarray, P: np.ndarray) -> np.ndarray:
         mixture = own * H[block.trained] + real * P + code_length * signs(P, np.float32)
         return times(block.St, mixture.astype(np.float32))
 
-    total = own * sums.total[0] + real * sums.total[1] + code_length * sums.total[2]
     L, level = problem.users.sum(pull, problem.blocks, state.H, P), problem.level
+    total = own * of_H + real * of_P + code_length * of_C
     L = (L - level.means * total.astype(np.float32)) / level.gains
-    HtH, PtP, CtC = (gram.astype(np.float32) for gram in (sums.HtH, sums.PtP, sums.CtC))
+    HtH, PtP, CtC = (gram.astype(np.float32) for gram in (HtH, PtP, CtC))
     return L, own * HtH + real * PtP + (code * length**2) * CtC
 
 
@@ -275,13 +256,15 @@ def objective(problem: Problem, state: FitState) -> float:
     """
     length = np.float32(state.length)
 
-    def terms(H: np.ndarray, TD: np.ndarray, B: np.ndarray | None) -> ObjectiveSums:
+    def terms(
+        H: np.ndarray, TD: np.ndarray, B: np.ndarray | None
+    ) -> tuple[np.ndarray, float, float]:
         to_codes = 0.0 if B is None else square(length * unpack_codes(B, H.shape[1]) - H)
-        return ObjectiveSums((H.T @ H).astype(np.float64), vdot(TD, H), to_codes)
+        return (H.T @ H).astype(np.float64), vdot(TD, H), to_codes
 
-    sums = problem.users.sum(terms, state.H, state.TD, state.B)
-    fit = problem.known - 2 * sums.TDH + vdot(state.DtD, sums.HtH)
-    others = problem.code_weight * sums.BH
+    HtH, TDH, to_codes = problem.users.sum(terms, state.H, state.TD, state.B)
+    fit = problem.known - 2 * TDH + vdot(state.DtD, HtH)
+    others = problem.code_weight * to_codes
     for name, W in state.W.items():
         others += state.misfits[name] / state.mu[name]
         if (V := state.V[name]) is not None:

@@ -165,12 +165,11 @@ def _first_events(
     ratings, times = records.ratings, records.times
     n_events = np.diff(ratings.indptr)
     owners = np.repeat(np.arange(len(n_events)), n_events)
+    known = np.zeros(ratings.nnz, np.int64) if times is None else times
     for draw in range(n_draws if times is None else 1):
         chance = uniform((records.first + owners) * MAX_DRAWS + draw, ratings.indices + 1)
         first = np.full((len(n_events), COUNTS[-1]), -1)
-        _choose_first(
-            ratings.indptr, np.zeros(0, np.int64) if times is None else times, chance, first
-        )
+        _choose_first(ratings.indptr, known, chance, first)
         for t in COUNTS:
             rows = np.flatnonzero(n_events > t)
             yield t, rows, first[rows, :t].ravel()
@@ -180,21 +179,17 @@ def _first_events(
 def _choose_first(indptr, times, chance, first):  # type: ignore[no-untyped-def]
     """Write the first events of each user into the rows of `first`, by time and then by chance."""
     for user in range(len(first)):
+        chosen = first[user]
         n_chosen = 0
         for entry in range(indptr[user], indptr[user + 1]):
-            time = times[entry] if len(times) else 0
-            at = n_chosen
-            while at > 0:
-                other = first[user, at - 1]
-                other_time = times[other] if len(times) else 0
-                if other_time < time or (other_time == time and chance[other] <= chance[entry]):
-                    break
-                if at < first.shape[1]:
-                    first[user, at] = other
+            own, at = (times[entry], chance[entry]), n_chosen
+            while at > 0 and own < (times[chosen[at - 1]], chance[chosen[at - 1]]):
                 at -= 1
-            if at < first.shape[1]:
-                first[user, at] = entry
-                n_chosen = min(n_chosen + 1, first.shape[1])
+                if at + 1 < len(chosen):
+                    chosen[at + 1] = chosen[at]
+            if at < len(chosen):
+                chosen[at] = entry
+                n_chosen = min(n_chosen + 1, len(chosen))
 
 
 @compiled(nogil=True, fastmath={"reassoc"})

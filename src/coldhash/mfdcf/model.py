@@ -331,7 +331,6 @@ class MFDCF:
         gains, means = level.gains[:, 0].astype(np.float64), level.means[:, 0].astype(np.float64)
         # Σ_u T² of each item
         norms = (sums.norms - 2 * means * sums.targets + n_users * means**2) / gains**2
-        spread = (sums.norms / n_users - (sums.targets / n_users) ** 2) / gains**2
         return Problem(
             users=users,
             n_users=n_users,
@@ -341,7 +340,7 @@ class MFDCF:
             known=float(weights[:, 0] @ norms),
             item_weights=weights,
             level=level,
-            noise=spread.astype(np.float32)[:, None],
+            noise=(norms / n_users).astype(np.float32)[:, None],
             groups=groups,
             groups_of_strangers=tuple(n for n in groups if n != PREFERENCE) or tuple(groups),
             fit_weight=self.fit_weight or (None if self.level else 10.0),

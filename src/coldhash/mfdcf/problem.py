@@ -93,7 +93,7 @@ class Problem:
     known: float  # ‖T V½‖², which no step changes
     item_weights: np.ndarray  # V: items x 1, mean 1
     level: Level  # what the average person makes of each item
-    noise: np.ndarray  # variance of the targets T of each item, items x 1
+    noise: np.ndarray  # mean square of the targets T of each item, items x 1
     groups: dict[str, Group]
     groups_of_strangers: tuple[str, ...]  # the groups that somebody without ratings may have
     fit_weight: float | None  # α; None: from the noise of user vectors
