@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 from itertools import pairwise
 
@@ -20,14 +21,7 @@ from coldhash.mfdcf import equations
 from coldhash.mfdcf import problem as problem_module
 from coldhash.mfdcf.items import descend
 from coldhash.mfdcf.model import MFDCF
-from coldhash.mfdcf.problem import (
-    Level,
-    Problem,
-    UserBlock,
-    draw_strangers,
-    groups_of_strangers,
-    make_groups,
-)
+from coldhash.mfdcf.problem import Group, Level, Problem, UserBlock
 from coldhash.mfdcf.ridges import relevance
 from coldhash.partitions import MemoryPartitions, PerPartition
 
@@ -37,7 +31,7 @@ TINY = 1e-5  # of the objective: what float32 may blur
 def make_problem(rng, n_bits, n_groups, stranger_weight=0.0, level=True):
     """One-hot blocks (a singular Gram), a wide group with d >= n, one narrower than the rank.
 
-    Gives the problem and its users, in one partition.
+    Gives the problem and its users, in one block.
     """
     n_users, n_items = 60, 40
     S = csr_array(random_array((n_users, n_items), density=1 / 6, rng=rng, dtype=np.float32))
@@ -58,28 +52,34 @@ def make_problem(rng, n_bits, n_groups, stranger_weight=0.0, level=True):
     masks = {name: column[:, None] for name, column in has.items()}
     trained = np.ones(n_users, bool)
     block = UserBlock(0, S, csr_array(S.T.tocsr()), X, masks, trained)
-    users = MemoryPartitions([block])
-    blocks = PerPartition([block])
-    grams = {name: X[name].T.astype(float) @ X[name] for name in names}
-    counts = {name: int(has[name].sum()) for name in names}
-    groups = make_groups(grams, [counts], ridge=0.5, columns={})
+    groups = {
+        name: Group(
+            gram=X[name].T.astype(float) @ X[name],
+            relevance=np.ones((X[name].shape[1], 1)),
+            ridge=0.5,
+            counts=[int(has[name].sum())],
+            columns=None,
+        )
+        for name in names
+    }
     means = S.toarray().mean(axis=0)[:, None] if level else np.zeros((n_items, 1), np.float32)
     gains = rng.uniform(0.2, 0.8, size=(n_items, 1)) if level else np.ones((n_items, 1))
     kind = Level(gains.astype(np.float32), means, np.zeros(n_items, np.uint8) if level else None)
     T = (S.toarray() - means.T) / kind.gains.T
     norms = np.sum(T.astype(float) ** 2, axis=0)
     weights = rng.uniform(0.5, 1.5, size=(n_items, 1)).astype(np.float32)
-    unseen = groups_of_strangers(groups)
     problem = Problem(
+        users=MemoryPartitions([block]),
         n_users=n_users,
-        blocks=blocks,
-        drawn=draw_strangers(users, blocks, unseen, n_users, rng),
+        blocks=PerPartition([block]),
+        target=None,
+        sums=None,
         known=float(weights[:, 0] @ norms),
         item_weights=weights,
         level=kind,
         noise=T.var(axis=0)[:, None],
         groups=groups,
-        groups_of_strangers=unseen,
+        groups_of_strangers=tuple(groups),
         fit_weight=2.0,
         code_weight=3.0,
         rank_weight=1.5,
@@ -87,14 +87,14 @@ def make_problem(rng, n_bits, n_groups, stranger_weight=0.0, level=True):
         stranger_weight=stranger_weight,
         stranger_code_share=0.4,
     )
-    return problem, users, block
+    return problem, block
 
 
-def random_state(problem, users, block, n_bits, rng) -> equations.FitState:
+def random_state(problem, block, n_bits, rng) -> equations.FitState:
     D = signs(rng.normal(size=(40, n_bits)), np.float32)
     codes = np.packbits(rng.normal(size=(60, n_bits)) >= 0, axis=1)
-    state = equations.start(users, problem, D, [codes])
-    state.length = 0.8
+    state = equations.start(problem, D)
+    state.B, state.length = PerPartition([codes]), 0.8
     set_vectors(state, block, rng.normal(size=(60, n_bits)).astype(np.float32))
     state.W = {
         name: rng.normal(scale=0.3, size=(X.shape[1], n_bits)).astype(np.float32)
@@ -110,8 +110,16 @@ def set_vectors(state, block, H):
     """Take vectors, as if they were what the ratings alone say."""
     state.H = PerPartition([H])
     TD = H.astype(float) @ state.DtD
-    state.XtT = {name: equations.features_times(block, name, TD) for name in block.X}
+    state.XtT = {name: block.X[name].T @ TD for name in block.X}
     state.average = H.mean(axis=0)
+
+
+def with_values(state, **values):
+    """Return a state that differs in some variables."""
+    state = copy(state)
+    for name, value in values.items():
+        setattr(state, name, value)
+    return state
 
 
 def misfits_of(problem, state):
@@ -123,44 +131,44 @@ def misfits_of(problem, state):
     return misfits
 
 
-def loss(users, problem, state) -> float:
+def loss(problem, state) -> float:
     state.misfits = misfits_of(problem, state)
-    return equations.objective(users, problem, state)
+    return equations.objective(problem, state)
 
 
-def set_users(users, problem, state, rng):
-    equations.update_vectors(users, problem, state)
+def set_users(problem, state, rng):
+    equations.update_vectors(problem, state)
 
 
-def set_users_and_maps(users, problem, state, rng):
+def set_users_and_maps(problem, state, rng):
     """With one group and no pull to codes, the maps and then the vectors minimise over both."""
     state.B = PerPartition([None])
-    equations.set_items(users, problem, state, state.D)
+    equations.set_items(problem, state, state.D)
     equations.update_maps(problem, state)
-    equations.update_vectors(users, problem, state)
+    equations.update_vectors(problem, state)
     state.B = PerPartition([None])
 
 
-def set_maps(users, problem, state, rng):
+def set_maps(problem, state, rng):
     equations.update_maps(problem, state)
 
 
-def set_beyond_rank(users, problem, state, rng):
+def set_beyond_rank(problem, state, rng):
     rank = problem.retained_rank
     state.V = {name: equations.beyond_rank(W, rank) for name, W in state.W.items()}
 
 
-def set_group_weights(users, problem, state, rng):
+def set_group_weights(problem, state, rng):
     state.mu = equations.group_weights(misfits_of(problem, state))
 
 
-def set_items(users, problem, state, rng):
-    L, G = equations.item_problem(users, problem, state)
-    equations.set_items(users, problem, state, descend(state.D, L, G, 2, rng))
+def set_items(problem, state, rng):
+    L, G = equations.item_problem(problem, state)
+    equations.set_items(problem, state, descend(state.D, L, G, 2, rng))
 
 
-def set_rotation(users, problem, state, rng):
-    Rotation("mm", 1.0, state.D.shape[1], rng).update(users, problem, state)
+def set_rotation(problem, state, rng):
+    Rotation("mm", 1.0, state.D.shape[1], rng).update(problem, state)
 
 
 STEPS = [
@@ -180,57 +188,57 @@ STEPS = [
 def test_no_step_raises_the_objective(step, n_bits, n_groups, level):
     for seed in range(3):
         rng = np.random.default_rng(seed)
-        problem, users, block = make_problem(rng, n_bits, n_groups, level=level)
-        state = random_state(problem, users, block, n_bits, rng)
-        before = loss(users, problem, state)
-        step(users, problem, state, rng)
-        assert loss(users, problem, state) <= before + TINY * abs(before)
+        problem, block = make_problem(rng, n_bits, n_groups, level=level)
+        state = random_state(problem, block, n_bits, rng)
+        before = loss(problem, state)
+        step(problem, state, rng)
+        assert loss(problem, state) <= before + TINY * abs(before)
 
 
 def test_vectors_and_maps_are_solved_together(rng):
     """For one group and β = γ = 0, no other pair of H and W has a lower objective."""
-    problem, users, block = make_problem(rng, 8, 1)
+    problem, block = make_problem(rng, 8, 1)
     problem = replace(problem, code_weight=0.0, rank_weight=0.0)
     group = problem.groups["one-hot"]
-    state = random_state(problem, users, block, 8, rng)
+    state = random_state(problem, block, 8, rng)
     # the ridge of the joint problem, direction by direction, is ε (1 + 1/α e)
     values = np.linalg.eigvalsh(state.DtD)
     problem = replace(problem, groups={"one-hot": replace(group, ridge=1e-9)})
-    set_users_and_maps(users, problem, state, rng)
-    best = loss(users, problem, state)
+    set_users_and_maps(problem, state, rng)
+    best = loss(problem, state)
     assert values[0] > 0
     for _ in range(10):
         W = state.W["one-hot"] + 0.1 * rng.normal(size=state.W["one-hot"].shape)
-        moved = replace(state, W={"one-hot": W.astype(np.float32)}, mu=dict(state.mu))
-        equations.update_vectors(users, problem, moved)
+        moved = with_values(state, W={"one-hot": W.astype(np.float32)})
+        equations.update_vectors(problem, moved)
         moved.B = PerPartition([None])
-        assert loss(users, problem, moved) > best
+        assert loss(problem, moved) > best
 
 
 def test_a_step_is_exact_where_it_says_so(rng):
     """Small random moves away from the solution of an exact step only raise the objective."""
-    problem, users, block = make_problem(rng, 8, 2)
-    state = random_state(problem, users, block, 8, rng)
+    problem, block = make_problem(rng, 8, 2)
+    state = random_state(problem, block, 8, rng)
     codes, length, mu = state.B, state.length, state.mu
-    equations.update_vectors(users, problem, state)
+    equations.update_vectors(problem, state)
     state.B, state.length, state.mu, H = codes, length, mu, state.H.parts[0]
-    best = loss(users, problem, state)
+    best = loss(problem, state)
     for _ in range(10):
         moved = H + 0.3 * rng.normal(size=H.shape).astype(np.float32)
-        assert loss(users, problem, replace(state, H=PerPartition([moved]))) > best
+        assert loss(problem, with_values(state, H=PerPartition([moved]))) > best
     set_vectors(state, block, H)
     V = state.V
     equations.update_maps(problem, state)
     state.V = V
-    best = loss(users, problem, state)
+    best = loss(problem, state)
     for _ in range(10):
         W = {g: w + 0.3 * rng.normal(size=w.shape).astype(np.float32) for g, w in state.W.items()}
-        assert loss(users, problem, replace(state, W=W)) > best
+        assert loss(problem, with_values(state, W=W)) > best
 
 
 def test_the_objective_is_what_the_formula_says(rng):
-    problem, users, block = make_problem(rng, 8, 2)
-    state = random_state(problem, users, block, 8, rng)
+    problem, block = make_problem(rng, 8, 2)
+    state = random_state(problem, block, 8, rng)
     level, H = problem.level, state.H.parts[0].astype(float)
     T = (block.S.toarray() - level.means.T) / level.gains.T
     B = np.unpackbits(state.B.parts[0], axis=1) * 2.0 - 1.0
@@ -244,23 +252,23 @@ def test_the_objective_is_what_the_formula_says(rng):
         expected += fit / state.mu[name]
         singular = np.linalg.svd(W, compute_uv=False)
         expected += 1.5 * np.sum(singular[problem.retained_rank :] ** 2)
-    np.testing.assert_allclose(2.0 * loss(users, problem, state), expected, rtol=1e-5)
+    np.testing.assert_allclose(2.0 * loss(problem, state), expected, rtol=1e-5)
 
 
 def test_turning_everything_changes_all_but_the_fit_to_ratings_and_codes(rng):
     """What R turns is a gauge: with D and B turned too, the objective is the same."""
-    problem, users, block = make_problem(rng, 8, 3)
-    state = random_state(problem, users, block, 8, rng)
+    problem, block = make_problem(rng, 8, 3)
+    state = random_state(problem, block, 8, rng)
     before = misfits_of(problem, state)
     T = np.linalg.qr(rng.normal(size=(8, 8)))[0]
-    turn(users, state, T)
+    turn(problem.users, state, T)
     assert misfits_of(problem, state) == pytest.approx(before, rel=1e-5)
 
 
 def test_maps_solve_the_sylvester_equation(rng):
     """(14): γ V V' W + W X X' / μ = H X' / μ, with the ridge inside X X'."""
-    problem, users, block = make_problem(rng, 8, 1)
-    state = random_state(problem, users, block, 8, rng)
+    problem, block = make_problem(rng, 8, 1)
+    state = random_state(problem, block, 8, rng)
     group, mu, V = problem.groups["one-hot"], state.mu["one-hot"], state.V["one-hot"]
     X = block.X["one-hot"].astype(float)
     XtX = X.T @ X + group.ridge * np.eye(X.shape[1])
@@ -270,8 +278,8 @@ def test_maps_solve_the_sylvester_equation(rng):
 
 
 def test_group_weights_follow_the_misfit(rng):
-    problem, users, block = make_problem(rng, 8, 3)
-    state = random_state(problem, users, block, 8, rng)
+    problem, block = make_problem(rng, 8, 3)
+    state = random_state(problem, block, 8, rng)
     misfits = misfits_of(problem, state)
     weights = equations.group_weights(misfits)
     total = sum(value**0.5 for value in misfits.values())
@@ -280,9 +288,9 @@ def test_group_weights_follow_the_misfit(rng):
 
 
 def test_a_low_rank_target_is_the_truncated_svd(rng):
-    problem, users, block = make_problem(rng, 8, 1)
+    problem, block = make_problem(rng, 8, 1)
     S = block.S.toarray().astype(float)
-    low = truncate(users, problem, 5, rng)
+    low = truncate(problem, 5, rng)
     P, sigma, Qt = np.linalg.svd(S)
     best = (P[:, :5] * sigma[:5]) @ Qt[:5]
     np.testing.assert_allclose(low.blocks.parts[0].S, best, rtol=1e-3, atol=1e-3)
@@ -292,15 +300,15 @@ def test_a_low_rank_target_is_the_truncated_svd(rng):
 
 
 def test_a_low_rank_target_needs_one_partition(rng):
-    problem, _, block = make_problem(rng, 8, 1)
+    problem, block = make_problem(rng, 8, 1)
     with pytest.raises(SettingError, match=r"svd_rank=5.*hint: svd_rank=None"):
-        truncate(MemoryPartitions([block, block]), problem, 5, rng)
+        truncate(replace(problem, users=MemoryPartitions([block, block])), 5, rng)
 
 
 def test_the_item_step_for_strangers_lowers_its_own_energy(rng):
-    problem, users, block = make_problem(rng, 8, 2, stranger_weight=0.6)
-    state = random_state(problem, users, block, 8, rng)
-    L, G = equations.item_problem(users, problem, state)
+    problem, block = make_problem(rng, 8, 2, stranger_weight=0.6)
+    state = random_state(problem, block, 8, rng)
+    L, G = equations.item_problem(problem, state)
     new = descend(state.D, L, G, 2, rng)
 
     def total(D):

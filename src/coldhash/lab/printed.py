@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+from pydantic import PositiveInt
 from scipy.sparse.linalg import svds
 
 from coldhash.arrays.codes import signs
@@ -24,10 +25,9 @@ from coldhash.mfdcf.equations import FitState
 from coldhash.mfdcf.items import descend
 from coldhash.mfdcf.model import MFDCF
 from coldhash.mfdcf.problem import Problem, UserBlock
-from coldhash.mfdcf.report import Clock
+from coldhash.mfdcf.report import Progress
 from coldhash.mfdcf.ridges import choose_ridges
 from coldhash.partitions import Partitions
-from coldhash.recommender.settings import Callback, check_settings
 from coldhash.registry import MODELS, Model
 
 RotationKind = Literal["alm", "mm", "identity"]
@@ -66,48 +66,39 @@ class PrintedMFDCF(MFDCF):
     rotation_weight: float = 1.0
     item_step: ItemStepKind = "pinv-sign"
     cold_rotation: bool = False
-    svd_rank: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        svd_rank = (self.svd_rank is None or self.svd_rank >= 1, "1 or more, or None")
-        check_settings(self, svd_rank=svd_rank)
+    svd_rank: PositiveInt | None = None
 
     def _alternate(
         self,
-        users: Partitions,
         problem: Problem,
+        D: np.ndarray,
         checkpoint: Checkpoint,
-        clock: Clock,
+        progress: Progress,
         rng: np.random.Generator,
-        callback: Callback | None,
-    ) -> tuple[Problem, FitState, list[float]]:
+    ) -> tuple[Problem, FitState]:
         """Go round the steps as `MFDCF` does, with the printed ones between them."""
-        blocks = problem.blocks
+        blocks, losses = problem.blocks, progress.objective
         if self.svd_rank is not None:
-            problem = truncate(users, problem, self.svd_rank, rng)
-        state = equations.start(users, problem, self._first_codes(problem, rng, None))
-        losses: list[float] = []
+            problem = truncate(problem, self.svd_rank, rng)
+        state = equations.start(problem, D)
         rotation = Rotation(self.rotation, self.rotation_weight, self.n_bits, rng)
         if self.ridge is None:
-            inverse = equations.inverse_gram(state)
-            problem = choose_ridges(users, problem, state.TD, inverse, rng)
+            problem = choose_ridges(problem, state, rng)
         while not self._settled(losses):
             equations.update_maps(problem, state)
-            equations.update_vectors(users, problem, state)
-            rotation.update(users, problem, state)  # (17), (24), (25)
-            L, G = equations.item_problem(users, problem, state)
+            equations.update_vectors(problem, state)
+            rotation.update(problem, state)  # (17), (24), (25)
+            L, G = equations.item_problem(problem, state)
             descent = self.item_step == "descent"
             D = descend(state.D, L, G, self.n_sweeps, rng) if descent else pinv_sign(L, G)
-            equations.set_items(users, problem, state, D)  # (21)
-            losses.append(equations.objective(users, problem, state))
-            if callback is not None:
-                callback(len(losses) - 1, losses[-1])
+            equations.set_items(problem, state, D)  # (21)
+            losses.append(equations.objective(problem, state))
+            progress.end_round()
         equations.update_maps(problem, state)
-        equations.update_vectors(users, problem, state)
+        equations.update_vectors(problem, state)
         if not self.cold_rotation:  # (28) as printed: maps to H before it is rotated
             state.W = {name: W @ rotation.R.astype(np.float32) for name, W in state.W.items()}
-        return replace(problem, blocks=blocks), state, losses
+        return replace(problem, blocks=blocks), state
 
 
 class Rotation:
@@ -126,15 +117,15 @@ class Rotation:
             self.R = random_rotation(n_bits, rng).astype(np.float64)
         self._Z, self._multiplier = self.R, np.zeros((n_bits, n_bits))
 
-    def update(self, users: Partitions, problem: Problem, state: FitState) -> None:
+    def update(self, problem: Problem, state: FitState) -> None:
         """Take a step for R, and turn everything that is in its gauge."""
         if self._kind == "identity":
             return
         before = self.R
-        HtH, K = _quadratic(users, problem, state)
+        HtH, K = _quadratic(problem, state)
         step = self._majorise if self._kind == "mm" else self._lagrange
         step(state.alpha, state.DtD, before.T @ HtH @ before, K @ before)
-        turn(users, state, before @ self.R.T)
+        turn(problem.users, state, before @ self.R.T)
 
     def _majorise(self, alpha: float, M: np.ndarray, N: np.ndarray, K: np.ndarray) -> None:
         """Lower the objective over R by a majorised step; R stays a rotation."""
@@ -163,9 +154,7 @@ def turn(users: Partitions, state: FitState, T: np.ndarray) -> None:
     state.average = state.average @ T32
 
 
-def _quadratic(
-    users: Partitions, problem: Problem, state: FitState
-) -> tuple[np.ndarray, np.ndarray]:
+def _quadratic(problem: Problem, state: FitState) -> tuple[np.ndarray, np.ndarray]:
     """Return H'H and α D'S'H + β B'H."""
     alpha, beta, length = state.alpha, problem.code_weight, state.length
 
@@ -178,11 +167,12 @@ def _quadratic(
             K += beta * length * equations.unpack_codes(B, H.shape[1]).T @ H
         return H.T @ H, K
 
-    return users.sum(products, state.H, state.TD, state.B)
+    return problem.users.sum(products, state.H, state.TD, state.B)
 
 
-def truncate(users: Partitions, problem: Problem, rank: int, rng: np.random.Generator) -> Problem:
+def truncate(problem: Problem, rank: int, rng: np.random.Generator) -> Problem:
     """Replace S by its truncated SVD."""
+    users = problem.users
     if len(users) > 1:
         raise SettingError(
             f"svd_rank={rank} needs all users in one partition, here are {len(users):,}",

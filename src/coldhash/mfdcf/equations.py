@@ -12,6 +12,7 @@ applies to every partition, and what follows from the sums over all users.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,8 +20,9 @@ import numpy as np
 
 from coldhash.arrays.codes import pack, signs
 from coldhash.arrays.products import times, times_codes
-from coldhash.mfdcf.problem import Drawn, Problem, UserBlock
-from coldhash.partitions import Partitions, PerPartition
+from coldhash.mfdcf.problem import Problem, UserBlock
+from coldhash.mfdcf.report import REPORTED
+from coldhash.partitions import PerPartition, add_up
 
 FLOOR = 1e-6  # of μ: a group that fits perfectly must not weigh infinitely
 MOST_SHRUNK = 10  # times as much as the ratings of a user, what is expected may weigh at most
@@ -33,21 +35,23 @@ Maps = dict[str, np.ndarray]  # W by group
 class FitState:
     """The variables that the steps change."""
 
-    D: np.ndarray  # item codes, items x bits
-    DtD: np.ndarray  # D' V D
-    eigenvalues: np.ndarray  # of D' V D; directions in which codes do not differ count a little
-    U: np.ndarray  # its eigenvectors
-    TD: PerPartition[np.ndarray]  # T V D, users x bits
-    H: PerPartition[np.ndarray]  # user vectors, users x bits
     B: PerPartition[np.ndarray | None]  # user codes, packed; None before the first round
     mu: dict[str, float]  # μ
     alpha: float  # α
+    average: np.ndarray  # row of H
     length: float = 0.0  # s: the length of a coordinate of H
-    W: Maps = field(default_factory=dict)
     V: dict[str, np.ndarray | None] = field(default_factory=dict)  # directions beyond the rank
-    XtT: Maps = field(default_factory=dict)  # X'T V D of each group
-    average: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))  # row of H
-    misfits: dict[str, float] = field(default_factory=dict)  # ‖H - X W‖² + ε‖W‖²
+    # set by `set_items`
+    D: np.ndarray = field(init=False)  # item codes, items x bits
+    DtD: np.ndarray = field(init=False)  # D' V D
+    eigenvalues: np.ndarray = field(init=False)  # of D'V D; where codes do not differ, a little
+    U: np.ndarray = field(init=False)  # its eigenvectors
+    TD: PerPartition[np.ndarray] = field(init=False)  # T V D, users x bits
+    XtT: Maps = field(init=False)  # X'T V D of each group
+    # set by `update_maps` and `update_vectors`
+    W: Maps = field(init=False)
+    H: PerPartition[np.ndarray] = field(init=False)  # user vectors, users x bits
+    misfits: dict[str, float] = field(init=False)  # ‖H - X W‖² + ε‖W‖²
 
 
 class UserSums(NamedTuple):
@@ -60,36 +64,15 @@ class UserSums(NamedTuple):
     prior: float  # Σ_u Σ_g 1/μ_g over the groups that a user has
 
 
-class StrangerSums(NamedTuple):
-    """What the item step adds up over users, as they are and as strangers."""
-
-    HtH: np.ndarray
-    PtP: np.ndarray  # of stranger vectors
-    CtC: np.ndarray  # of stranger codes
-    CtP: np.ndarray
-    total: np.ndarray  # Σ_u of H, P and C
-
-
-class ObjectiveSums(NamedTuple):
-    """What (9) adds up over users."""
-
-    HtH: np.ndarray
-    TDH: float  # <T V D, H>
-    BH: float  # ‖s B - H‖²
-
-
-def start(
-    users: Partitions, problem: Problem, D: np.ndarray, codes: list[np.ndarray] | None = None
-) -> FitState:
-    """Return the state that follows from item codes and, if a fit goes on, from user codes."""
-    mu = dict.fromkeys(problem.groups, 1 / max(len(problem.groups), 1))
-    nothing = PerPartition[np.ndarray]([])
-    B = users.scatter([None] * len(users) if codes is None else codes)
-    alpha = np.inf if problem.fit_weight is None else problem.fit_weight
-    none = np.zeros(0)
-    state = FitState(D, none, none, none, TD=nothing, H=nothing, B=B, mu=mu, alpha=alpha)
-    state.average = np.zeros(D.shape[1], np.float32)
-    set_items(users, problem, state, D)
+def start(problem: Problem, D: np.ndarray) -> FitState:
+    """Return the state that follows from item codes alone."""
+    state = FitState(
+        B=problem.users.scatter([None] * len(problem.users)),
+        mu=dict.fromkeys(problem.groups, 1 / max(len(problem.groups), 1)),
+        alpha=np.inf if problem.fit_weight is None else problem.fit_weight,
+        average=np.zeros(D.shape[1], np.float32),
+    )
+    set_items(problem, state, D)
     return state
 
 
@@ -121,7 +104,7 @@ def inverse_gram(state: FitState) -> np.ndarray:
 #         = (α T V D + β s B + Σ_g 1/μ_g X_g W_g) (α D'V D + β I + Σ_g 1/μ_g I)⁻¹
 # (21)  B = sgn(H),  s = mean |H|
 # (12)  μ_g = √misfit_g / Σ_g' √misfit_g'
-def update_vectors(users: Partitions, problem: Problem, state: FitState) -> None:
+def update_vectors(problem: Problem, state: FitState) -> None:
     """Solve for all user vectors and codes; one eigendecomposition serves any set of groups."""
     beta, length = np.float32(problem.code_weight), np.float32(state.length)
     eigenvalues, U = state.eigenvalues.astype(np.float32), state.U.astype(np.float32)
@@ -148,15 +131,17 @@ def update_vectors(users: Partitions, problem: Problem, state: FitState) -> None
         HU = (TDU + pull * right) / (eigenvalues + pull * weight)
         H = HU @ U.T
         sums = UserSums(
-            total=row_sum(H),
+            total=H.sum(axis=0).astype(np.float64),
             lengths=float(np.abs(H).sum(dtype=np.float64)),
-            misfits={name: square(_having(block, name, HU) - say) for name, say in says.items()},
+            misfits={name: square(block.has[name] * HU - say) for name, say in says.items()},
             apart=apart,
             prior=float(prior.sum()),
         )
         return H, np.packbits(H >= 0, axis=1), sums
 
-    state.H, state.B, sums = users.update(solve, problem.blocks, state.TD, state.B, n_kept=2)
+    state.H, state.B, sums = problem.users.update(
+        solve, problem.blocks, state.TD, state.B, n_kept=2
+    )
     n_values = problem.n_users * len(U)
     state.length = sums.lengths / n_values
     if problem.level.bytes is None:  # beside a level, the average user is 0
@@ -206,45 +191,39 @@ def group_weights(misfits: dict[str, float]) -> dict[str, float]:
 #       With a stranger weight ω, every user counts three times: as h with 1 - ω, and, with ω in
 #       all, as the vector p and as the code c = sgn(p) that the user would have as a stranger.
 #       Users who are held out do not count: by them the histories are judged.
-def item_problem(
-    users: Partitions, problem: Problem, state: FitState
-) -> tuple[np.ndarray, np.ndarray]:
+def item_problem(problem: Problem, state: FitState) -> tuple[np.ndarray, np.ndarray]:
     """Return L (items x bits) and G (bits x bits) of the item step, solved by `items.descend`."""
-    weight = problem.stranger_weight if problem.groups_of_strangers else 0.0
+    names, maps = problem.groups_of_strangers, (state.W, state.mu, state.average)
+    weight = problem.stranger_weight if names else 0.0
     code = weight * problem.stranger_code_share
     own, real = 1 - weight, weight - code
-    W, mu, average = state.W, state.mu, state.average
 
-    def as_strangers(
-        block: UserBlock, drawn: Drawn, H: np.ndarray
-    ) -> tuple[np.ndarray, StrangerSums]:
-        P = stranger_vectors(block, drawn, W, mu, average) if weight else np.zeros_like(H)
+    def as_strangers(block: UserBlock, H: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
+        P = stranger_vectors(block, block.drawn(names), *maps) if weight else np.zeros_like(H)
         H, P = H[block.trained], P[block.trained]
         C = signs(P, np.float32)
         R = P if real else P[:0]  # not needed where strangers count by their codes alone
-        products = ((H, H), (R, R), (C, C), (C, P))
-        HtH, PtP, CtC, CtP = ((one.T @ two).astype(np.float64) for one, two in products)
-        total = np.array([row_sum(each) for each in (H, P, C)])
-        return P, StrangerSums(HtH, PtP, CtC, CtP, total)
+        sums = (H.T @ H, R.T @ R, C.T @ C, C.T @ P, H.sum(axis=0), P.sum(axis=0), C.sum(axis=0))
+        return P, tuple(each.astype(np.float64) for each in sums)
 
-    P, sums = users.update(as_strangers, problem.blocks, problem.drawn, state.H)
+    P, sums = problem.users.update(as_strangers, problem.blocks, state.H)
+    HtH, PtP, CtC, CtP, of_H, of_P, of_C = sums
     # the length with which the codes of strangers come nearest to their vectors
-    length = vdot(sums.CtP, state.DtD) / max(vdot(sums.CtC, state.DtD), 1e-12)
+    length = vdot(CtP, state.DtD) / max(vdot(CtC, state.DtD), 1e-12)
     code_length = code * length
 
     def pull(block: UserBlock, H: np.ndarray, P: np.ndarray) -> np.ndarray:
         mixture = own * H[block.trained] + real * P + code_length * signs(P, np.float32)
         return times(block.St, mixture.astype(np.float32))
 
-    total = own * sums.total[0] + real * sums.total[1] + code_length * sums.total[2]
-    L = users.sum(pull, problem.blocks, state.H, P)
-    level = problem.level
+    L, level = problem.users.sum(pull, problem.blocks, state.H, P), problem.level
+    total = own * of_H + real * of_P + code_length * of_C
     L = (L - level.means * total.astype(np.float32)) / level.gains
-    HtH, PtP, CtC = (gram.astype(np.float32) for gram in (sums.HtH, sums.PtP, sums.CtC))
+    HtH, PtP, CtC = (gram.astype(np.float32) for gram in (HtH, PtP, CtC))
     return L, own * HtH + real * PtP + (code * length**2) * CtC
 
 
-def set_items(users: Partitions, problem: Problem, state: FitState, D: np.ndarray) -> None:
+def set_items(problem: Problem, state: FitState, D: np.ndarray) -> None:
     """Take new item codes, and what follows from them: D'V D, T V D of every user, and X'T V D."""
     state.D, state.DtD = D, (D.T @ (D * problem.item_weights)).astype(np.float64)
     values, state.U = np.linalg.eigh(state.DtD)
@@ -254,9 +233,9 @@ def set_items(users: Partitions, problem: Problem, state: FitState, D: np.ndarra
 
     def project(block: UserBlock) -> tuple[np.ndarray, Maps]:
         TD = times_codes(block.S, words, weights, n_bits) - mean
-        return TD, {name: features_times(block, name, TD) for name in names}
+        return TD, {name: (block.X[name].T @ TD).astype(np.float64) for name in names}
 
-    state.TD, state.XtT = users.update(project, problem.blocks)
+    state.TD, state.XtT = problem.users.update(project, problem.blocks)
 
 
 def entry_weights(problem: Problem) -> np.ndarray:
@@ -270,75 +249,64 @@ def mean_projection(problem: Problem, D: np.ndarray) -> np.ndarray:
     return (weights @ D).astype(np.float32)  # type: ignore[no-any-return]
 
 
-def objective(users: Partitions, problem: Problem, state: FitState) -> float:
+def objective(problem: Problem, state: FitState) -> float:
     """Compute (9) / α, which rounds with different α have in common.
 
     The misfits are those of the last `update_vectors`.
     """
     length = np.float32(state.length)
 
-    def terms(H: np.ndarray, TD: np.ndarray, B: np.ndarray | None) -> ObjectiveSums:
+    def terms(
+        H: np.ndarray, TD: np.ndarray, B: np.ndarray | None
+    ) -> tuple[np.ndarray, float, float]:
         to_codes = 0.0 if B is None else square(length * unpack_codes(B, H.shape[1]) - H)
-        return ObjectiveSums((H.T @ H).astype(np.float64), vdot(TD, H), to_codes)
+        return (H.T @ H).astype(np.float64), vdot(TD, H), to_codes
 
-    sums = users.sum(terms, state.H, state.TD, state.B)
-    fit = problem.known - 2 * sums.TDH + vdot(state.DtD, sums.HtH)
-    others = problem.code_weight * sums.BH
+    HtH, TDH, to_codes = problem.users.sum(terms, state.H, state.TD, state.B)
+    fit = problem.known - 2 * TDH + vdot(state.DtD, HtH)
+    others = problem.code_weight * to_codes
     for name, W in state.W.items():
         others += state.misfits[name] / state.mu[name]
-        V = state.V.get(name)
-        if V is not None:
+        if (V := state.V[name]) is not None:
             others += problem.rank_weight * square(problem.groups[name].penalised(W) @ V)
     return float(fit + others / state.alpha)
 
 
 # (28)  p = Σ_g 1/μ_g x_g W_g / Σ_g 1/μ_g  over the groups that a stranger brings
 def stranger_vectors(
-    block: UserBlock, drawn: Drawn, W: Maps, mu: dict[str, float], average: np.ndarray
+    block: UserBlock,
+    brought: Mapping[str, np.ndarray],
+    W: Maps,
+    mu: Mapping[str, float],
+    average: np.ndarray,
 ) -> np.ndarray:
     """Return the vectors that users would have as strangers; without groups, the average one."""
     n_users = len(block.trained)
     total = np.zeros((n_users, len(average)), dtype=np.float32)
     weight = np.zeros((n_users, 1), dtype=np.float32)
-    for name, has in drawn.items():
+    for name, has in brought.items():
         inverse = np.float32(1 / mu[name]) * has
         total += inverse * (block.X[name] @ W[name])
         weight += inverse
     return np.where(weight > 0, total / np.maximum(weight, 1e-12), average)
 
 
-def stranger_length(users: Partitions, problem: Problem, state: FitState) -> float:
-    """Return the mean length of a coordinate of stranger vectors."""
-    W, mu, average = state.W, state.mu, state.average
+def summarise_strangers(problem: Problem, state: FitState) -> tuple[float, np.ndarray]:
+    """Return the mean length of a coordinate of stranger vectors, and the first of them."""
+    names, maps = problem.groups_of_strangers, (state.W, state.mu, state.average)
 
-    def lengths(block: UserBlock, drawn: Drawn) -> float:
-        P = stranger_vectors(block, drawn, W, mu, average)
-        return float(np.abs(P).sum(dtype=np.float64))
+    def summarise(block: UserBlock) -> tuple[float, np.ndarray]:
+        P = stranger_vectors(block, block.drawn(names), *maps)
+        return float(np.abs(P).sum(dtype=np.float64)), P[: max(REPORTED - block.first, 0)]
 
-    total = users.sum(lengths, problem.blocks, problem.drawn)
-    return total / (problem.n_users * len(average))
-
-
-def features_times(block: UserBlock, name: str, H: np.ndarray) -> np.ndarray:
-    """Return X'H over the users who have the group."""
-    return (block.X[name].T @ _having(block, name, H)).astype(np.float64)  # type: ignore[no-any-return]
-
-
-def _having(block: UserBlock, name: str, H: np.ndarray) -> np.ndarray:
-    """Return H with zeros for the users without the group."""
-    has = block.has[name]
-    return H if has.all() else H * has
+    lengths, firsts = zip(*problem.users.map(summarise, problem.blocks), strict=True)
+    return add_up(lengths) / (problem.n_users * len(state.average)), np.concatenate(firsts)
 
 
 def unpack_codes(B: np.ndarray, n_bits: int) -> np.ndarray:
     """Return packed user codes as +1 and -1."""
     bits = np.unpackbits(B, axis=1, count=n_bits)
     return bits.astype(np.float32) * np.float32(2) - np.float32(1)
-
-
-def row_sum(H: np.ndarray) -> np.ndarray:
-    """Add up the rows."""
-    return H.sum(axis=0).astype(np.float64)  # type: ignore[no-any-return]
 
 
 def square(matrix: np.ndarray) -> float:

@@ -15,26 +15,20 @@ step has not seen: what says nothing about them gets no weight.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from coldhash.arrays.compiled import compiled
+from coldhash.arrays.rows import SparseRows
 from coldhash.arrays.threads import run_pieces
 from coldhash.data.dataset import UserRecords
-from coldhash.data.ratings import RatingTarget
-from coldhash.mfdcf.equations import (
-    FitState,
-    mean_projection,
-    stranger_vectors,
-    vdot,
-)
+from coldhash.mfdcf.equations import FitState, mean_projection, stranger_vectors, vdot
 from coldhash.mfdcf.problem import ItemSums, Problem, UserBlock, uniform
-from coldhash.partitions import Partitions, add_up
+from coldhash.partitions import add_up
 from coldhash.recommender.history import HistoryPart
 from coldhash.recommender.items import CodeItems
 
@@ -44,7 +38,8 @@ ENOUGH = 5_000  # ... give this many users
 MIN_USERS = 50  # trained, and held out, that a map is learned from
 DISCOUNT = 0.25  # an event counts by the popularity of its item to the power of minus this
 PRIOR_RATINGS = 5  # of the average value: the mean rating of an item is shrunk by so many
-RIDGES = np.logspace(-3, 4, 8)  # times the mean square of a channel
+RIDGES = (1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1e3, 1e4)  # times the mean square of a channel
+MIDDLE = 3  # the ridge that is tried first
 EVEN = 0.1  # of the mean eigenvalue of D'V D, added to all
 LONGEST = 2.0  # times which C may be stretched for the users held out
 FREE, FIXED = 1e-6, 1e9  # the ridge of an intercept, and of none
@@ -53,94 +48,89 @@ FREE, FIXED = 1e-6, 1e9  # the ridge of an intercept, and of none
 class Moments(NamedTuple):
     """Sums over the users who have more than t events."""
 
-    n_users: float
+    n_users: int
     ZtZ: np.ndarray
     ZtY: np.ndarray  # Z' times what the rest says beyond the features, times V D
+
+    @classmethod
+    def of(cls, Z: np.ndarray, Y: np.ndarray) -> Moments:
+        """Add up users, the rows of Z and Y."""
+        return cls(len(Z), (Z.T @ Z).astype(np.float64), (Z.T @ Y).astype(np.float64))
+
+
+class Evidence(NamedTuple):
+    """What is known for one number of events."""
+
+    trained: Moments
+    held: Moments  # of the users whom the item step has not seen
     given: np.ndarray  # how often each item was given
 
 
-def fit_history(
-    users: Partitions,
-    problem: Problem,
-    state: FitState,
-    target: RatingTarget,
-    sums: ItemSums,
-    items: CodeItems,
-) -> HistoryPart:
+def fit_history(problem: Problem, state: FitState, items: CodeItems) -> HistoryPart:
     """Learn how a few events move a person, for several numbers of events.
 
     Unless events are ratings, their values say nothing about preference: somebody who bought an
     item once does not dislike it, however often others bought it.
     """
-    part = _without_maps(sums, items, state)
-    n_draws = max(1, min(MAX_DRAWS, ENOUGH // problem.n_users))
-    if target.feedback.kind != "ratings":
+    users, part = problem.users, _without_maps(problem.sums, items, state)
+    if problem.target.feedback.kind != "ratings":
         part = replace(part, spread=0.0)
-    mean = mean_projection(problem, state.D)
-    W, mu, average, DtD = state.W, state.mu, state.average, state.DtD.astype(np.float32)
-    D, V = state.D, problem.item_weights[:, 0]
+    n_draws = max(1, min(MAX_DRAWS, ENOUGH // problem.n_users))
+    maps, DtD = (state.W, state.mu, state.average), state.DtD.astype(np.float32)
+    D, V, mean = state.D, problem.item_weights[:, 0], mean_projection(problem, state.D)
     gains, means = problem.level.gains[:, 0], problem.level.means[:, 0]
-    scales = _scales(users, problem, sums)
+    scales = _scales(problem)
 
-    def moments(
-        records: UserRecords, block: UserBlock, TD: np.ndarray
-    ) -> dict[int, tuple[Moments, Moments]]:
-        """Add up trained and held-out users apart, for every number of events."""
-        known = {name: block.has[name] for name in W}
-        P = stranger_vectors(block, known, W, mu, average)
-        ratings, trained = records.ratings, block.trained
-        found: dict[int, list[tuple[Moments, Moments]]] = {t: [] for t in COUNTS}
+    def add_evidence(records: UserRecords, block: UserBlock, TD: np.ndarray) -> dict[int, Evidence]:
+        P = stranger_vectors(block, {name: block.has[name] for name in maps[0]}, *maps)
+        by_ratings, by_features = TD + mean, P @ DtD + mean
+        found: dict[int, list[Evidence]] = {t: [] for t in COUNTS}
         for t, rows, entries in _first_events(records, n_draws):
-            a = np.float32(scales[t])
-            given = _take(ratings, entries, t)
-            Z, at = part.evidence(given), given.indices
+            values, at = records.ratings.data[entries], records.ratings.indices[entries]
+            starts, shape = np.arange(0, len(at) + 1, t), (len(rows), len(D))
+            Z = part.evidence(SparseRows(values, at, starts, shape))
             # all items, less those that were given
-            Y = a * (TD[rows] + mean) - mean - P[rows] @ DtD
-            targets = (a * block.S.data[entries] - means[at]) / gains[at]
+            Y = scales[t] * by_ratings[rows] - by_features[rows]
+            targets = (scales[t] * block.S.data[entries] - means[at]) / gains[at]
             _leave_out(Y, P, rows, at.reshape(-1, t), targets.reshape(-1, t), D, V)
-            pair = tuple(
-                Moments(
-                    float(some.sum()),
-                    _product(Z[some], Z[some]),
-                    _product(Z[some], Y[some]),
-                    np.bincount(at[np.repeat(some, t)], minlength=len(D)),
-                )
-                for some in (trained[rows], ~trained[rows])
-            )
-            found[t].append(pair)  # type: ignore[arg-type]
+            trained, held = block.trained[rows], ~block.trained[rows]
+            pair = Moments.of(Z[trained], Y[trained]), Moments.of(Z[held], Y[held])
+            found[t].append(Evidence(*pair, np.bincount(at, minlength=len(D))))
         return {t: add_up(draws) for t, draws in found.items()}
 
     timed = all(users.map(lambda records: records.times is not None, users.records))
-    found = users.sum(moments, users.records, problem.blocks, state.TD)
-    enough = {t: pair for t, pair in found.items() if min(m.n_users for m in pair) >= MIN_USERS}
-    maps = run_pieces(lambda pair: _solve(*pair, problem, state, timed), enough.values())
-    return part.with_maps(dict(zip(enough, maps, strict=True)))
+    found = users.sum(add_evidence, users.records, problem.blocks, state.TD)
+    learned = {
+        t: evidence
+        for t, evidence in found.items()
+        if min(evidence.trained.n_users, evidence.held.n_users) >= MIN_USERS
+    }
+    solved = run_pieces(lambda some: _solve(some, problem, state, timed), learned.values())
+    return part.with_maps(dict(zip(learned, solved, strict=True)))
 
 
-def _scales(users: Partitions, problem: Problem, sums: ItemSums) -> dict[int, float]:
+def _scales(problem: Problem) -> dict[int, np.float32]:
     """Return a for every number of events: targets of the rest are as large as all were, with it.
 
     Of users with n events, a share 1 - t/n of the targets is left, on average c of what users
     usually have. An item that was not given is one of fewer, the denser the ratings: of those that
     a share q of users has rated, 1 - q (1 - c) are.
     """
+    counts = np.array(COUNTS)[:, None]
 
-    def left(block: UserBlock) -> dict[int, tuple[float, float]]:
+    def left(block: UserBlock) -> tuple[np.ndarray, np.ndarray]:
         whole = np.asarray(block.S.sum(axis=1), dtype=np.float64).ravel()
         n_events = np.diff(block.S.indptr)  # type: ignore[union-attr]
-        more = {t: n_events > t for t in COUNTS}
-        return {
-            t: (float((whole * (1 - t / np.maximum(n_events, 1)))[some].sum()), float(some.sum()))
-            for t, some in more.items()
-        }
+        more = n_events > counts
+        shares = np.where(more, 1 - counts / np.maximum(n_events, 1), 0.0)
+        return (whole * shares).sum(axis=1), more.sum(axis=1)
 
+    sums, (targets, n_users) = problem.sums, problem.users.sum(left, problem.blocks)
     usual = float(sums.targets.sum()) / problem.n_users
     q = float(sums.ratings @ sums.ratings) / (problem.n_users * float(sums.ratings.sum()))
-    scales = {}
-    for t, (targets, n_users) in users.sum(left, problem.blocks).items():
-        c = targets / max(n_users * usual, 1e-12)
-        scales[t] = max(1 - q * (1 - c), 1e-3) / max(c, 1e-3)
-    return scales
+    c = targets / np.maximum(n_users * usual, 1e-12)
+    scales = np.maximum(1 - q * (1 - c), 1e-3) / np.maximum(c, 1e-3)
+    return dict(zip(COUNTS, scales.astype(np.float32), strict=True))
 
 
 def _without_maps(sums: ItemSums, items: CodeItems, state: FitState) -> HistoryPart:
@@ -175,12 +165,11 @@ def _first_events(
     ratings, times = records.ratings, records.times
     n_events = np.diff(ratings.indptr)
     owners = np.repeat(np.arange(len(n_events)), n_events)
+    known = np.zeros(ratings.nnz, np.int64) if times is None else times
     for draw in range(n_draws if times is None else 1):
         chance = uniform((records.first + owners) * MAX_DRAWS + draw, ratings.indices + 1)
         first = np.full((len(n_events), COUNTS[-1]), -1)
-        _choose_first(
-            ratings.indptr, np.zeros(0, np.int64) if times is None else times, chance, first
-        )
+        _choose_first(ratings.indptr, known, chance, first)
         for t in COUNTS:
             rows = np.flatnonzero(n_events > t)
             yield t, rows, first[rows, :t].ravel()
@@ -190,21 +179,17 @@ def _first_events(
 def _choose_first(indptr, times, chance, first):  # type: ignore[no-untyped-def]
     """Write the first events of each user into the rows of `first`, by time and then by chance."""
     for user in range(len(first)):
+        chosen = first[user]
         n_chosen = 0
         for entry in range(indptr[user], indptr[user + 1]):
-            time = times[entry] if len(times) else 0
-            at = n_chosen
-            while at > 0:
-                other = first[user, at - 1]
-                other_time = times[other] if len(times) else 0
-                if other_time < time or (other_time == time and chance[other] <= chance[entry]):
-                    break
-                if at < first.shape[1]:
-                    first[user, at] = other
+            own, at = (times[entry], chance[entry]), n_chosen
+            while at > 0 and own < (times[chosen[at - 1]], chance[chosen[at - 1]]):
                 at -= 1
-            if at < first.shape[1]:
-                first[user, at] = entry
-                n_chosen = min(n_chosen + 1, first.shape[1])
+                if at + 1 < len(chosen):
+                    chosen[at + 1] = chosen[at]
+            if at < len(chosen):
+                chosen[at] = entry
+                n_chosen = min(n_chosen + 1, len(chosen))
 
 
 @compiled(nogil=True, fastmath={"reassoc"})
@@ -221,57 +206,48 @@ def _leave_out(Y, P, rows, given, targets, D, V):  # type: ignore[no-untyped-def
                 Y[n, k] -= share * D[item, k]
 
 
-def _take(matrix: csr_array, entries: np.ndarray, t: int) -> csr_array:
-    """Return a matrix of t entries a row of another one."""
-    shape = (len(entries) // t, matrix.shape[1])
-    starts = np.arange(0, len(entries) + 1, t)
-    return csr_array((matrix.data[entries], matrix.indices[entries], starts), shape=shape)
-
-
-def _product(one: np.ndarray, two: np.ndarray) -> np.ndarray:
-    return np.asarray(one.T @ two, dtype=np.float64)
-
-
-def _solve(
-    trained: Moments, held: Moments, problem: Problem, state: FitState, timed: bool
-) -> np.ndarray:
+def _solve(evidence: Evidence, problem: Problem, state: FitState, timed: bool) -> np.ndarray:
     """Solve for C; ridges and length are those with the least error for the users held out."""
-    D, n_bits = state.D, state.D.shape[1]
-    n_users = trained.n_users + held.n_users
-    not_given = 1 - (trained.given + held.given) / n_users
+    (trained, held, given), D, n_bits = evidence, state.D, state.D.shape[1]
+    not_given = 1 - given / (trained.n_users + held.n_users)
     DtD = (D.T @ (D * (problem.item_weights[:, 0] * not_given)[:, None])).astype(np.float64)
     inverse = _even_inverse(DtD)
-    exposure, preference = slice(0, n_bits), slice(n_bits, 2 * n_bits)
     diagonal = np.diag(trained.ZtZ)
-    scale = np.ones(len(diagonal))
-    for part in (exposure, preference):
-        scale[part] = max(float(diagonal[part].mean()), 1e-12)
-    ridges = np.empty(len(diagonal))
-    ridges[-1] = (FREE if timed else FIXED) * max(trained.n_users, 1.0)
+    sizes = [float(diagonal[first : first + n_bits].mean()) for first in (0, n_bits)]
+    intercept = (FREE if timed else FIXED) * trained.n_users
 
-    def solve(
-        of_exposure: float, of_preference: float, ZtZ: np.ndarray, ZtY: np.ndarray
-    ) -> np.ndarray:
-        ridges[exposure] = of_exposure * scale[exposure]
-        ridges[preference] = of_preference * scale[preference]
-        return np.asarray(np.linalg.solve(ZtZ + np.diag(ridges), ZtY) @ inverse)
-
-    def products(C: np.ndarray) -> tuple[float, float]:
-        """Return <Z C, Y> and ‖Z C‖² over the users held out, in the metric D'V D."""
-        return vdot(C, held.ZtY), vdot(C.T @ held.ZtZ @ C, DtD)
+    def solve(e: float, p: float, ZtZ: np.ndarray, ZtY: np.ndarray) -> np.ndarray:
+        """Solve with ridges of exposure and preference."""
+        ridges = e * max(sizes[0], 1e-12), p * max(sizes[1], 1e-12), intercept
+        return np.linalg.solve(ZtZ + np.diag(np.repeat(ridges, [n_bits, n_bits, 1])), ZtY) @ inverse  # type: ignore[no-any-return]
 
     @cache
-    def error(of_exposure: float, of_preference: float) -> float:
-        with_rest, squared = products(solve(of_exposure, of_preference, trained.ZtZ, trained.ZtY))
+    def products(e: int, p: int) -> tuple[float, float]:
+        """Return <Z C, Y> and ‖Z C‖² over the users held out, in the metric D'V D."""
+        C = solve(RIDGES[e], RIDGES[p], trained.ZtZ, trained.ZtY)
+        return vdot(C, held.ZtY), vdot(C.T @ held.ZtZ @ C, DtD)
+
+    def error(e: int, p: int) -> float:
+        with_rest, squared = products(e, p)
         return squared - 2 * with_rest
 
-    e = p = float(RIDGES[-1])
-    for _ in range(2):
-        e = min(RIDGES, key=lambda ridge: error(ridge, p))
-        p = min(RIDGES, key=lambda ridge: error(e, ridge))
-    with_rest, squared = products(solve(e, p, trained.ZtZ, trained.ZtY))
+    e, p = MIDDLE, len(RIDGES) - 1
+    e = _descend(lambda at: error(at, p), e)
+    p = _descend(lambda at: error(e, at), MIDDLE)
+    e = _descend(lambda at: error(at, p), e)
+    p = _descend(lambda at: error(e, at), p)
+    with_rest, squared = products(e, p)
     length = float(np.clip(with_rest / max(squared, 1e-300), 0.0, LONGEST))
-    return solve(e, p, trained.ZtZ + held.ZtZ, trained.ZtY + held.ZtY) * length
+    both = trained.ZtZ + held.ZtZ, trained.ZtY + held.ZtY
+    return solve(RIDGES[e], RIDGES[p], *both) * length
+
+
+def _descend(error: Callable[[int], float], at: int) -> int:
+    """Go from ridge to ridge while the error falls: it has one minimum."""
+    for step in (-1, 1):
+        while 0 <= at + step < len(RIDGES) and error(at + step) < error(at):
+            at += step
+    return at
 
 
 def _even_inverse(DtD: np.ndarray) -> np.ndarray:

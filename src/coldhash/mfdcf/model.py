@@ -29,10 +29,12 @@ Recommendation", AAAI 2020. Equation numbers are theirs; docs/method.md says wha
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from threadpoolctl import threadpool_limits
 
 from coldhash.arrays.codes import signs
@@ -41,34 +43,15 @@ from coldhash.data.ratings import RatingTarget, TargetKind
 from coldhash.errors import DataError, SettingError
 from coldhash.features.fitting import learn_features
 from coldhash.features.groups import FeatureEncoder
+from coldhash.features.preference import PREFERENCE
+from coldhash.mfdcf import equations
 from coldhash.mfdcf.answers import fit_answers
 from coldhash.mfdcf.checkpoint import Checkpoint
-from coldhash.mfdcf.equations import (
-    FitState,
-    inverse_gram,
-    item_problem,
-    objective,
-    set_items,
-    start,
-    stranger_length,
-    stranger_vectors,
-    update_maps,
-    update_vectors,
-)
+from coldhash.mfdcf.equations import FitState
 from coldhash.mfdcf.history import fit_history
 from coldhash.mfdcf.items import descend
-from coldhash.mfdcf.problem import (
-    Drawn,
-    ItemSums,
-    Level,
-    Problem,
-    UserBlock,
-    draw_strangers,
-    groups_of_strangers,
-    item_weights,
-    make_blocks,
-)
-from coldhash.mfdcf.report import REPORTED, Clock, code_report, warn_of_collapse
+from coldhash.mfdcf.problem import Group, Level, Problem, item_weights, make_blocks
+from coldhash.mfdcf.report import Progress, code_report, warn_of_collapse
 from coldhash.mfdcf.ridges import FIRST_RIDGE, choose_ridges
 from coldhash.partitions import Partitions
 from coldhash.recommender.encoders import ConsensusEncoder
@@ -129,20 +112,20 @@ class MFDCF:
     ('mfdcf', 4, 5)
     """
 
-    n_bits: int = 64
+    n_bits: Annotated[int, Field(ge=1, le=1024)] = 64
     level: bool = True
-    fit_weight: float | None = None
-    code_weight: float = 0.1
-    rank_weight: float = 1.0
-    retained_rank: int | None = None
-    ridge: float | None = None
-    n_rounds: int | None = None
-    tolerance: float = 0.01
-    n_sweeps: int = 2
+    fit_weight: PositiveFloat | None = None
+    code_weight: NonNegativeFloat = 0.1
+    rank_weight: NonNegativeFloat = 1.0
+    retained_rank: PositiveInt | None = None
+    ridge: PositiveFloat | None = None
+    n_rounds: PositiveInt | None = None
+    tolerance: NonNegativeFloat = 0.01
+    n_sweeps: PositiveInt = 2
     target: TargetKind = "favourite"
     popularity_power: float | None = None
-    stranger_weight: float | None = None
-    stranger_code_share: float | None = None
+    stranger_weight: Annotated[float, Field(ge=0, lt=1)] | None = None
+    stranger_code_share: Annotated[float, Field(ge=0, le=1)] | None = None
 
     takes_new_items = True  # codes of new items can be made from content or ratings: see update/
 
@@ -150,28 +133,11 @@ class MFDCF:
         check_types(self)
         check_settings(
             self,
-            n_bits=(
-                1 + LEVEL_BITS * self.level <= self.n_bits <= 1024,
-                f"{1 + LEVEL_BITS} to 1024, of which 8 are for the level"
-                if self.level
-                else "1 to 1024",
-            ),
-            fit_weight=(self.fit_weight is None or self.fit_weight > 0, "above 0, or None"),
-            code_weight=(self.code_weight >= 0, "0 or more"),
-            rank_weight=(self.rank_weight >= 0, "0 or more"),
+            n_bits=(self.n_code_bits >= 1, f"more than {LEVEL_BITS}, which are for the level"),
             retained_rank=(
-                self.retained_rank is None or 0 < self.retained_rank <= self.n_code_bits,
+                (self.retained_rank or 1) <= self.n_code_bits,
                 "1 to the length of codes",
             ),
-            ridge=(self.ridge is None or self.ridge > 0, "above 0, or None to choose it"),
-            n_rounds=(self.n_rounds is None or self.n_rounds >= 1, "1 or more"),
-            tolerance=(self.tolerance >= 0, "0 or more"),
-            n_sweeps=(self.n_sweeps >= 1, "1 or more"),
-            stranger_weight=(
-                self.stranger_weight is None or 0 <= self.stranger_weight < 1,
-                "from 0 to below 1, or None",
-            ),
-            stranger_code_share=(0 <= (self.stranger_code_share or 0) <= 1, "from 0 to 1, or None"),
         )
 
     def fit(
@@ -210,48 +176,48 @@ class MFDCF:
         DataError
             There are no ratings, or no training user has any feature.
         """
-        clock, rng = Clock(), np.random.default_rng(seed)
+        progress, rng = Progress(callback), np.random.default_rng(seed)
         # BLAS on one thread: the same sums in the same order everywhere
         with threadpool_limits(1, "blas"), open_partitions(data, on) as users:
             if not data.n_ratings:
                 raise DataError("there are no ratings to learn from")
             plan = data.plan.model_copy(update={"preference": None}) if self.level else data.plan
             encoder = learn_features(users, plan, data.items, data.scale, seed)
-            clock.mark("features")
-            # what is rated but no favourite says less, the more of everything is rated
-            known = data.n_ratings / (data.n_users * len(data.item_ids))
-            target = RatingTarget(self.target, data.feedback, OTHER * (1 - known))
-            problem, sums = self._prepare(users, data, encoder, target, rng)
-            clock.mark("prepare")
+            progress.mark("features")
+            problem = self._prepare(users, data, encoder)
+            progress.mark("prepare")
+            D = self._first_codes(problem, rng, item_codes)
             path = None if users.folder is None else users.folder / "checkpoint"
-            checkpoint = Checkpoint(path, {"settings": asdict(self), "seed": seed}, item_codes)
-            problem, state, losses = self._alternate(
-                users, problem, checkpoint, clock, rng, callback
-            )
-            popularity, level = sums.favourites.astype(np.float32), problem.level
-            items = CodeItems.of(
-                signs(state.D), popularity, *level.tables(stranger_length(users, problem, state))
-            )
-            history = fit_history(users, problem, state, target, sums, items)
-            answers = fit_answers(users, problem, state, sums, history)
-            clock.mark("history")
-            reports = _code_reports(users, problem, state)
-            clock.mark("report")
+            checkpoint = Checkpoint(path, self._identify(problem, D, seed))
+            problem, state = self._alternate(problem, D, checkpoint, progress, rng)
+            length, strangers = equations.summarise_strangers(problem, state)
+            popularity = problem.sums.favourites.astype(np.float32)
+            items = CodeItems.of(signs(state.D), popularity, *problem.level.tables(length))
+            history = fit_history(problem, state, items)
+            answers = fit_answers(users, problem, state, problem.sums, history)
+            progress.mark("history")
             user_vectors = users.gather(state.H, problem.n_users, self.n_code_bits)
             seen = data.seen(users.allocate)
             checkpoint.clear()
         weights = {name: 1 / mu for name, mu in state.mu.items()}
+        maps = {name: state.W[name] for name in problem.groups_of_strangers}
+        report = {
+            "objective": progress.objective,
+            "seconds": progress.seconds,
+            "group_weights": {name: w / sum(weights.values()) for name, w in weights.items()},
+            "ridges": {name: group.ridge for name, group in problem.groups.items()},
+            "history_counts": history.counts.tolist(),
+            "user_codes": code_report(user_vectors),
+            "item_codes": code_report(state.D),
+            "stranger_codes": code_report(strangers),
+            "warning": warn_of_collapse(strangers),
+        }
+        progress.mark("report")
         return Recommender(
             name="mfdcf",
             settings=asdict(self),
             features=encoder,
-            encoder=ConsensusEncoder(
-                {name: state.W[name] for name in problem.groups_of_strangers},
-                weights,
-                state.average,
-                history,
-                answers,
-            ),
+            encoder=ConsensusEncoder(maps, weights, state.average, history, answers),
             item_ids=data.item_ids,
             items=items,
             popularity=popularity,
@@ -262,67 +228,53 @@ class MFDCF:
             seen=seen,
             item_table=data.items,
             columns=data.columns,
-            report={
-                "objective": losses,
-                "seconds": clock.seconds,
-                "group_weights": _shares(weights),
-                "ridges": {name: group.ridge for name, group in problem.groups.items()},
-                "history_counts": history.counts.tolist(),
-            }
-            | reports,
+            report=report,
         )
 
     def _alternate(
         self,
-        users: Partitions,
         problem: Problem,
+        D: np.ndarray,
         checkpoint: Checkpoint,
-        clock: Clock,
+        progress: Progress,
         rng: np.random.Generator,
-        callback: Callback | None,
-    ) -> tuple[Problem, FitState, list[float]]:
+    ) -> tuple[Problem, FitState]:
         """Go round the steps: each lowers (9) over one block of variables.
 
         Some things do not: strangers pull the item step elsewhere, it does not see the users who
         are held out, and learning α changes (9) itself. Without these, and with one group, (9)
         never rises.
         """
-        resumed = checkpoint.resume(users, problem, rng)
-        if resumed is not None:
-            problem, state, losses = resumed
-        else:
-            D = self._first_codes(problem, rng, checkpoint.item_codes)
-            state, losses = start(users, problem, D), []
-        if self.ridge is None and resumed is None:
-            problem = choose_ridges(users, problem, state.TD, inverse_gram(state), rng)
+        state = equations.start(problem, D)
+        if self.ridge is None:
+            problem = choose_ridges(problem, state, rng)
+        losses = progress.objective
+        losses += checkpoint.resume(problem, state, rng)
         while not self._settled(losses):
-            update_maps(problem, state)  # (14), (23)
-            update_vectors(users, problem, state)  # (19), (21), (12)
-            clock.mark("users")
-            L, G = item_problem(users, problem, state)
-            set_items(users, problem, state, descend(state.D, L, G, self.n_sweeps, rng))  # (21)
-            clock.mark("items")
-            losses.append(objective(users, problem, state))  # (9)
-            clock.mark("objective")
-            checkpoint.save(users, problem, state, losses, rng)
-            if callback is not None:
-                callback(len(losses) - 1, losses[-1])
-        update_maps(problem, state)
-        update_vectors(users, problem, state)
-        return problem, state, losses
+            equations.update_maps(problem, state)  # (14), (23)
+            equations.update_vectors(problem, state)  # (19), (21), (12)
+            progress.mark("users")
+            L, G = equations.item_problem(problem, state)
+            D = descend(state.D, L, G, self.n_sweeps, rng)  # (21)
+            equations.set_items(problem, state, D)
+            progress.mark("items")
+            losses.append(equations.objective(problem, state))  # (9)
+            progress.mark("objective")
+            checkpoint.save(problem, state, losses, rng)
+            progress.end_round()
+        equations.update_maps(problem, state)
+        equations.update_vectors(problem, state)
+        return problem, state
 
     @property
     def n_code_bits(self) -> int:
         """The length of codes (r)."""
         return self.n_bits - LEVEL_BITS * self.level
 
-    @property
-    def _max_rounds(self) -> int:
-        return self.n_rounds or max(8, min(20, 160 // self.n_code_bits))
-
     def _settled(self, losses: list[float]) -> bool:
-        if len(losses) < 3 or len(losses) >= self._max_rounds:
-            return len(losses) >= self._max_rounds
+        n_rounds = self.n_rounds or max(8, min(20, 160 // self.n_code_bits))
+        if len(losses) < 3 or len(losses) >= n_rounds:
+            return len(losses) >= n_rounds
         first, (before, after) = losses[0], losses[-2:]
         return abs(before - after) <= self.tolerance * abs(first - after)
 
@@ -330,54 +282,67 @@ class MFDCF:
         self, problem: Problem, rng: np.random.Generator, item_codes: np.ndarray | None
     ) -> np.ndarray:
         shape = (len(problem.item_weights), self.n_code_bits)
-        if item_codes is not None:
-            if item_codes.shape != shape:
-                raise SettingError(
-                    f"item_codes of shape {item_codes.shape}", hint=f"items x bits: {shape}"
-                )
-            return item_codes
-        return rng.integers(0, 2, size=shape).astype(np.float32) * 2 - 1
+        if item_codes is None:
+            return rng.integers(0, 2, size=shape).astype(np.float32) * 2 - 1
+        if item_codes.shape != shape:
+            raise SettingError(
+                f"item_codes of shape {item_codes.shape}", hint=f"items x bits: {shape}"
+            )
+        return item_codes
+
+    def _identify(self, problem: Problem, D: np.ndarray, seed: int) -> dict[str, object]:
+        """Identify the fit: by its settings, and by what its data and its first codes add up to."""
+        counts = {name: group.counts for name, group in problem.groups.items()}
+        start = zlib.crc32(np.packbits(D > 0).tobytes())
+        facts = {"seed": seed, "known": problem.known, "groups": counts, "start": start}
+        return {"settings": asdict(self)} | facts
 
     def _prepare(
-        self,
-        users: Partitions,
-        data: Dataset | Prepared,
-        encoder: FeatureEncoder,
-        target: RatingTarget,
-        rng: np.random.Generator,
-    ) -> tuple[Problem, ItemSums]:
-        """Prepare every partition; return also the sums over items that come out of it."""
-        ridge, n_users = self.ridge or FIRST_RIDGE, data.n_users
-        blocks, sums, groups = make_blocks(
-            users, encoder, target, ridge, n_users, by_relevance=self.level
-        )
+        self, users: Partitions, data: Dataset | Prepared, encoder: FeatureEncoder
+    ) -> Problem:
+        """Prepare every partition, and choose the settings that depend on the data."""
+        n_users, n_items = data.n_users, len(data.item_ids)
+        # what is rated but no favourite says less, the more of everything is rated
+        other = OTHER * (1 - data.n_ratings / (n_users * n_items))
+        target = RatingTarget(self.target, data.feedback, other)
+        blocks, sums, grams, counts = make_blocks(users, encoder, target, n_users)
+        groups = {
+            name: Group(
+                gram=gram,
+                relevance=np.ones((len(gram), 1)),
+                ridge=self.ridge or FIRST_RIDGE,
+                counts=counts[name],
+                columns=encoder.groups[name].owners if self.level else None,
+            )
+            for name, gram in grams.items()
+            if any(counts[name])
+        }
         if not groups and not self.level:
             raise DataError(
                 "no training user has any feature",
                 hint="give a user table, an item table for the preference group, or level=True",
             )
-        names = groups_of_strangers(groups)
         short = self.n_code_bits <= 16  # too few bits to serve vectors and codes alike
         # users with few ratings are nearly strangers
         known = sums.known / n_users if self.level else 1.0
-        weights = item_weights(
-            sums.targets, _default(self.popularity_power, 0.75 if self.level else 0.5)
-        )
-        level = Level.of(sums, n_users) if self.level else Level.none(len(weights))
+        power = _default(self.popularity_power, 0.75 if self.level else 0.5)
+        weights = item_weights(sums.targets, power)
+        level = Level.of(sums, n_users) if self.level else Level.none(n_items)
         gains, means = level.gains[:, 0].astype(np.float64), level.means[:, 0].astype(np.float64)
         # Σ_u T² of each item
         norms = (sums.norms - 2 * means * sums.targets + n_users * means**2) / gains**2
-        spread = (sums.norms / n_users - (sums.targets / n_users) ** 2) / gains**2
-        problem = Problem(
+        return Problem(
+            users=users,
             n_users=n_users,
             blocks=blocks,
-            drawn=draw_strangers(users, blocks, names, n_users, rng),
+            target=target,
+            sums=sums,
             known=float(weights[:, 0] @ norms),
             item_weights=weights,
             level=level,
-            noise=spread.astype(np.float32)[:, None],
+            noise=(norms / n_users).astype(np.float32)[:, None],
             groups=groups,
-            groups_of_strangers=names,
+            groups_of_strangers=tuple(n for n in groups if n != PREFERENCE) or tuple(groups),
             fit_weight=self.fit_weight or (None if self.level else 10.0),
             code_weight=self.code_weight,
             rank_weight=self.rank_weight,
@@ -385,7 +350,6 @@ class MFDCF:
             stranger_weight=_default(self.stranger_weight, 1 - known * (0.1 if short else 0.4)),
             stranger_code_share=_default(self.stranger_code_share, 1 / 3 if short else 1.0),
         )
-        return problem, sums
 
     def recommend(self, *_: object, **__: object) -> None:
         """Raise an error: only the model that `fit` returns can recommend.
@@ -406,32 +370,5 @@ class MFDCF:
         )
 
 
-def _code_reports(users: Partitions, problem: Problem, state: FitState) -> dict[str, Any]:
-    """Describe codes by those of the first users, known and as strangers."""
-    W, mu, average = state.W, state.mu, state.average
-
-    def first_vectors(
-        block: UserBlock, drawn: Drawn, H: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        n_wanted = max(REPORTED - block.first, 0)
-        if not n_wanted:
-            return H[:0], H[:0]
-        return H[:n_wanted], stranger_vectors(block, drawn, W, mu, average)[:n_wanted]
-
-    firsts = list(users.map(first_vectors, problem.blocks, problem.drawn, state.H))
-    known, unseen = (np.concatenate([pair[at] for pair in firsts]) for at in (0, 1))
-    return {
-        "user_codes": code_report(known),
-        "item_codes": code_report(state.D),
-        "stranger_codes": code_report(unseen),
-        "warning": warn_of_collapse(unseen),
-    }
-
-
 def _default(setting: float | None, default: float) -> float:
     return default if setting is None else setting
-
-
-def _shares(weights: dict[str, float]) -> dict[str, float]:
-    total = sum(weights.values())
-    return {name: weight / total for name, weight in weights.items()}

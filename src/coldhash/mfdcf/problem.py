@@ -12,7 +12,6 @@ from scipy.sparse import csr_array
 from coldhash.data.dataset import UserRecords
 from coldhash.data.ratings import RatingTarget
 from coldhash.features.groups import FeatureEncoder, Matrix
-from coldhash.features.preference import PREFERENCE
 from coldhash.partitions import Partitions, PerPartition, add_up
 
 STRANGER_HAS = 0.7  # the share of a stranger's groups that are known, if there are several
@@ -33,8 +32,19 @@ class UserBlock:
     has: dict[str, np.ndarray]  # users x 1: 1 for the users who have the group
     trained: np.ndarray  # which users the item step learns from
 
+    def drawn(self, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+        """Draw which groups (users x 1) each user would bring as a stranger, who has no ratings.
 
-Drawn = dict[str, np.ndarray]  # users x 1 by group: what each user brings as a stranger
+        Of several groups a random part is left out, so that every subset a stranger may have
+        occurs.
+        """
+        if len(names) < 2:
+            return {name: self.has[name] for name in names}
+        has = np.hstack([self.has[name] for name in names])
+        rows = self.first + np.arange(len(has))[:, None]
+        kept = has * (uniform(rows, 2 + np.arange(len(names))) < STRANGER_HAS)
+        has = np.where(kept.any(axis=1, keepdims=True), kept, has)
+        return {name: has[:, at, None].astype(np.float32) for at, name in enumerate(names)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,19 +61,14 @@ class Group:
     columns: np.ndarray | None  # which column each feature belongs to; None: all count alike
 
     @cached_property
-    def _decomposed(self) -> tuple[np.ndarray, np.ndarray]:
+    def decomposed(self) -> tuple[np.ndarray, np.ndarray]:
         """The eigenvalues of R X'X R = Q diag(e) Q', and R Q: in it the ridge is the identity."""
         eigenvalues, Q = np.linalg.eigh(self.relevance * self.gram * self.relevance.T)
         return np.maximum(eigenvalues, 0.0), self.relevance * Q
 
-    @property
-    def directions(self) -> np.ndarray:
-        """The directions along which features are independent."""
-        return self._decomposed[1]
-
     def map(self, XtH: np.ndarray, extra: float = 0.0, V: np.ndarray | None = None) -> np.ndarray:
         """Solve (14): ridge regression of H on X, stiffer by `extra` along the directions V."""
-        eigenvalues, U = self._decomposed
+        eigenvalues, U = self.decomposed
         rotated = U.T @ XtH
         plain = rotated / (eigenvalues + self.ridge)[:, None]
         if V is not None and extra > 0:
@@ -80,13 +85,15 @@ class Group:
 class Problem:
     """Everything that stays fixed while the steps alternate."""
 
+    users: Partitions
     n_users: int
     blocks: PerPartition[UserBlock]
-    drawn: PerPartition[Drawn]
+    target: RatingTarget  # what ratings are worth
+    sums: ItemSums
     known: float  # ‖T V½‖², which no step changes
     item_weights: np.ndarray  # V: items x 1, mean 1
     level: Level  # what the average person makes of each item
-    noise: np.ndarray  # variance of the targets T of each item, items x 1
+    noise: np.ndarray  # mean square of the targets T of each item, items x 1
     groups: dict[str, Group]
     groups_of_strangers: tuple[str, ...]  # the groups that somebody without ratings may have
     fit_weight: float | None  # α; None: from the noise of user vectors
@@ -163,35 +170,31 @@ class Level:
 
 
 def make_blocks(
-    users: Partitions,
-    encoder: FeatureEncoder,
-    target: RatingTarget,
-    ridge: float,
-    n_users: int,
-    *,
-    by_relevance: bool,
-) -> tuple[PerPartition[UserBlock], ItemSums, dict[str, Group]]:
-    """Turn ratings into targets and tables into features."""
+    users: Partitions, encoder: FeatureEncoder, target: RatingTarget, n_users: int
+) -> tuple[PerPartition[UserBlock], ItemSums, dict[str, np.ndarray], dict[str, list[int]]]:
+    """Turn ratings into targets and tables into features.
+
+    Returns the blocks and, over all users, the sums by item, X'X of each group, and by partition
+    how many users have it.
+    """
     share = float(np.clip(HELD_OUT / n_users, *HELD_SHARES))
 
     def prepare(
         records: UserRecords,
     ) -> tuple[UserBlock, tuple[ItemSums, dict[str, np.ndarray], dict[str, int]]]:
         ratings, n_items = records.ratings, records.ratings.shape[1]
-        S = target(ratings)
-        values, indices = S.data, S.indices
-        features = encoder.apply(records.table, ratings)
+        S, features = target(ratings), encoder.apply(records.table, ratings)
+        indptr, indices = S.indptr.astype(np.int32), S.indices.astype(np.int32)
+        S = csr_array((S.data, indices, indptr), shape=S.shape)
         has = {name: has.astype(np.float32)[:, None] for name, has in features.has.items()}
-        rows = records.first + np.arange(S.shape[0])
-        trained = uniform(rows, 0) >= share
-        S = csr_array((values, indices.astype(np.int32), S.indptr.astype(np.int32)), shape=S.shape)
+        trained = uniform(records.first + np.arange(S.shape[0]), 0) >= share
         St = csr_array(S[trained].T.tocsr())
         block = UserBlock(records.first, S, St, features.matrices, has, trained)
         liked = target.feedback.is_favourite(ratings)
-        ratings64, n_ratings = ratings.data.astype(np.float64), np.diff(ratings.indptr)
+        ratings64, n_ratings = ratings.data.astype(np.float64), np.diff(indptr)
         sums = ItemSums(
-            targets=np.bincount(indices, values, minlength=n_items),
-            norms=np.bincount(indices, values.astype(np.float64) ** 2, minlength=n_items),
+            targets=np.bincount(indices, S.data, minlength=n_items),
+            norms=np.bincount(indices, S.data.astype(np.float64) ** 2, minlength=n_items),
             favourites=np.bincount(indices[liked], minlength=n_items),
             ratings=np.bincount(indices, minlength=n_items),
             rated=np.bincount(indices, ratings64, minlength=n_items),
@@ -203,23 +206,8 @@ def make_blocks(
 
     (blocks,), results = users.run(prepare, users.records, n_kept=1)
     sums, grams, counts = zip(*results, strict=True)
-    columns = {name: group.owners for name, group in encoder.groups.items() if by_relevance}
-    return blocks, add_up(sums), make_groups(add_up(grams), list(counts), ridge, columns)
-
-
-def make_groups(
-    grams: dict[str, np.ndarray],
-    counts: list[dict[str, int]],
-    ridge: float,
-    columns: dict[str, np.ndarray],
-) -> dict[str, Group]:
-    """Return the groups that at least one training user has; all features count alike."""
-    by_name = {name: [each[name] for each in counts] for name in grams}
-    return {
-        name: Group(gram, np.ones((len(gram), 1)), ridge, by_name[name], columns.get(name))
-        for name, gram in grams.items()
-        if any(by_name[name])
-    }
+    by_group = {name: [part[name] for part in counts] for name in encoder.widths}
+    return blocks, add_up(sums), add_up(grams), by_group
 
 
 def uniform(rows: np.ndarray, columns: np.ndarray | int) -> np.ndarray:
@@ -230,42 +218,6 @@ def uniform(rows: np.ndarray, columns: np.ndarray | int) -> np.ndarray:
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return np.asarray((z ^ (z >> np.uint64(31))) >> np.uint64(11)) / float(1 << 53)
-
-
-def draw_strangers(
-    users: Partitions,
-    blocks: PerPartition[UserBlock],
-    names: tuple[str, ...],
-    n_users: int,
-    rng: np.random.Generator,
-) -> PerPartition[Drawn]:
-    """Draw what each training user would bring as a stranger: no ratings, so no preference.
-
-    Of several groups a random part is left out, so that every subset a stranger may have occurs.
-    """
-    state = rng.bit_generator.state
-
-    def draw(block: UserBlock) -> tuple[Drawn, None]:
-        if not names:
-            return {}, None
-        has = np.hstack([block.has[name] for name in names])
-        if len(names) > 1:
-            source = np.random.PCG64()
-            source.state = state  # type: ignore[assignment]
-            source.advance(block.first * len(names))  # to this partition's part of one sequence
-            kept = has * (np.random.Generator(source).random(has.shape) < STRANGER_HAS)
-            has = np.where(kept.any(axis=1, keepdims=True), kept, has)
-        return {name: has[:, at : at + 1].astype(np.float32) for at, name in enumerate(names)}, None
-
-    drawn, _ = users.update(draw, blocks)
-    if len(names) > 1:
-        rng.bit_generator.advance(n_users * len(names))  # type: ignore[attr-defined]
-    return drawn  # type: ignore[no-any-return]
-
-
-def groups_of_strangers(groups: dict[str, Group]) -> tuple[str, ...]:
-    """Return the groups that somebody without ratings may have."""
-    return tuple(name for name in groups if name != PREFERENCE) or tuple(groups)
 
 
 def item_weights(popularity: np.ndarray, power: float) -> np.ndarray:

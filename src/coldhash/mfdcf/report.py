@@ -10,23 +10,30 @@ import numpy as np
 
 from coldhash.arrays.codes import pack, signs
 from coldhash.errors import CodeCollapse
+from coldhash.recommender.settings import Callback
 
 COLLAPSED = 0.05  # distinct codes per distinct profile
 REPORTED = 50_000  # entities that a report looks at
 
 
-class Clock:
-    """Seconds by step."""
+class Progress:
+    """Seconds by step, and the objective after every round."""
 
-    def __init__(self) -> None:
+    def __init__(self, callback: Callback | None) -> None:
         self.seconds: dict[str, float] = {}
-        self._last = time.perf_counter()
+        self.objective: list[float] = []
+        self._callback, self._last = callback, time.perf_counter()
 
     def mark(self, step: str) -> None:
         """Book the time since the last mark on a step."""
         now = time.perf_counter()
         self.seconds[step] = self.seconds.get(step, 0.0) + now - self._last
         self._last = now
+
+    def end_round(self) -> None:
+        """Pass the last objective to the callback."""
+        if self._callback is not None:
+            self._callback(len(self.objective) - 1, self.objective[-1])
 
 
 def code_report(vectors: np.ndarray) -> dict[str, Any]:

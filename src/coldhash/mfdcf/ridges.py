@@ -13,8 +13,8 @@ import numpy as np
 from coldhash.arrays.threads import run_pieces
 from coldhash.errors import DataError
 from coldhash.features.preference import choose_rows, split_rows
+from coldhash.mfdcf.equations import FitState, inverse_gram
 from coldhash.mfdcf.problem import Group, Problem, UserBlock, dense
-from coldhash.partitions import Partitions, PerPartition
 
 FIRST_RIDGE = 30.0  # until it is chosen
 RIDGES = (
@@ -26,22 +26,17 @@ COLUMN_WEIGHT = 56  # bits, with which a feature counts as much as its column on
 LEAST_SIGNAL = 1e-3  # of a feature, in terms of its noise
 
 
-def choose_ridges(
-    users: Partitions,
-    problem: Problem,
-    TD: PerPartition[np.ndarray],
-    inverse: np.ndarray,
-    rng: np.random.Generator,
-) -> Problem:
+def choose_ridges(problem: Problem, state: FitState, rng: np.random.Generator) -> Problem:
     """Choose for each group the ridge with which it predicts what the ratings alone say.
 
-    `inverse` is (D'V D)⁻¹, of codes that have not seen the ratings: others fit users so well that
-    noise looks like something that features predict. Where columns are known, the relevance of
+    Codes must not have seen the ratings: others fit users so well that noise looks like something
+    that features predict. Where columns are known, the relevance of
     features is learned, too: from half of the users while the ridge is judged by the others, then
     from all.
     """
-    root = np.linalg.cholesky(inverse).astype(np.float32)  # of T V D (D'V D)⁻¹, in its own metric
-    groups = {}
+    # of T V D (D'V D)⁻¹, in its own metric
+    root = np.linalg.cholesky(inverse_gram(state)).astype(np.float32)
+    users, groups = problem.users, {}
     for name, group in problem.groups.items():
         rows = choose_rows(sum(group.counts), RIDGE_SAMPLE, rng)
         chosen = users.scatter(split_rows(rows, group.counts))
@@ -53,8 +48,8 @@ def choose_ridges(
             rows = np.flatnonzero(block.has[name][:, 0])[chosen]
             return dense(block.X[name][rows]), (TD @ root)[rows]
 
-        found = list(users.map(select, problem.blocks, TD, chosen))
-        X, Y = (np.concatenate([pair[at] for pair in found]) for at in (0, 1))
+        found = zip(*users.map(select, problem.blocks, state.TD, chosen), strict=True)
+        X, Y = map(np.concatenate, found)
         groups[name] = _choose(group, X, Y, rng)
     return replace(problem, groups=groups)
 
@@ -62,13 +57,13 @@ def choose_ridges(
 def _choose(group: Group, X: np.ndarray, Y: np.ndarray, rng: np.random.Generator) -> Group:
     columns = group.columns
     if columns is None:
-        return replace(group, ridge=best_ridge(X @ group.directions.astype(np.float32), Y))
+        return replace(group, ridge=best_ridge(X @ group.decomposed[1].astype(np.float32), Y))
     # somebody with many ratings counts no more than the usual user
     lengths = np.sqrt(np.einsum("nr,nr->n", Y, Y))[:, None]
     Y = Y * np.minimum(1, np.median(lengths) / np.maximum(lengths, 1e-12))
     half, others = np.array_split(rng.permutation(len(X)), 2)
     first = replace(group, relevance=relevance(X[half], Y[half], columns))
-    ridge = best_ridge(X @ first.directions.astype(np.float32), Y, judged=others)
+    ridge = best_ridge(X @ first.decomposed[1].astype(np.float32), Y, judged=others)
     return replace(group, relevance=relevance(X, Y, columns), ridge=ridge)
 
 
