@@ -17,7 +17,7 @@ from coldhash.features.fitting import count_values, fit_column
 
 
 def fitted(spec, values, kind=None):
-    counted = count_values(spec, pa.chunked_array([pa.array(values, kind)]), "c", alone=True)
+    counted = count_values(spec, pa.chunked_array([pa.array(values, kind)]), "c")
     return fit_column(spec, counted, "c")
 
 

@@ -17,7 +17,7 @@ from coldhash.baselines.shared import stack_features
 from coldhash.data.plan import Category, MultiLabel, Number
 from coldhash.data.tables import infer_types
 from coldhash.errors import DataError, SettingError, UnlikelyData
-from coldhash.features.columns import Knots, ValueCounts
+from coldhash.features.columns import Knots
 from coldhash.features.folding import WIDEST, places_of
 from coldhash.features.groups import Features
 
@@ -146,7 +146,7 @@ def test_many_numbers_are_encoded_as_one_by_one():
         1e20,
         float("nan"),
     ]
-    column = Knots.fit(Number(), ValueCounts(values, np.full(len(values), 2)))
+    column = Knots.fit(Number(), dict.fromkeys(values, 2))
     cells = [column.cells(value) for value in values]
     expected = np.zeros((len(values), column.width), np.float32)
     for row, each in enumerate(cells):

@@ -12,7 +12,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from itertools import chain
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 Value: TypeAlias = Any  # of a column: whatever Arrow or JSON can hold
 Cells = list[tuple[int, float]]  # (column, number) of one value
+Counts = Mapping[Value, int]  # the distinct values of a column, and how often each occurs
 State = tuple[dict[str, Any], dict[str, np.ndarray]]  # JSON and arrays
 T = TypeVar("T")
 
@@ -41,17 +42,6 @@ _MAX_VECTOR = 1e9  # the sum of squares of larger numbers overflows single preci
 _MAX_NUMBER = 1e100  # the difference of larger numbers may be infinite
 _TINY = np.finfo(np.float64).tiny  # the least distance between two knots
 _OTHER = 0  # the column that rare labels share
-
-
-class ValueCounts(NamedTuple):
-    """Values of a column, and how often each occurs."""
-
-    values: Sequence[Value]
-    counts: np.ndarray
-
-    def pairs(self) -> Iterator[tuple[Value, int]]:
-        """Iterate over the values with their counts."""
-        return zip(self.values, self.counts.tolist(), strict=True)
 
 
 class Entries(NamedTuple):
@@ -129,11 +119,11 @@ class Labels(_Vocabulary):
     separator: str | None  # None: the whole value is one label
 
     @classmethod
-    def fit(cls, spec: plan.Category | plan.MultiLabel, counted: ValueCounts) -> Labels:
+    def fit(cls, spec: plan.Category | plan.MultiLabel, counted: Counts) -> Labels:
         """Learn which labels there are."""
         separator = spec.separator if spec.kind == "multi-label" else None
         counts: Counter[str] = Counter()
-        for value, count in counted.pairs():
+        for value, count in counted.items():
             for label in _split_labels(value, separator):
                 counts[label] += count
         ordered = sorted(counts, key=lambda label: (-counts[label], label))
@@ -159,9 +149,9 @@ class Words(_Vocabulary):
     rarity: np.ndarray
 
     @classmethod
-    def fit(cls, spec: plan.Text, counted: ValueCounts) -> Words:
+    def fit(cls, spec: plan.Text, counted: Counts) -> Words:
         """Learn the words that occur often enough, and how rare each is."""
-        texts = [(set(_split_words(value)), count) for value, count in counted.pairs()]
+        texts = [(set(_split_words(value)), count) for value, count in counted.items()]
         n_texts = sum(count for words, count in texts if words)
         counts = Counter(chain.from_iterable(words for words, _ in texts))
         for words, count in texts:
@@ -203,7 +193,7 @@ class Knots(FittedColumn):
     knots: np.ndarray
 
     @classmethod
-    def fit(cls, spec: plan.Number, counted: ValueCounts) -> Knots:
+    def fit(cls, spec: plan.Number, counted: Counts) -> Knots:
         """Place the knots at quantiles, each distinct value once."""
         knots = _place_knots(_expand(counted), spec.n_knots)
         return cls(np.zeros(len(knots), np.float32), knots)
@@ -252,7 +242,7 @@ class Ages(Knots):
     newest: float  # the newest date of the training data, in days since 1970
 
     @classmethod
-    def fit(cls, spec: plan.Date, counted: ValueCounts) -> Ages:  # type: ignore[override]
+    def fit(cls, spec: plan.Date, counted: Counts) -> Ages:  # type: ignore[override]
         """Learn the newest date, and place the knots at quantiles of the ages."""
         days = _expand(counted, as_days)
         newest = float(days.max()) if len(days) else 0.0
@@ -274,26 +264,25 @@ class Given(FittedColumn):
     """Vector: numbers as they came."""
 
     @classmethod
-    def fit(cls, spec: plan.Vector, counted: ValueCounts) -> Given:
+    def fit(cls, spec: plan.Vector, counted: Iterable[Value]) -> Given:
         """Learn the length."""
-        width = next((len(value) for value in counted.values if value is not None), 0)
+        vectors = (value for value in counted if isinstance(value, list | tuple | np.ndarray))
+        width = next((len(vector) for vector in vectors if len(vector)), 0)
         return cls(np.zeros(width, dtype=np.float32))
 
     def vector(self, value: Value) -> np.ndarray:
         """Check a vector; an empty one is missing."""
-        if value is None or len(value) == 0:
+        if not isinstance(value, list | tuple | np.ndarray) and _is_missing(value):
             return np.zeros(0, np.float32)
-        if len(value) != self.width:
-            raise DataError(f"a vector of length {len(value)} where {self.width} is expected")
         try:
             numbers = np.asarray(value, dtype=np.float64)
         except (TypeError, ValueError, OverflowError):
-            numbers = np.zeros((0, 0))
-        if numbers.ndim != 1:
-            raise DataError("a vector holds something that is not a number", hint="numbers only")
-        if not (np.abs(numbers) <= _MAX_VECTOR).all():
-            message = f"a vector holds NaN, infinity or a number beyond {_MAX_VECTOR:g}"
+            numbers = np.array([[np.nan]])
+        if numbers.ndim != 1 or not (np.abs(numbers) <= _MAX_VECTOR).all():
+            message = f"a vector holds NaN or something else than numbers up to {_MAX_VECTOR:g}"
             raise DataError(message, hint="scale vectors to about 1; None for an unknown one")
+        if len(numbers) not in (0, self.width):
+            raise DataError(f"a vector of length {len(numbers)} where {self.width} is expected")
         return numbers.astype(np.float32)
 
     def cells(self, value: Value) -> Cells:
@@ -323,30 +312,17 @@ FORM_OF = {  # by the kind of a column in the plan
 }
 
 
-def columns_state(columns: Mapping[str, FittedColumn], prefix: str) -> State:
-    """Return what was learned about columns; the names of arrays begin with `prefix`."""
-    json, arrays = {}, {}
-    for name, column in columns.items():
-        json[name], own = column.state()
-        arrays.update({f"{prefix}{name}/{key}": array for key, array in own.items()})
-    return json, arrays
-
-
-def restore_columns(
-    json: Mapping[str, Mapping[str, Any]], arrays: Mapping[str, np.ndarray], prefix: str
-) -> dict[str, FittedColumn]:
-    """Rebuild columns from what `columns_state` returned."""
-    restored: dict[str, FittedColumn] = {}
-    for name, settings in json.items():
-        form = FORMS[settings["form"]]
-        known: dict[str, Any] = {key: settings[key] for key in settings if key != "form"}
-        known |= take(arrays, form.ARRAYS, f"{prefix}{name}/")
-        restored[name] = form(**known)
-    return restored
+def restore_column(
+    json: Mapping[str, Any], arrays: Mapping[str, np.ndarray], prefix: str
+) -> FittedColumn:
+    """Rebuild a column from its `state`; the names of its arrays begin with `prefix`."""
+    form = FORMS[json["form"]]
+    settings = {key: value for key, value in json.items() if key != "form"}
+    return form(**settings, **take(arrays, form.ARRAYS, prefix))  # type: ignore[arg-type]
 
 
 def distinct_values(
-    column: Sequence[Value] | pa.Array | pa.ChunkedArray,
+    column: Sequence[Value] | pa.Array | pa.ChunkedArray, name: str
 ) -> tuple[Sequence[Value], np.ndarray | None]:
     """Return a column's distinct values and, for each row, which it has (None: one each).
 
@@ -357,7 +333,7 @@ def distinct_values(
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if pa.types.is_nested(column.type):
-        return _split_lists(column), None
+        return _split_lists(column, name), None
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("s"), safe=False)
     if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
@@ -366,8 +342,11 @@ def distinct_values(
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
 
 
-def _split_lists(column: pa.Array) -> Sequence[Value]:
+def _split_lists(column: pa.Array, name: str) -> Sequence[Value]:
     """Return lists of numbers as arrays: Python floats would take far more memory."""
+    if not pa.types.is_list(column.type) or pa.types.is_nested(column.type.value_type):
+        hint = "texts, numbers, dates or lists of them"
+        raise DataError(f"column {name!r}: values of type {column.type}", hint=hint)
     if not pa.types.is_floating(column.type.value_type):
         return column.to_pylist()  # type: ignore[no-any-return]
     lengths = column.value_lengths().fill_null(0).to_numpy()
@@ -435,11 +414,11 @@ def _as_float(value: Value) -> float:
     return number
 
 
-def _expand(counted: ValueCounts, number: Callable[[Value], float] = _as_float) -> np.ndarray:
+def _expand(counted: Counts, number: Callable[[Value], float] = _as_float) -> np.ndarray:
     """Repeat each known number as often as it was counted."""
-    numbers = np.array([number(value) for value in counted.values], np.float64)
-    known = ~np.isnan(numbers)
-    return np.repeat(numbers[known], counted.counts[known])
+    numbers = np.array([number(value) for value in counted], np.float64)
+    repeated = np.repeat(numbers, np.fromiter(counted.values(), np.int64))
+    return repeated[~np.isnan(repeated)]
 
 
 def _place_knots(known: np.ndarray, n_knots: int) -> np.ndarray:

@@ -7,7 +7,6 @@ fitted to them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,14 +16,7 @@ from coldhash.data.dataset import Dataset, UserRecords
 from coldhash.data.feedback import Scale
 from coldhash.data.plan import Column, FeaturePlan
 from coldhash.errors import DataError
-from coldhash.features.columns import (
-    FORM_OF,
-    FittedColumn,
-    Given,
-    Value,
-    ValueCounts,
-    distinct_values,
-)
+from coldhash.features.columns import FORM_OF, FittedColumn, Given, Value, distinct_values
 from coldhash.features.folding import GroupEncoder
 from coldhash.features.groups import ContentEncoder, FeatureEncoder
 from coldhash.features.preference import fit_preference
@@ -76,22 +68,22 @@ def learn_features(
 
 
 def _fit_groups(users: Partitions, plan: FeaturePlan) -> dict[str, GroupEncoder]:
-    groups, alone = plan.users, len(users) == 1
+    groups = plan.users
 
-    def count(records: UserRecords) -> dict[tuple[str, str], ValueCounts]:
+    def count(records: UserRecords) -> dict[tuple[str, str], Counter[Value]]:
         return {
-            (group, name): count_values(spec, records.table.column(name), name, alone)
+            (group, name): count_values(spec, records.table.column(name), name)
             for group, columns in groups.items()
             for name, spec in columns.items()
         }
 
-    counted = list(users.map(count, users.records)) if groups else []
+    totals: dict[tuple[str, str], Counter[Value]] = {}
+    for counted in users.map(count, users.records) if groups else ():
+        for key, counts in counted.items():
+            totals.setdefault(key, Counter()).update(counts)
     return {
-        group: GroupEncoder.of(
-            {
-                name: fit_column(spec, _merge(spec, [part[group, name] for part in counted]), name)
-                for name, spec in columns.items()
-            }
+        group: GroupEncoder(
+            {name: fit_column(spec, totals[group, name], name) for name, spec in columns.items()}
         )
         for group, columns in groups.items()
     }
@@ -101,61 +93,35 @@ def fit_content(plan: FeaturePlan, items: pa.Table) -> ContentEncoder:
     """Fit the item columns."""
     return ContentEncoder(
         {
-            name: fit_column(spec, _count(*distinct_values(items.column(name))), name)
+            name: fit_column(spec, count_values(spec, items.column(name), name), name)
             for columns in plan.items.values()
             for name, spec in columns.items()
         }
     )
 
 
-def count_values(spec: Column, column: pa.ChunkedArray, name: str, alone: bool) -> ValueCounts:
-    """Count the values of a column in one partition.
-
-    Unless the partition is `alone`, lists are counted by value and vectors reduced to their mean:
-    small enough to be sent from a worker.
-    """
-    values, codes = distinct_values(column)
-    if codes is not None or alone:
-        return _count(values, codes)
-    if spec.kind == "vector":
-        form = Given.fit(spec, _count(values, None))
-        lengths, _, numbers = form.encode(values, name)
-        n_known = np.count_nonzero(lengths)
-        known = numbers.reshape(n_known, form.width)
-        mean = known.mean(axis=0, dtype=np.float64) if n_known else None
-        return ValueCounts([mean], np.array([n_known]))
-    counted = Counter(tuple(v) if isinstance(v, list | np.ndarray) else v for v in values)
-    return ValueCounts(list(counted), np.array(list(counted.values())))
-
-
-def _count(values: Sequence[Value], codes: np.ndarray | None) -> ValueCounts:
-    """Count what `distinct_values` returned."""
-    if codes is None:
-        return ValueCounts(values, np.ones(len(values), np.int64))
-    return ValueCounts(values, np.bincount(codes, minlength=len(values)))
-
-
-def _merge(spec: Column, parts: Sequence[ValueCounts]) -> ValueCounts:
-    """Add up the counts of all partitions."""
-    if len(parts) == 1:
-        return parts[0]
-    pairs = [pair for part in parts for pair in part.pairs()]
+def count_values(spec: Column, column: pa.ChunkedArray, name: str) -> Counter[Value]:
+    """Count the values of a column; vectors are reduced to their mean, and how many there are."""
+    values, codes = distinct_values(column, name)
+    if codes is not None:
+        return Counter(dict(zip(values, np.bincount(codes, minlength=len(values)), strict=True)))
     if spec.kind != "vector":
-        total: Counter[Value] = Counter()
-        for value, count in pairs:
-            total[value] += count
-        pairs = list(total.items())
-    return ValueCounts([value for value, _ in pairs], np.array([count for _, count in pairs]))
+        return Counter(None if value is None else tuple(value) for value in values)
+    form = Given.fit(spec, values)
+    lengths, _, numbers = form.encode(values, name)
+    n_known = np.count_nonzero(lengths)
+    mean = numbers.reshape(n_known, form.width).mean(axis=0, dtype=np.float64) if n_known else ()
+    return Counter({tuple(mean): n_known})
 
 
-def fit_column(spec: Column, counted: ValueCounts, name: str) -> FittedColumn:
+def fit_column(spec: Column, counted: Counter[Value], name: str) -> FittedColumn:
     """Fit a column to its values."""
     try:
         form: FittedColumn = FORM_OF[spec.kind].fit(spec, counted)  # type: ignore[attr-defined]
     except DataError as error:
         raise DataError(f"column {name!r}: {error.message}", hint=error.hint) from None
-    lengths, columns, numbers = form.encode(counted.values, name)
-    weights = np.repeat(counted.counts, lengths)
-    n_known = counted.counts[lengths > 0].sum()
-    mean = np.bincount(columns, numbers * weights, form.width) / max(n_known, 1)
-    return replace(form, mean=mean.astype(np.float32))
+    lengths, columns, numbers = form.encode(list(counted), name)
+    counts = np.fromiter(counted.values(), np.int64)
+    n_known = counts[lengths > 0].sum()
+    mean = np.bincount(columns, numbers * np.repeat(counts, lengths), form.width)
+    return replace(form, mean=(mean / max(n_known, 1)).astype(np.float32))

@@ -21,13 +21,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from coldhash.arrays.checks import check_memory
-from coldhash.features.columns import (
-    Cells,
-    FittedColumn,
-    Given,
-    Value,
-    distinct_values,
-)
+from coldhash.features.columns import Cells, FittedColumn, Given, Value, distinct_values
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -46,19 +40,16 @@ class GroupEncoder:
     """The fitted columns of one group."""
 
     columns: dict[str, FittedColumn]
-    folded: bool = False
-
-    @classmethod
-    def of(cls, columns: dict[str, FittedColumn]) -> GroupEncoder:
-        """Build a group of columns, folded if they are wider than `WIDEST`."""
-        return cls(columns, sum(column.width for column in columns.values()) >= WIDEST)
 
     @cached_property
     def width(self) -> int:
         """The number of numbers in a row, the constant included."""
-        if self.folded:
-            return WIDEST
-        return sum(column.width for column in self.columns.values()) + 1
+        return min(sum(column.width for column in self.columns.values()) + 1, WIDEST)
+
+    @cached_property
+    def folded(self) -> bool:
+        """Whether the columns are wider than `WIDEST`."""
+        return sum(column.width for column in self.columns.values()) >= WIDEST
 
     @property
     def owners(self) -> np.ndarray:
@@ -123,7 +114,7 @@ class GroupEncoder:
     def _encode(self, name: str, values: Value) -> list[Cells] | tuple[np.ndarray, ...]:
         """Encode a column: the cells of each row, or the arguments of `add_cells`."""
         column, (places, signs) = self.columns[name], self.places[name]
-        distinct, codes = distinct_values(values)
+        distinct, codes = distinct_values(values, name)
         if codes is None and len(distinct) <= _FEW and not isinstance(column, Given):
             return column.encode_each(distinct, name)
         lengths, at, numbers = column.encode(distinct, name)

@@ -10,13 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from coldhash.errors import ModelFileError
-from coldhash.features.columns import (
-    FittedColumn,
-    State,
-    columns_state,
-    distinct_values,
-    restore_columns,
-)
+from coldhash.features.columns import FittedColumn, State, distinct_values, restore_column
 from coldhash.features.folding import GroupEncoder, Matrix
 from coldhash.features.people import People, as_columns
 from coldhash.features.preference import PREFERENCE, PreferenceMap
@@ -27,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ContentEncoder", "FeatureEncoder", "Features", "GroupEncoder", "Matrix", "State"]
 
-_CONTENT = f"{PREFERENCE}/content/"  # prefix of the item columns in a file: no group is called so
+_CONTENT = f"{PREFERENCE}/content"  # the item columns in a file: no group is called so
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +73,7 @@ class ContentEncoder:
         blocks, known = [csr_array((n_rows, 0))], set(table.column_names)
         for name, column in self.columns.items():
             values = table.column(name) if name in known else [None] * n_rows
-            distinct, codes = distinct_values(values)
+            distinct, codes = distinct_values(values, name)
             block = column.encode_sparse(distinct, name)
             blocks.append(block if codes is None else block[codes])
         return csr_array(hstack(blocks, format="csr", dtype="float32"))
@@ -218,19 +212,18 @@ class FeatureEncoder:
         arrays : dict of str to array
             The rest.
         """
-        json: dict[str, Any] = {"groups": {}, "preference": None, "content": {}}
-        folded = [name for name, group in self.groups.items() if group.folded]
-        json |= {"folded": folded} if folded else {}
-        json |= {"labels": self.labels} if self.labels else {}
+        json: dict[str, Any] = {"columns": {}, "labels": self.labels, "preference": None}
         arrays: dict[str, np.ndarray] = {}
-        for name, group in self.groups.items():
-            json["groups"][name], own = columns_state(group.columns, f"{name}/")
-            arrays |= own
+        columns = {name: group.columns for name, group in self.groups.items()}
+        for title, own_columns in (columns | {_CONTENT: self.content.columns}).items():
+            json["columns"][title] = {}
+            for name, column in own_columns.items():
+                json["columns"][title][name], own = column.state()
+                arrays |= {f"{title}/{name}/{key}": array for key, array in own.items()}
         if self.preference is not None:
             json["preference"], own = self.preference.state()
             arrays |= {f"{PREFERENCE}/{name}": array for name, array in own.items()}
-        json["content"], own = columns_state(self.content.columns, _CONTENT)
-        return json, arrays | own
+        return json, arrays
 
     @classmethod
     def from_state(
@@ -255,18 +248,20 @@ class FeatureEncoder:
             If an array is missing, or does not fit the others or the number of items.
         """
         facts: dict[str, Any] = {**json}  # as `state` wrote them, or else an error follows
-        folded = facts.get("folded", ())
-        groups = {
-            name: GroupEncoder(restore_columns(columns, arrays, f"{name}/"), name in folded)
-            for name, columns in facts["groups"].items()
-        }
+        columns: dict[str, dict[str, FittedColumn]] = {}
+        for group, described in facts["columns"].items():
+            columns[group] = {
+                name: restore_column(settings, arrays, f"{group}/{name}/")
+                for name, settings in described.items()
+            }
+        content = ContentEncoder(columns.pop(_CONTENT))
+        groups = {name: GroupEncoder(own) for name, own in columns.items()}
         preference = None
         if facts["preference"] is not None:
             preference = PreferenceMap.from_state(facts["preference"], arrays)
             if len(preference.item_vectors) != n_items:
                 raise ModelFileError(f"'preference' is of {len(preference.item_vectors)} items")
-        content = ContentEncoder(restore_columns(facts["content"] or {}, arrays, _CONTENT))
-        return cls(groups, preference, content, facts.get("labels", {}))
+        return cls(groups, preference, content, facts["labels"])
 
     def example(self) -> dict[str, object]:
         """Return an example of a person with a value in every column.

@@ -46,11 +46,9 @@ class PreferenceMap:
 
     item_vectors: np.ndarray  # items x width: content, projected, centred
     has_content: np.ndarray  # which items are described at all
-    highest: float
-    reduced: bool
+    scale: Scale  # the lowest rating, or 0 if that is above, and the highest
     centre: np.ndarray  # of the training users' averages, projected
     directions: np.ndarray | None = None  # content x width, where it was reduced
-    lowest: float = 0.0  # the lowest rating, or 0 if that is above
 
     @property
     def width(self) -> int:
@@ -60,35 +58,29 @@ class PreferenceMap:
     def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """Return what was learned, as JSON and arrays."""
         arrays = {name: getattr(self, name) for name in _FORMS if getattr(self, name) is not None}
-        json = {"lowest": self.lowest, "highest": self.highest, "reduced": self.reduced}
-        return json, arrays
+        return {"scale": self.scale, "reduced": self.directions is not None}, arrays
 
     @classmethod
     def from_state(cls, json: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> PreferenceMap:
         """Rebuild a map from what `state` returned; the arrays' names begin with the group's."""
         forms = {n: form for n, form in _FORMS.items() if n != "directions" or json["reduced"]}
-        return cls(**{**json, **take(arrays, forms, f"{PREFERENCE}/")})
+        return cls(scale=tuple(json["scale"]), **take(arrays, forms, f"{PREFERENCE}/"))
 
     def take(self, rows: np.ndarray) -> PreferenceMap:
         """Return the map of some of the items."""
-        return replace(
-            self, item_vectors=self.item_vectors[rows], has_content=self.has_content[rows]
-        )
+        vectors, described = self.item_vectors[rows], self.has_content[rows]
+        return replace(self, item_vectors=vectors, has_content=described)
 
     def extend(self, content: csr_array) -> PreferenceMap:
         """Return the map with more items, in the same directions as the others."""
         wide = content.toarray() if self.directions is None else content @ self.directions
-        more = (wide - self.centre).astype(np.float32)
-        described = np.diff(content.indptr) > 0
-        return replace(
-            self,
-            item_vectors=np.vstack([self.item_vectors, more]),
-            has_content=np.concatenate([self.has_content, described]),
-        )
+        vectors = np.vstack([self.item_vectors, (wide - self.centre).astype(np.float32)])
+        described = np.concatenate([self.has_content, np.diff(content.indptr) > 0])
+        return replace(self, item_vectors=vectors, has_content=described)
 
     def apply(self, ratings: csr_array) -> tuple[np.ndarray, np.ndarray]:
         """Return preferences and who has one: users who rated at least one described item."""
-        weights = _weights(ratings, self.has_content, (self.lowest, self.highest))
+        weights = _weights(ratings, self.has_content, self.scale)
         has = np.diff(weights.indptr) > 0
         return times(weights, self.item_vectors), has
 
@@ -104,11 +96,11 @@ def fit_preference(
     from coldhash.partitions import add_up  # which reads data: not needed to serve a model
 
     has_content, width = np.diff(content.indptr) > 0, content.shape[1]
-    lowest, highest = min(scale[0], 0.0), scale[1]
+    scale = min(scale[0], 0.0), scale[1]
 
     def average_content(records: UserRecords, some: np.ndarray | slice) -> csr_array:
         """Average the content of what some of the users with a described item rated."""
-        weights = _weights(records.ratings, has_content, (lowest, highest))
+        weights = _weights(records.ratings, has_content, scale)
         return weights[np.flatnonzero(np.diff(weights.indptr))[some]] @ content
 
     def sum_averages(records: UserRecords) -> tuple[np.ndarray, int]:
@@ -122,9 +114,8 @@ def fit_preference(
     n_users = sum(counts)
     centre, directions = add_up(totals) / max(n_users, 1), None
     if width <= max_width:
-        check_memory(
-            16 * content.shape[0] * width, f"content of {content.shape[0]:,} items x {width:,}"
-        )
+        n_items = content.shape[0]
+        check_memory(16 * n_items * width, f"content of {n_items:,} items x {width:,}")
         vectors = content.toarray()
     else:
         chosen = choose_rows(n_users, max(_SAMPLE // width, max_width), rng)
@@ -132,15 +123,8 @@ def fit_preference(
         rows = np.concatenate(list(users.map(take_averages, users.records, some)))
         directions = main_directions(rows - rows.mean(axis=0), max_width, rng)
         vectors, centre = content @ directions, centre @ directions
-    return PreferenceMap(
-        (vectors - centre).astype(np.float32),
-        has_content,
-        highest,
-        reduced=directions is not None,
-        centre=centre,
-        directions=directions,
-        lowest=lowest,
-    )
+    vectors = (vectors - centre).astype(np.float32)
+    return PreferenceMap(vectors, has_content, scale, centre, directions)
 
 
 def choose_rows(n_rows: int, limit: int, rng: np.random.Generator) -> np.ndarray:
