@@ -33,7 +33,7 @@ from coldhash.evaluate.judge import judge
 from coldhash.evaluate.protocol import ScoreFunction, Trial, make_trial, scorer
 from coldhash.lab.experiment import Experiment, experiments_folder
 from coldhash.lab.reproduce.anywhere import by_data, find_below, geometric_mean, make_cells
-from coldhash.lab.results_log import Results
+from coldhash.lab.results import Results
 from coldhash.lab.runner import run_experiment
 
 SHOTS = (0, 1, 5, 20)

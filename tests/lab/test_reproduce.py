@@ -18,7 +18,7 @@ from coldhash.lab.experiment import Experiment, experiments_folder
 from coldhash.lab.reproduce import EXPERIMENTS, SECTIONS, make_section, write_report
 from coldhash.lab.reproduce.anywhere import find_below, geometric_mean, make_cell
 from coldhash.lab.reproduce.paper import judge_outperforms
-from coldhash.lab.results_log import Results
+from coldhash.lab.results import Results
 from coldhash.lab.runner import run_experiment
 
 KEPT = {
@@ -65,6 +65,7 @@ def in_the_sample(name: str) -> Experiment:
             update={
                 "datasets": ["sample"],
                 "splits": 1,
+                "order": None if each.order == "time" else "random",  # the sample has no times
                 "grid": each.grid | ({"n_bits": lengths(each)} if "n_bits" in each.grid else {}),
                 "settings": each.settings | ({"n_bits": 16} if "n_bits" in each.settings else {}),
             }

@@ -27,7 +27,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -233,28 +233,13 @@ class Experiment(_Questions, TomlConfig):
         ]
         return self.model_copy(update={**replace(self), "models": models})
 
-    def on(self, dataset: str) -> Experiment:
-        """Return the experiment with one data set in place of all others.
-
-        Parameters
-        ----------
-        dataset
-            Its name.
-
-        Returns
-        -------
-        Experiment
-        """
-        models = [plan.model_copy(update={"datasets": [dataset]}) for plan in self.models]
-        return self.model_copy(update={"models": models})
-
-    def runs(self, own: Sequence[str] = ()) -> list[Run]:
+    def runs(self, own: str | None = None) -> list[Run]:
         """List the runs, those of one split together.
 
         Parameters
         ----------
         own
-            The names of data sets that are not known ones.
+            The name of a data set that takes the place of all others.
 
         Returns
         -------
@@ -269,12 +254,15 @@ class Experiment(_Questions, TomlConfig):
         runs = [run for plan in self.models for run in self._runs_of(plan, own)]
         return sorted(dict.fromkeys(runs), key=lambda run: (run.dataset, run.split))
 
-    def _runs_of(self, plan: ModelPlan, own: Sequence[str]) -> Iterator[Run]:
+    def _runs_of(self, plan: ModelPlan, own: str | None) -> Iterator[Run]:
         values = {name: getattr(self, name) for name in _Questions.model_fields} | plan._given()
         check_choice("model", plan.model, METHODS)
-        for name, known in (("datasets", [*SOURCES, *own]), ("protocols", [*PROTOCOLS])):
-            for each in values[name]:
-                check_choice(name, each, known)
+        for protocol in values["protocols"]:
+            check_choice("protocols", protocol, PROTOCOLS)
+        for dataset in values["datasets"]:
+            check_choice("datasets", dataset, SOURCES)
+        if own is not None:
+            values["datasets"] = [own]
         asked = (values[name] for name in ("protocols", "shots", "oracle", "scores", "popularity"))
         questions = tuple(Question(*each) for each in itertools.product(*asked))
         for *point, dataset, share, n_ratings in itertools.product(

@@ -98,7 +98,7 @@ class Panel:
     title: str
     x_label: str
     y_label: str
-    lines: Sequence[Line]
+    lines: list[Line]
     x_scale: Literal["linear", "log", "log2"] = "linear"
     y_scale: Literal["linear", "log"] = "linear"
 

@@ -12,7 +12,7 @@ from coldhash.features.describe import describe
 from coldhash.lab.experiment import Experiment, experiments_folder
 from coldhash.lab.reproduce import anywhere, asking, extensions, paper
 from coldhash.lab.reproduce.report import DATASETS, Claim, Section, write_report
-from coldhash.lab.results_log import Results
+from coldhash.lab.results import Results
 from coldhash.lab.runner import RunProgress, run_experiment
 from coldhash.render import format_table
 
