@@ -10,7 +10,7 @@ from coldhash.data.sources import read
 from coldhash.errors import SettingError
 from coldhash.features.describe import describe
 from coldhash.lab.experiment import Experiment, experiments_folder
-from coldhash.lab.reproduce import anywhere, asking, extensions, paper
+from coldhash.lab.reproduce import anywhere, asking, extensions, new_items, paper
 from coldhash.lab.reproduce.report import DATASETS, Claim, Section, write_report
 from coldhash.lab.results import Results
 from coldhash.lab.runner import RunProgress, run_experiment
@@ -34,7 +34,7 @@ EXPERIMENTS: dict[str, Callable[[Results], Section]] = {
     "protocols": extensions.protocols_section,
     "anywhere": anywhere.anywhere_section,
 }
-SECTIONS = ("table-1", *EXPERIMENTS, "ask")
+SECTIONS = ("table-1", *EXPERIMENTS, "ask", "new-items")
 
 
 def make_section(
@@ -52,6 +52,8 @@ def make_section(
         return _statistics_section(data)
     if name == "ask":
         return asking.asking_section(data, quick, progress)
+    if name == "new-items":
+        return new_items.new_items_section(data, quick, progress)
     experiment = Experiment.from_toml(experiments_folder() / f"{name}.toml")
     if quick:
         experiment = experiment.quick_version()
