@@ -165,8 +165,6 @@ class Experiment(_Questions, TomlConfig):
         Number of random splits of the users.
     seed
         Seed of the first split.
-    cold_share
-        Share of the users that are cold.
     protocols
         Keys of `PROTOCOLS`.
     shots
@@ -204,7 +202,6 @@ class Experiment(_Questions, TomlConfig):
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
     about: str = ""
     seed: NonNegativeInt = 0
-    cold_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
     timed: bool = False
     models: Annotated[list[ModelPlan], Field(min_length=1)]
     quick: Quick = Quick()
@@ -274,7 +271,6 @@ class Experiment(_Questions, TomlConfig):
             for split in range(values["splits"]):
                 yield Run(
                     dataset=dataset,
-                    cold_share=self.cold_share,
                     split=self.seed + split,
                     train_share=share,
                     user_ratings=n_ratings,
@@ -303,7 +299,6 @@ class Run:
     """One fit on one split; `settings` are JSON, so that runs can be hashed."""
 
     dataset: str
-    cold_share: float
     split: int  # also the seed of the split, of the fit and of the candidates
     train_share: float
     user_ratings: int  # of a user at most; 0: all

@@ -39,7 +39,7 @@ from coldhash.recommender.settings import settings_from
 _LOGGED_KS = (5, 10, 20, 50)  # for which hits are logged user by user
 
 Source = Path | ch.Dataset | None  # the folder of known data sets, or one's own
-_Split = tuple[str, float, int, int, Source]  # data, share, seed, ratings a user, source
+_Split = tuple[str, int, int, Source]  # data, seed, ratings a user, source
 _source: Source = None  # in a worker process
 RunProgress = Callable[[int, int, str], None]  # runs done, runs in all, the last run
 
@@ -164,7 +164,7 @@ def _execute_in_worker(run: Run) -> Outcome:
 def _execute(run: Run, data: Source) -> Outcome:
     """Fit one model and answer all questions of the run."""
     try:
-        split = (run.dataset, run.cold_share, run.split, run.user_ratings, data)
+        split = (run.dataset, run.split, run.user_ratings, data)
         train, cold = _read_split(*split)
         n_users = round(len(train.ratings.users) * run.train_share)
         if run.train_share < 1:
@@ -233,17 +233,12 @@ def _compile(model: str) -> None:
 
 
 def _user_table(question: Question, user_ids: list[object], judged: Judgement) -> pa.Table:
-    n, columns = len(user_ids), [(k, KS.index(k)) for k in _LOGGED_KS]
-    kinds = {"hits": judged.hits, "optimistic": judged.hits_optimistic}
-    return pa.table(
-        {name: pa.repeat(pa.scalar(value), n) for name, value in asdict(question).items()}
-        | {"user_id": user_ids, "pairs": judged.pairs.astype(np.int32)}
-        | {
-            f"{kind}@{k}": v[:, c].astype(np.float32)
-            for kind, v in kinds.items()
-            for k, c in columns
-        }
-    )
+    columns: Row = {name: [value] * len(user_ids) for name, value in asdict(question).items()}
+    columns |= {"user_id": user_ids, "pairs": judged.pairs.astype(np.int32)}
+    for k in _LOGGED_KS:
+        columns[f"hits@{k}"] = judged.hits[:, KS.index(k)].astype(np.float32)
+        columns[f"optimistic@{k}"] = judged.hits_optimistic[:, KS.index(k)].astype(np.float32)
+    return pa.table(columns)
 
 
 _read = functools.lru_cache(maxsize=2)(ch.read)
@@ -251,10 +246,10 @@ _read = functools.lru_cache(maxsize=2)(ch.read)
 
 @functools.lru_cache(maxsize=2)
 def _read_split(
-    name: str, share: float, seed: int, user_ratings: int, source: Source
+    name: str, seed: int, user_ratings: int, source: Source
 ) -> tuple[ch.Dataset, ch.Dataset]:
     data = source if isinstance(source, ch.Dataset) else _read(name, source)
-    train, cold = ch.split_cold_users(data, share, seed, described=True)
+    train, cold = ch.split_cold_users(data, seed=seed, described=True)
     if user_ratings:
         train, _ = ch.split_first_ratings(train, user_ratings, seed, "random")
     return train, cold
@@ -266,7 +261,7 @@ def _make_trial(
 ) -> Trial:
     train, cold = _read_split(*split)
     return make_trial(
-        train, cold, protocol=protocol, n_given=shots, order=order, oracle=oracle, seed=split[2]
+        train, cold, protocol=protocol, n_given=shots, order=order, oracle=oracle, seed=split[1]
     )
 
 

@@ -41,8 +41,6 @@ class Cell:
     k: int
     accuracy: float
     popularity: float
-    low: float
-    high: float
     p: float
 
     @property
@@ -114,15 +112,14 @@ def make_cells(results: Results) -> Iterator[Cell]:
 def make_cell(
     data: str, shots: int, score: str, k: int, ours: Sequence[UserHits], popular: Sequence[UserHits]
 ) -> Cell:
-    """Compute the pooled difference to popularity and its 95% interval over users."""
+    """Compute the pooled accuracies and p of their difference over users."""
     (hits, pairs_of), (control, _) = (arrange(side).sum(axis=2) for side in (ours, popular))
     own_hits, control_hits, pairs = hits.sum(), control.sum(), pairs_of.sum()
     difference = (own_hits - control_hits) / pairs
     residuals = hits - control - difference * pairs_of
     error = math.sqrt(residuals @ residuals) / pairs
     p = 0.5 * math.erfc(-difference / (error * math.sqrt(2))) if error else 1.0
-    low, high = difference - 1.96 * error, difference + 1.96 * error
-    return Cell(data, shots, score, k, own_hits / pairs, control_hits / pairs, low, high, p)
+    return Cell(data, shots, score, k, own_hits / pairs, control_hits / pairs, p)
 
 
 def find_below(cells: Sequence[Cell]) -> list[Cell]:
