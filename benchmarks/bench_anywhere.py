@@ -33,7 +33,7 @@ from coldhash.evaluate.judge import judge
 from coldhash.evaluate.protocol import ScoreFunction, Trial, make_trial, scorer
 from coldhash.lab.experiment import Experiment, experiments_folder
 from coldhash.lab.reproduce.anywhere import by_data, find_below, geometric_mean, make_cells
-from coldhash.lab.results_log import Results
+from coldhash.lab.results import Results
 from coldhash.lab.runner import run_experiment
 
 SHOTS = (0, 1, 5, 20)
@@ -100,7 +100,7 @@ def matrix(experiment: Experiment, folder: Path, out: Path) -> tuple[Results, li
     for cell in sorted(cells, key=lambda cell: cell.ratio):
         print(
             f"{cell.data}, {cell.shots} given, {cell.score} @{cell.k}: {cell.accuracy:.4f} /"
-            f" {cell.popularity:.4f} = {cell.ratio:.3f} ({cell.low:+.4f} to {cell.high:+.4f})"
+            f" {cell.popularity:.4f} = {cell.ratio:.3f} (p {cell.p:.2g})"
             f"{'  BELOW' if cell in below else ''}"
         )
     what = f"of {len(cells)} cells significantly below popularity, by Holm's rule"

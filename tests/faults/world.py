@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from coldhash import load, read
 from coldhash.cli import app
-from coldhash.lab.results_log import ResultsLog
+from coldhash.lab.results import read_runs
 from coldhash.recommender import model_file
 
 SECONDS = re.compile("seconds|fit_parts")  # what differs from run to run
@@ -75,9 +75,9 @@ def timeless(value: Any) -> Any:
 
 def experiment_facts(folder: Path) -> Result:
     """Return what the experiment of the plan left in a folder, without times."""
-    with ResultsLog(folder / "out", "try") as results:
-        lines = timeless(results.lines)
-    users = {path.name: path.read_bytes() for path in folder.rglob("users/*.parquet")}
+    files = sorted((folder / "out" / "try" / "runs").glob("*.parquet"))
+    runs = [timeless(row | {"users_file": row["users_file"].name}) for row in read_runs(files)]
+    users = {path.name: pq.read_table(path).to_pylist() for path in files}
     table = pq.read_table(folder / "out" / "try" / "results.parquet")
     rows = timeless(table.to_pylist())
-    return {"lines": lines, "rows": rows, "log": len(lines), **users}
+    return {"runs": runs, "rows": rows, **users}

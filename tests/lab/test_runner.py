@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from coldhash.errors import SettingError
+from coldhash.files import lock_file
 from coldhash.lab.experiment import Experiment
-from coldhash.lab.results_log import ResultsLog
+from coldhash.lab.results import read_runs
 from coldhash.lab.runner import run_experiment
 
 pytestmark = pytest.mark.slow
@@ -36,7 +37,7 @@ grid = {n_bits = [16, 32]}
 [[models]]
 model = "popularity"
 """
-TIMES = {"fit_seconds", "fit_parts"}
+TIMES = ("fit_seconds", "fit_parts", "judge_seconds")
 
 
 @pytest.fixture(scope="module")
@@ -61,31 +62,23 @@ def whole_out(plan, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole(whole_out):
-    return open_log(whole_out)
+    return runs_of(whole_out)
 
 
-def open_log(out: Path) -> ResultsLog:
-    with ResultsLog(out, "try") as log:
-        return log
+def runs_of(out: Path) -> dict[str, object]:
+    """Return all that the files of runs hold, without times."""
+    files = sorted((out / "try" / "runs").glob("*.parquet"))
+    found: dict[str, object] = {path.name: pq.read_table(path).to_pylist() for path in files}
+    for row in read_runs(files):
+        plain = {n: v for n, v in row.items() if n not in (*TIMES, "users_file")}
+        found[json.dumps(plain, sort_keys=True)] = row["users_file"].name
+    return found
 
 
 @pytest.fixture
 def copy(whole_out, tmp_path):
     shutil.copytree(whole_out, tmp_path / "copy")
     return tmp_path / "copy"
-
-
-def without_times(log: ResultsLog) -> dict[str, str]:
-    found = {}
-    for key, line in log.lines.items():
-        judged = [{n: v for n, v in each.items() if n != "seconds"} for each in line["judgements"]]
-        plain = {name: value for name, value in line.items() if name not in TIMES}
-        found[key] = json.dumps(plain | {"judgements": judged}, sort_keys=True)
-    return found
-
-
-def bytes_of_users(out: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted((out / "try" / "users").iterdir())}
 
 
 def table_without_times(out: Path):
@@ -95,47 +88,39 @@ def table_without_times(out: Path):
 
 def test_the_same_experiment_twice_is_the_same(plan, whole, whole_out, tmp_path):
     run_experiment(plan, None, tmp_path, jobs=2)
-    second = open_log(tmp_path)
-    assert without_times(whole) == without_times(second)
-    assert bytes_of_users(whole_out) == bytes_of_users(tmp_path)
+    assert runs_of(tmp_path) == whole
     assert table_without_times(whole_out).equals(table_without_times(tmp_path))
-    assert len(second.lines) == 2 * 3
+    assert len(list((tmp_path / "try" / "runs").iterdir())) == 2 * 3
 
 
 def test_what_is_done_is_not_done_again(plan, copy):
-    before = (copy / "try" / "runs.jsonl").read_bytes()
+    before = bytes_of_runs(copy)
     calls = []
     run_experiment(plan, None, copy, progress=lambda *each: calls.append(each))
-    assert (copy / "try" / "runs.jsonl").read_bytes() == before
+    assert bytes_of_runs(copy) == before
     assert calls == [(6, 6, "")]
 
 
-def test_a_line_that_was_cut_off_is_done_again(plan, whole, copy):
-    path = copy / "try" / "runs.jsonl"
-    path.write_bytes(path.read_bytes()[:-100])
-    run_experiment(plan, None, copy)
-    assert without_times(open_log(copy)) == without_times(whole)
-    lines = [json.loads(line)["key"] for line in path.read_text(encoding="utf-8").splitlines()]
-    assert sorted(lines) == sorted(whole.lines)
+def bytes_of_runs(out: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (out / "try" / "runs").glob("*.parquet")}
 
 
 def test_killed_in_the_middle_it_goes_on_and_its_workers_are_gone(plan, plan_file, whole, tmp_path):
-    arguments = ["experiment", str(plan_file), "--out", str(tmp_path / "cut"), "-j", "2"]
+    out = tmp_path / "cut"
+    arguments = ["experiment", str(plan_file), "--out", str(out), "-j", "2"]
     running = subprocess.Popen(
         [sys.executable, "-m", "coldhash", *arguments], stderr=subprocess.DEVNULL
     )
-    log = tmp_path / "cut" / "try" / "runs.jsonl"
-    wait_until(lambda: log.exists() and log.read_bytes().count(b"\n") >= 1)
+    wait_until(lambda: bytes_of_runs(out))
     workers = [int(pid) for pid in children_of(running.pid)]
     running.send_signal(signal.SIGKILL)
     running.wait()
     wait_until(lambda: not any(alive(pid) for pid in workers))
-    done = log.read_bytes()
-    assert done.count(b"\n") < len(whole.lines), "it was not in the middle"
-    run_experiment(plan, None, tmp_path / "cut")
-    assert without_times(open_log(tmp_path / "cut")) == without_times(whole)
-    kept = done[: done.rfind(b"\n") + 1]
-    assert log.read_bytes().startswith(kept), "what was done was done again"
+    done = bytes_of_runs(out)
+    assert len(done) < 6, "it was not in the middle"
+    run_experiment(plan, None, out)
+    assert runs_of(out) == whole
+    assert done.items() <= bytes_of_runs(out).items(), "what was done was done again"
 
 
 def test_a_run_that_fails_is_named_and_the_others_are_kept(tmp_path):
@@ -145,14 +130,20 @@ def test_a_run_that_fails_is_named_and_the_others_are_kept(tmp_path):
     )
     with pytest.raises(SettingError, match=r"1 of 2 runs failed; bad, sample.*shoe size"):
         run_experiment(broken, None, tmp_path)
-    with ResultsLog(tmp_path, "try") as log:
-        assert [line["label"] for line in log.lines.values()] == ["popularity"]
+    kept = read_runs((tmp_path / "try" / "runs").iterdir())
+    assert [row["label"] for row in kept] == ["popularity"]
 
 
-def test_one_process_at_a_time(tmp_path):
-    with ResultsLog(tmp_path, "try"), pytest.raises(SettingError, match="another process"):
-        ResultsLog(tmp_path, "try")
-    ResultsLog(tmp_path, "try").__exit__()
+def test_a_model_without_codes_is_not_asked_for_hamming_distances_alone(tmp_path):
+    plan = Experiment(name="try", splits=1, scores=["hamming"], models=[{"model": "popularity"}])
+    with pytest.raises(SettingError, match=r"1 of 1 runs failed; .* answers no question"):
+        run_experiment(plan, None, tmp_path)
+
+
+def test_one_process_at_a_time(plan, tmp_path):
+    held = lock_file(tmp_path / "try" / ".lock")
+    with held, pytest.raises(SettingError, match="another process"):
+        run_experiment(plan, None, tmp_path)
 
 
 def test_jobs_must_be_some(plan, tmp_path):
@@ -160,12 +151,14 @@ def test_jobs_must_be_some(plan, tmp_path):
         run_experiment(plan, None, tmp_path, jobs=0)
 
 
-def test_stamped_with_settings_versions_and_machine_but_not_its_name(whole, whole_out):
-    line = next(iter(whole.lines.values()))
-    assert {"coldhash", "numpy", "numba", "python", "processor", "cores"} <= set(line["stamp"])
-    text = (whole_out / "try" / "runs.jsonl").read_text(encoding="utf-8")
-    assert os.uname().nodename not in text
-    assert str(whole_out) not in text
+def test_stamped_with_settings_versions_and_machine_but_not_its_name(whole_out):
+    files = list((whole_out / "try" / "runs").iterdir())
+    row = next(read_runs(files))
+    assert {"coldhash", "numpy", "numba", "python", "processor", "cores"} <= set(row["stamp"])
+    assert json.loads(row["settings"]).keys() <= {"n_bits"}
+    for path in files:
+        assert os.uname().nodename.encode() not in path.read_bytes()
+        assert str(whole_out).encode() not in path.read_bytes()
 
 
 def test_results_choose_average_and_compare(plan, whole_out):

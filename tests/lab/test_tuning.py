@@ -19,7 +19,7 @@ from coldhash.lab.tuning import make_folds, run_study
 
 pytestmark = pytest.mark.slow
 
-optuna = pytest.importorskip("optuna")
+pytest.importorskip("optuna")
 
 RIDGE = {"low": 0.1, "high": 1e5, "log": True}
 STUDY = Study(model="ridge", datasets=["sample"], trials=4, folds=2, space={"ridge": RIDGE})
@@ -137,16 +137,11 @@ def test_a_study_that_was_killed_goes_on(datasets, long_study, tmp_path, moment)
     command = [sys.executable, "-c", KILLED, tmp_path / "study.toml", tmp_path / "killed", moment]
     run = subprocess.run(command, capture_output=True, encoding="utf-8")
     assert run.returncode == -9, run.stderr
+    report = tmp_path / "killed" / "ridge.json"
+    kept = json.loads(report.read_text(encoding="utf-8"))["trials"] if report.exists() else []
+    assert len(kept) == int(float(moment))
     resumed = run_study(STUDY, datasets, tmp_path / "killed")
     assert found(resumed) == found(long_study[0])[:4]
-    storage = optuna.storages.RDBStorage(f"sqlite:///{tmp_path / 'killed' / 'ridge.sqlite'}")
-    trials = optuna.load_study(study_name="ridge", storage=storage).trials
-    storage.remove_session()
-    storage.engine.dispose()
-    killed = int(float(moment))
-    states = ["COMPLETE"] * killed + ["FAIL"] + ["COMPLETE"] * (4 - killed)
-    assert [trial.state.name for trial in trials] == states
-    assert trials[killed + 1].params == trials[killed].params
 
 
 def test_only_the_number_of_trials_may_change(datasets, long_study):

@@ -26,18 +26,18 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveFloat
 from scipy.sparse import csr_array
 
 from coldhash.arrays.codes import signs
 from coldhash.baselines import observed, shared
-from coldhash.baselines.observed import flip_bits
-from coldhash.baselines.shared import Baseline, Bits, StackEncoder, Training, balance
+from coldhash.baselines.observed import DiscreteBaseline, flip_bits
+from coldhash.baselines.shared import StackEncoder, Training, balance
 from coldhash.recommender.recommender import Recommender
 
 
 @dataclass(frozen=True, kw_only=True)
-class DCF(Baseline):
+class DCF(DiscreteBaseline):
     """Settings of DCF and of the map for strangers.
 
     Parameters
@@ -67,26 +67,20 @@ class DCF(Baseline):
     ('dcf+map', 4)
     """
 
-    n_bits: Bits = 64
     balance_weight: NonNegativeFloat = 20.0
-    n_rounds: PositiveInt = 10
-    n_sweeps: PositiveInt = 3
-    n_relaxed: PositiveInt = 3
     ridge: PositiveFloat = 0.05
     map_to: Literal["factors", "codes"] = "codes"
     map_ridge: PositiveFloat = 1.0
 
     def _fit(self, training: Training) -> Recommender:
         """Alternate users, items and delegates until no bit flips; then fit the map."""
-        S, weight = observed.code_targets(training.ratings, self.n_bits), self.balance_weight
-        P, Q = observed.relax(S, self.n_bits, training.rng, self.ridge, weight, self.n_relaxed)
-        B, D = _alternate(self, S, P, Q, training)
+        P, B, D = _fit_codes(self, training)
         W = training.fit_map(B if self.map_to == "codes" else P, self.map_ridge)
         return training.make_code_recommender("dcf+map", StackEncoder(training.groups, W), B, D)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DCMF(Baseline):
+class DCMF(DiscreteBaseline):
     """Settings of DCMF.
 
     Parameters
@@ -118,20 +112,15 @@ class DCMF(Baseline):
     ('dcmf', 4)
     """
 
-    n_bits: Bits = 64
     content_weight: NonNegativeFloat = 0.5
     map_ridge: PositiveFloat = 4.0
     rho: Annotated[float, Field(ge=0, le=1)] = 0.0
     balance_weight: NonNegativeFloat = 100.0
-    n_rounds: PositiveInt = 10
-    n_sweeps: PositiveInt = 3
-    n_relaxed: PositiveInt = 3
     ridge: PositiveFloat = 0.05
 
     def _fit(self, training: Training) -> Recommender:
         """Alternate users, items, the map and delegates until no bit flips."""
-        S, rho = observed.code_targets(training.ratings, self.n_bits), self.rho
-        eta, ridge, weight = self.content_weight, self.map_ridge, self.balance_weight
+        eta, ridge = self.content_weight, self.map_ridge
         X = shared.stack_features(training.people, training.groups).astype(np.float64)
 
         def content(B: np.ndarray) -> tuple[np.ndarray, float]:
@@ -139,8 +128,7 @@ class DCMF(Baseline):
             XW = X @ W
             return eta * XW, eta * (np.sum((B - XW) ** 2) + ridge * np.sum(W**2))
 
-        P, Q = observed.relax(S, self.n_bits, training.rng, self.ridge, weight, self.n_relaxed, rho)
-        B, D = _alternate(self, S, P, Q, training, rho, content)
+        _, B, D = _fit_codes(self, training, self.rho, content)
         W = shared.solve_ridge(X, X.T @ B, ridge).astype(np.float32)
         return training.make_code_recommender("dcmf", StackEncoder(training.groups, W), B, D)
 
@@ -149,20 +137,19 @@ def _no_content(B: np.ndarray) -> tuple[np.ndarray, float]:
     return np.zeros(B.shape), 0.0
 
 
-def _alternate(
-    settings: DCF | DCMF,
-    S: csr_array,
-    P: np.ndarray,
-    Q: np.ndarray,
+def _fit_codes(
+    settings: DiscreteBaseline,
     training: Training,
     rho: float = 0.0,
     content: Callable[[np.ndarray], tuple[np.ndarray, float]] = _no_content,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Lower (1) from the signs of P and Q; return the codes of users and items.
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Lower (1); return relaxed factors of users, and the codes of users and items.
 
     `content` returns the pull of features on the users' codes, and their term in (1).
     """
-    alpha, n_sweeps = settings.balance_weight, settings.n_sweeps
+    S, n_bits = observed.code_targets(training.ratings, settings.n_bits), settings.n_bits
+    alpha, n_sweeps, n_relaxed = settings.balance_weight, settings.n_sweeps, settings.n_relaxed
+    P, Q = observed.relax(S, n_bits, training.rng, settings.ridge, alpha, n_relaxed, rho)
     St = csr_array(S.T.tocsr())
     B, D = signs(P, np.float64), signs(Q, np.float64)
     pull_B, pull_D = balance(B, alpha), balance(D, alpha)
@@ -177,4 +164,4 @@ def _alternate(
         training.record(float(observed.loss(S, B, D, rho) + apart - 2 * pulled))  # (1)
         if np.array_equal(B, old[0]) and np.array_equal(D, old[1]):
             break
-    return B, D
+    return P, B, D

@@ -40,20 +40,21 @@ from scipy.sparse import csr_array
 from coldhash.arrays.checks import Forms, take
 from coldhash.arrays.codes import signs
 from coldhash.arrays.products import times
-from coldhash.baselines.observed import add_negatives, code_targets, flip_bits, loss, relax
-from coldhash.baselines.shared import Baseline, Bits, Training, balance, stack_features
+from coldhash.baselines import observed
+from coldhash.baselines.observed import DiscreteBaseline, flip_bits
+from coldhash.baselines.shared import Training, balance, stack_features
 from coldhash.features.groups import FeatureEncoder, Features, State
 from coldhash.recommender.encoders import Encoded, Encoder, group_shares, has_nothing
 from coldhash.recommender.items import Items
 from coldhash.recommender.recommender import Recommender
 
-_MOMENTUM = 0.5
+_RBM_RATE, _MOMENTUM = 0.05, 0.5
 _DECAY = 2e-4  # of the weights
 _BETA1, _BETA2, _TINY = 0.9, 0.999, 1e-8  # of Adam
 
 
 @dataclass(frozen=True, kw_only=True)
-class DDL(Baseline):
+class DDL(DiscreteBaseline):
     """Settings of the codes and of the network.
 
     Parameters
@@ -93,7 +94,6 @@ class DDL(Baseline):
     ('ddl', 4)
     """
 
-    n_bits: Bits = 64
     content_weight: NonNegativeFloat = 1.0
     n_negatives: NonNegativeInt = 0
     hidden: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (200,)
@@ -103,21 +103,18 @@ class DDL(Baseline):
     masked: Annotated[float, Field(ge=0, lt=1)] = 0.2
     balance_weight: NonNegativeFloat = 0.001
     n_rounds: PositiveInt = 15
-    n_sweeps: PositiveInt = 3
-    n_relaxed: PositiveInt = 3
-    ridge: PositiveFloat = 0.1
 
     def _fit(self, training: Training) -> Recommender:
         """Pre-train the network; then alternate users, items, delegates and the network."""
         rng, alpha, weight = training.rng, self.balance_weight, self.content_weight
         lowest = min(training.ratings.scale[0], 0.0)
-        S = code_targets(training.ratings, self.n_bits, lowest)
-        S = add_negatives(S, self.n_negatives, -self.n_bits, rng)
+        S = observed.code_targets(training.ratings, self.n_bits, lowest)
+        S = observed.add_negatives(S, self.n_negatives, -self.n_bits, rng)
         St = csr_array(S.T.tocsr())
         scale = UnitScale.of(training.people, training.groups)
         X = scale(training.people).astype(np.float64)
         network = self._network(X, rng)
-        _, Q = relax(S, self.n_bits, rng, self.ridge, alpha, self.n_relaxed)
+        _, Q = observed.relax(S, self.n_bits, rng, self.ridge, alpha, self.n_relaxed)
         D, F = signs(Q, np.float64), network(X)
         B = signs(F, np.float64)
         pull_B, pull_D = balance(B, alpha), balance(D, alpha)
@@ -130,7 +127,7 @@ class DDL(Baseline):
             F = network(X)
             pulled = np.sum(B * pull_B) + np.sum(D * pull_D)
             apart = np.sum((B - F) ** 2)
-            training.record(float(loss(S, B, D) + weight * apart - 2 * pulled))  # (1)
+            training.record(float(observed.loss(S, B, D) + weight * apart - 2 * pulled))  # (1)
         layers = tuple((W.astype(np.float32), c.astype(np.float32)) for W, c in network.layers)
         return training.make_code_recommender("ddl", NetworkEncoder(scale, layers), B, D)
 
@@ -139,7 +136,7 @@ class DDL(Baseline):
         layers: list[Layer] = []
         V = X
         for size in self.hidden:
-            machine = fit_rbm(V, size, rng, n_epochs=self.n_pretrain)
+            machine = fit_rbm(V, size, rng, self.n_pretrain)
             layers.append((machine.W, machine.c))
             V = machine.hidden(V)
         layers.append(draw_layer(self.hidden[-1], self.n_bits, rng))
@@ -167,9 +164,7 @@ def fit_rbm(
     V: np.ndarray,
     n_hidden: int,
     rng: np.random.Generator,
-    *,
     n_epochs: int = 20,
-    rate: float = 0.05,
     batch: int = 100,
 ) -> RBM:
     """Train a machine on rows between 0 and 1."""
@@ -193,7 +188,7 @@ def fit_rbm(
                 (machine.W, machine.a, machine.c), speed, slopes, strict=True
             ):
                 fast *= _MOMENTUM
-                fast += rate * slope
+                fast += _RBM_RATE * slope
                 part += fast
     return machine
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 from scipy.sparse import csc_array, csr_array
 
 from coldhash.arrays.codes import signs
@@ -31,7 +31,8 @@ from coldhash.arrays.compiled import compiled
 from coldhash.arrays.products import times
 from coldhash.baselines import observed, shared
 from coldhash.baselines.ddl import NetworkEncoder, UnitScale
-from coldhash.baselines.shared import Baseline, Bits, Training
+from coldhash.baselines.observed import DiscreteBaseline
+from coldhash.baselines.shared import Training
 from coldhash.recommender.recommender import Recommender
 
 Codes = tuple[np.ndarray, np.ndarray, np.ndarray]  # a, A, c
@@ -41,7 +42,7 @@ _NO_ENTRIES = np.zeros(0, dtype=np.int32), np.zeros(0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DFM(Baseline):
+class DFM(DiscreteBaseline):
     """Settings of the machine.
 
     Parameters
@@ -73,15 +74,11 @@ class DFM(Baseline):
     ('dfm', 3)
     """
 
-    n_bits: Bits = 64
     use_item_bias: bool = True
     n_negatives: NonNegativeInt = 0
     bias_ridge: NonNegativeFloat = 50.0
     balance_weight: NonNegativeFloat = 0.004
     n_rounds: PositiveInt = 14
-    n_sweeps: PositiveInt = 3
-    n_relaxed: PositiveInt = 3
-    ridge: PositiveFloat = 0.1
 
     def _fit(self, training: Training) -> Recommender:
         """Alternate biases and the three blocks of codes; (1) never rises."""

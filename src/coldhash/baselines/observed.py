@@ -9,18 +9,33 @@ other, so the result is the same bit for bit at any number of threads.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numba import prange
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from scipy.sparse import csr_array
 
 from coldhash.arrays.codes import signs
 from coldhash.arrays.compiled import compiled
 from coldhash.arrays.products import even_order
-from coldhash.baselines.shared import balance, polar, row_of_entries, with_values
+from coldhash.baselines.shared import Baseline, Bits, balance, polar, row_of_entries, with_values
 from coldhash.data.ratings import Ratings
 from coldhash.errors import DataError
 
 _ROTATION_ROUNDS = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiscreteBaseline(Baseline):
+    """The settings that the four have in common; each documents its own."""
+
+    n_bits: Bits = 64
+    balance_weight: NonNegativeFloat
+    n_rounds: PositiveInt = 10
+    n_sweeps: PositiveInt = 3
+    n_relaxed: PositiveInt = 3
+    ridge: PositiveFloat = 0.1
 
 
 def flip_bits(

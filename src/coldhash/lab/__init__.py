@@ -7,7 +7,7 @@ from coldhash.lab.figures import Panel as Panel
 from coldhash.lab.figures import draw as draw
 from coldhash.lab.figures import save as save
 from coldhash.lab.printed import PrintedMFDCF as PrintedMFDCF
-from coldhash.lab.results_log import Results as Results
+from coldhash.lab.results import Results as Results
 from coldhash.lab.runner import run_experiment as run_experiment
 from coldhash.lab.study import Attempt as Attempt
 from coldhash.lab.study import Choices as Choices

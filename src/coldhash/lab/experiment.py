@@ -27,7 +27,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -165,8 +165,6 @@ class Experiment(_Questions, TomlConfig):
         Number of random splits of the users.
     seed
         Seed of the first split.
-    cold_share
-        Share of the users that are cold.
     protocols
         Keys of `PROTOCOLS`.
     shots
@@ -204,7 +202,6 @@ class Experiment(_Questions, TomlConfig):
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
     about: str = ""
     seed: NonNegativeInt = 0
-    cold_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
     timed: bool = False
     models: Annotated[list[ModelPlan], Field(min_length=1)]
     quick: Quick = Quick()
@@ -233,28 +230,13 @@ class Experiment(_Questions, TomlConfig):
         ]
         return self.model_copy(update={**replace(self), "models": models})
 
-    def on(self, dataset: str) -> Experiment:
-        """Return the experiment with one data set in place of all others.
-
-        Parameters
-        ----------
-        dataset
-            Its name.
-
-        Returns
-        -------
-        Experiment
-        """
-        models = [plan.model_copy(update={"datasets": [dataset]}) for plan in self.models]
-        return self.model_copy(update={"models": models})
-
-    def runs(self, own: Sequence[str] = ()) -> list[Run]:
+    def runs(self, own: str | None = None) -> list[Run]:
         """List the runs, those of one split together.
 
         Parameters
         ----------
         own
-            The names of data sets that are not known ones.
+            The name of a data set that takes the place of all others.
 
         Returns
         -------
@@ -269,12 +251,15 @@ class Experiment(_Questions, TomlConfig):
         runs = [run for plan in self.models for run in self._runs_of(plan, own)]
         return sorted(dict.fromkeys(runs), key=lambda run: (run.dataset, run.split))
 
-    def _runs_of(self, plan: ModelPlan, own: Sequence[str]) -> Iterator[Run]:
+    def _runs_of(self, plan: ModelPlan, own: str | None) -> Iterator[Run]:
         values = {name: getattr(self, name) for name in _Questions.model_fields} | plan._given()
         check_choice("model", plan.model, METHODS)
-        for name, known in (("datasets", [*SOURCES, *own]), ("protocols", [*PROTOCOLS])):
-            for each in values[name]:
-                check_choice(name, each, known)
+        for protocol in values["protocols"]:
+            check_choice("protocols", protocol, PROTOCOLS)
+        for dataset in values["datasets"]:
+            check_choice("datasets", dataset, SOURCES)
+        if own is not None:
+            values["datasets"] = [own]
         asked = (values[name] for name in ("protocols", "shots", "oracle", "scores", "popularity"))
         questions = tuple(Question(*each) for each in itertools.product(*asked))
         for *point, dataset, share, n_ratings in itertools.product(
@@ -286,7 +271,6 @@ class Experiment(_Questions, TomlConfig):
             for split in range(values["splits"]):
                 yield Run(
                     dataset=dataset,
-                    cold_share=self.cold_share,
                     split=self.seed + split,
                     train_share=share,
                     user_ratings=n_ratings,
@@ -315,7 +299,6 @@ class Run:
     """One fit on one split; `settings` are JSON, so that runs can be hashed."""
 
     dataset: str
-    cold_share: float
     split: int  # also the seed of the split, of the fit and of the candidates
     train_share: float
     user_ratings: int  # of a user at most; 0: all

@@ -20,33 +20,25 @@ if TYPE_CHECKING:
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, RED, PURPLE, GREY = "#B8A800", "#0072B2", "#D55E00", "#CC79A7", "#777777"
 
-Style = tuple[str, str, str]  # colour, marker, dash
-STYLES: dict[str, Style] = {
-    "MFDCF": (RED, "o", "-"),
-    "MFDCF, Hamming": (RED, "s", "--"),
-    "MFDCF, no level": (PURPLE, "o", "-"),
-    "MFDCF, no level, Hamming": (PURPLE, "s", "--"),
-    "popularity": (GREY, "", ":"),
-    "ridge": (BLACK, "", "-."),
-    "CBFKNN": (BLUE, "v", "-"),
-    "ZSR": (SKY, "^", "-"),
-    "DFM": (GREEN, "D", "-"),
-    "DFM, negatives": (GREEN, "D", "--"),
-    "DDL": (ORANGE, "P", "-"),
-    "DDL, negatives": (ORANGE, "P", "--"),
-    "DCMF": (PURPLE, "X", "-"),
-    "DCMF, rho 0.5": (PURPLE, "X", "--"),
-    "DCF+map": (YELLOW, "<", "-"),
-    "CH+map": (YELLOW, ">", "--"),
-    "ITQ+map": (SKY, "*", "--"),
-    "BCCF+map": (BLUE, "h", "--"),
-    "PPH+map": (GREEN, "d", ":"),
-    "LSH": (GREY, "x", "-"),
-    "MF": (BLACK, "p", "-"),
-    "MF, float": (BLACK, "p", "-"),
-    "MF, int8": (BLACK, "8", "--"),
+STYLES = {  # colour and marker by the name of a method; its variants are dashed
+    "MFDCF": (RED, "o"),
+    "MFDCF, no level": (PURPLE, "o"),
+    "popularity": (GREY, ""),
+    "ridge": (BLACK, ""),
+    "CBFKNN": (BLUE, "v"),
+    "ZSR": (SKY, "^"),
+    "DFM": (GREEN, "D"),
+    "DDL": (ORANGE, "P"),
+    "DCMF": (PURPLE, "X"),
+    "DCF+map": (YELLOW, "<"),
+    "CH+map": (YELLOW, ">"),
+    "ITQ+map": (SKY, "*"),
+    "BCCF+map": (BLUE, "h"),
+    "PPH+map": (GREEN, "d"),
+    "LSH": (GREY, "x"),
+    "MF": (BLACK, "p"),
 }
-_OTHER_STYLES: tuple[Style, ...] = ((BLUE, "o", "-"), (GREEN, "s", "-"), (ORANGE, "D", "-"))
+_OTHER_STYLES = ((BLUE, "o"), (GREEN, "s"), (ORANGE, "D"), (SKY, "v"), (BLACK, "p"), (GREY, "x"))
 
 
 @dataclass(frozen=True)
@@ -98,7 +90,7 @@ class Panel:
     title: str
     x_label: str
     y_label: str
-    lines: Sequence[Line]
+    lines: list[Line]
     x_scale: Literal["linear", "log", "log2"] = "linear"
     y_scale: Literal["linear", "log"] = "linear"
 
@@ -174,14 +166,16 @@ def draw(
 
 def _draw_panel(axes: Any, panel: Panel) -> None:
     for place, line in enumerate(panel.lines):
-        colour, marker, dash = STYLES.get(line.label, _OTHER_STYLES[place % len(_OTHER_STYLES)])
+        names = [name for name in STYLES if f"{line.label}, ".startswith(f"{name}, ")]
+        other = _OTHER_STYLES[place % len(_OTHER_STYLES)]
+        colour, marker = STYLES[max(names, key=len)] if names else other
         is_mfdcf = line.label.startswith("MFDCF")
         axes.plot(
             line.x,
             line.y,
             color=colour,
             marker=marker or ("D" if len(line.x) == 1 else ""),  # a point alone must be seen
-            linestyle=dash,
+            linestyle="--" if names and line.label not in STYLES else "-",
             markersize=4.5,
             linewidth=2.4 if is_mfdcf else 1.5,
             zorder=3 if is_mfdcf else 2,

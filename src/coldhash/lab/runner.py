@@ -1,6 +1,6 @@
-"""Run experiments in one or several processes, and log the results on disk.
+"""Run experiments in one or several processes, and write a file for each finished run.
 
-A run in the log is never repeated; one that was interrupted leaves nothing.
+A run that has a file is never repeated; one that was interrupted leaves nothing.
 """
 
 from __future__ import annotations
@@ -30,27 +30,28 @@ from coldhash.data.splits import Order
 from coldhash.errors import ColdhashError, SettingError
 from coldhash.evaluate import Judgement, Trial, judge, make_trial, scorer
 from coldhash.evaluate.judge import KS
+from coldhash.files import lock_file, writing
 from coldhash.lab.experiment import Experiment, Question, Run
 from coldhash.lab.printed import METHODS
-from coldhash.lab.results_log import Results, ResultsLog, Row
+from coldhash.lab.results import Results, Row, read_runs, write_run, write_tables
 from coldhash.recommender.settings import settings_from
 
 _LOGGED_KS = (5, 10, 20, 50)  # for which hits are logged user by user
 
-Source = Path | str | None  # the folder of known data sets, or the fingerprint of one's own
-_Split = tuple[str, float, int, int, Source]  # data, share, seed, ratings a user, source
-_own: dict[str, ch.Dataset] = {}  # by fingerprint, in the process that runs or in each worker
+Source = Path | ch.Dataset | None  # the folder of known data sets, or one's own
+_Split = tuple[str, int, int, Source]  # data, seed, ratings a user, source
+_source: Source = None  # in a worker process
 RunProgress = Callable[[int, int, str], None]  # runs done, runs in all, the last run
 
 
 def run_experiment(
     experiment: Experiment,
-    data: Path | ch.Dataset | None,
+    data: Source,
     out: Path,
     jobs: int = 1,
     progress: RunProgress | None = None,
 ) -> Results:
-    """Run what is not in the log yet.
+    """Run what has not been run yet.
 
     Parameters
     ----------
@@ -60,7 +61,7 @@ def run_experiment(
         The folder of the data sets; None if only `sample` is used. A data set of your own takes the
         place of those that the experiment names.
     out
-        The folder for the log.
+        The folder for the files of runs.
     jobs
         Number of processes.
     progress
@@ -87,36 +88,34 @@ def run_experiment(
     """
     if jobs < 1:
         raise SettingError(f"jobs={jobs}", hint="at least 1")
-    if isinstance(data, ch.Dataset):
-        _own.clear()
-        source: Source = data.fingerprint
-        _own[data.fingerprint] = data
-        key_of = {
-            run: f"{run.key}-{source}" for run in experiment.on(data.name).runs(own=[data.name])
-        }
-    else:
-        source, key_of = data, {run: run.key for run in experiment.runs()}
-    runs, failures = list(key_of), []
-    progress = progress or (lambda done, total, last: None)
-    with ResultsLog(out, experiment.name) as log:
-        missing = [run for run in runs if key_of[run] not in log.lines]
+    own = data if isinstance(data, ch.Dataset) else None
+    runs = experiment.runs(own.name if own else None)
+    folder, suffix = out / experiment.name, f"-{own.fingerprint}" if own else ""
+    files = {run: folder / "runs" / f"{run.key}{suffix}.parquet" for run in runs}
+    progress, failures = progress or (lambda done, total, last: None), []
+    busy = f"{folder}: another process is running this experiment"
+    with lock_file(folder / ".lock", busy):
+        with writing(folder):
+            (folder / "runs").mkdir(exist_ok=True)
+        missing = [run for run in runs if not files[run].exists()]
         done = len(runs) - len(missing)
         progress(done, len(runs), "")
-        outcomes = _execute_all(missing, source, 1 if experiment.timed else jobs)
+        outcomes = _execute_all(missing, data, 1 if experiment.timed else jobs)
         for number, (run, outcome) in enumerate(outcomes, done + 1):
             if isinstance(outcome, ColdhashError):
                 failures.append(f"{_describe(run)}: {outcome}")
             else:
-                log.add(key_of[run], *outcome)
+                write_run(files[run], *outcome)
             progress(number, len(runs), _describe(run))
-        keys = [key for key in key_of.values() if key in log.lines]
-        log.write_table(keys)
+        rows = list(read_runs(path for path in files.values() if path.exists()))
+        if rows:
+            write_tables(rows, folder)
     if failures:
         raise SettingError(
             f"{experiment.name}: {len(failures)} of {len(runs)} runs failed; {failures[0]}",
             hint="finished runs are kept; start again to repeat the others",
         )
-    return log.results(keys)
+    return Results([row | json.loads(row["settings"]) for row in rows])
 
 
 def _describe(run: Run) -> str:
@@ -124,7 +123,7 @@ def _describe(run: Run) -> str:
     return f"{run.label}, {run.dataset}, split {run.split}" + (f", {settings}" if settings else "")
 
 
-Outcome = tuple[Row, pa.Table] | ColdhashError  # a line of the log and the hits of each user
+Outcome = tuple[Row, list[Row], pa.Table] | ColdhashError  # what `write_run` takes
 
 
 def _execute_all(runs: list[Run], data: Source, jobs: int) -> Iterator[tuple[Run, Outcome]]:
@@ -135,8 +134,8 @@ def _execute_all(runs: list[Run], data: Source, jobs: int) -> Iterator[tuple[Run
         return
     threads = max(1, (os.cpu_count() or 1) // jobs)
     context = multiprocessing.get_context("spawn")  # a forked process cannot use numba's threads
-    with ProcessPoolExecutor(jobs, context, _start_worker, (threads, _own)) as pool:
-        waiting = {pool.submit(_execute, run, data): run for run in runs}
+    with ProcessPoolExecutor(jobs, context, _start_worker, (threads, data)) as pool:
+        waiting = {pool.submit(_execute_in_worker, run): run for run in runs}
         try:
             for future in as_completed(waiting):
                 yield waiting[future], future.result()
@@ -144,8 +143,9 @@ def _execute_all(runs: list[Run], data: Source, jobs: int) -> Iterator[tuple[Run
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _start_worker(threads: int, own: dict[str, ch.Dataset]) -> None:
-    _own.update(own)
+def _start_worker(threads: int, source: Source) -> None:
+    global _source
+    _source = source
     numba.set_num_threads(min(threads, numba.get_num_threads()))
     threading.Thread(target=_exit_with_parent, daemon=True).start()  # which may be killed
 
@@ -157,10 +157,14 @@ def _exit_with_parent() -> None:
     os._exit(1)
 
 
+def _execute_in_worker(run: Run) -> Outcome:
+    return _execute(run, _source)  # sent once, not with every run
+
+
 def _execute(run: Run, data: Source) -> Outcome:
     """Fit one model and answer all questions of the run."""
     try:
-        split = (run.dataset, run.cold_share, run.split, run.user_ratings, data)
+        split = (run.dataset, run.split, run.user_ratings, data)
         train, cold = _read_split(*split)
         n_users = round(len(train.ratings.users) * run.train_share)
         if run.train_share < 1:
@@ -176,27 +180,27 @@ def _execute(run: Run, data: Source) -> Outcome:
                 trial = _make_trial(split, *asked)
                 judged = judge(scorer(model, question.score, popularity=question.popularity), trial)
             passed = time.perf_counter() - start
-            found = {"given_by": trial.order, "metrics": judged.metrics, "seconds": passed}
+            found = {"given_by": trial.order, "metrics": judged.metrics, "judge_seconds": passed}
             judgements.append(asdict(question) | found)
             tables.append(_user_table(question, list(cold.ratings.users), judged))
+        if not tables:
+            raise SettingError("the model answers no question", hint='scores = ["real"]')
     except ColdhashError as error:
         return error
-    line = {
+    facts = {
         **{name: value for name, value in asdict(run).items() if name != "questions"},
-        "settings": json.loads(run.settings),
         "train_users": n_users,
         "cold_users": len(cold.ratings.users),
         "train_ratings": len(train.ratings),
         "n_bits": model.settings.get("n_bits"),
         "bytes_per_item": model.bytes_per_item,
         "profiles": len(np.unique(model.encode(trial.people, unknown="ignore").vectors, axis=0)),
-        "judgements": judgements,
         "objective": model.report.get("objective"),
         "fit_parts": model.report.get("seconds"),
         "fit_seconds": seconds,
         "stamp": stamp(),
     }
-    return line, pa.concat_tables(tables)
+    return facts, judgements, pa.concat_tables(tables)
 
 
 def _answers(model: ch.Recommender, question: Question) -> bool:
@@ -229,17 +233,12 @@ def _compile(model: str) -> None:
 
 
 def _user_table(question: Question, user_ids: list[object], judged: Judgement) -> pa.Table:
-    n, columns = len(user_ids), [(k, KS.index(k)) for k in _LOGGED_KS]
-    kinds = {"hits": judged.hits, "optimistic": judged.hits_optimistic}
-    return pa.table(
-        {name: pa.repeat(pa.scalar(value), n) for name, value in asdict(question).items()}
-        | {"user_id": user_ids, "pairs": judged.pairs.astype(np.int32)}
-        | {
-            f"{kind}@{k}": v[:, c].astype(np.float32)
-            for kind, v in kinds.items()
-            for k, c in columns
-        }
-    )
+    columns: Row = {name: [value] * len(user_ids) for name, value in asdict(question).items()}
+    columns |= {"user_id": user_ids, "pairs": judged.pairs.astype(np.int32)}
+    for k in _LOGGED_KS:
+        columns[f"hits@{k}"] = judged.hits[:, KS.index(k)].astype(np.float32)
+        columns[f"optimistic@{k}"] = judged.hits_optimistic[:, KS.index(k)].astype(np.float32)
+    return pa.table(columns)
 
 
 _read = functools.lru_cache(maxsize=2)(ch.read)
@@ -247,10 +246,10 @@ _read = functools.lru_cache(maxsize=2)(ch.read)
 
 @functools.lru_cache(maxsize=2)
 def _read_split(
-    name: str, share: float, seed: int, user_ratings: int, source: Source
+    name: str, seed: int, user_ratings: int, source: Source
 ) -> tuple[ch.Dataset, ch.Dataset]:
-    data = _own[source] if isinstance(source, str) else _read(name, source)
-    train, cold = ch.split_cold_users(data, share, seed, described=True)
+    data = source if isinstance(source, ch.Dataset) else _read(name, source)
+    train, cold = ch.split_cold_users(data, seed=seed, described=True)
     if user_ratings:
         train, _ = ch.split_first_ratings(train, user_ratings, seed, "random")
     return train, cold
@@ -262,7 +261,7 @@ def _make_trial(
 ) -> Trial:
     train, cold = _read_split(*split)
     return make_trial(
-        train, cold, protocol=protocol, n_given=shots, order=order, oracle=oracle, seed=split[2]
+        train, cold, protocol=protocol, n_given=shots, order=order, oracle=oracle, seed=split[1]
     )
 
 

@@ -21,10 +21,10 @@ as None for a value that is chosen during the fit.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import (
@@ -38,7 +38,7 @@ from pydantic import (
     model_validator,
 )
 
-from coldhash.errors import check_choice
+from coldhash.errors import SettingError, check_choice
 from coldhash.files import replace_text
 from coldhash.lab.experiment import TomlConfig
 from coldhash.lab.printed import METHODS
@@ -324,6 +324,8 @@ class StudyResult:
         The folds, those of different data sets in turn.
     attempts
         The trials in order, at least one of them complete.
+    fingerprints
+        Of the data sets, by name.
 
     Examples
     --------
@@ -340,17 +342,22 @@ class StudyResult:
     study: Study
     folds: tuple[FoldInfo, ...]
     attempts: tuple[Attempt, ...]
+    fingerprints: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> list[Attempt]:
+        """The complete trials."""
+        return [each for each in self.attempts if each.state == "complete"]
 
     @property
     def best(self) -> Attempt:
         """The first complete trial of the highest value."""
-        complete = [each for each in self.attempts if each.state == "complete"]
-        return max(complete, key=lambda each: each.value or 0.0)
+        return max(self.complete, key=lambda each: each.value or 0.0)
 
     @property
     def default(self) -> Attempt | None:
         """The trial of the defaults, None if the model refused them."""
-        return next((a for a in self.attempts if a.is_default and a.state == "complete"), None)
+        return next((each for each in self.complete if each.is_default), None)
 
     @property
     def improvement(self) -> float | None:
@@ -376,10 +383,11 @@ class StudyResult:
         Returns
         -------
         dict of str to object
-            Keys study, versions, folds, best, default, improvement, noise and trials.
+            Keys study, data (fingerprints), defaults (of the model), versions, folds, best,
+            default, improvement, noise and trials.
         """
         return {
-            "study": self.study.model_dump(mode="json"),
+            **self._identity(),
             "versions": stamp() | {"optuna": version("optuna")},
             "folds": [asdict(fold) for fold in self.folds],
             "best": {"settings": self.best.settings, "value": self.best.value},
@@ -389,6 +397,44 @@ class StudyResult:
             "noise": self.noise,
             "trials": [asdict(attempt) for attempt in self.attempts],
         }
+
+    def _identity(self) -> dict[str, Any]:
+        """Return what determines the trials, as JSON values."""
+        defaults = json.loads(json.dumps(vars(self.study.make_model({}))))
+        study = self.study.model_dump(mode="json")
+        return {"study": study, "data": self.fingerprints, "defaults": defaults}
+
+    def resume(self, file: Path) -> StudyResult:
+        """Return the result of an earlier run of this study.
+
+        Parameters
+        ----------
+        file
+            A report.
+
+        Returns
+        -------
+        StudyResult
+            With the trials of the report.
+
+        Raises
+        ------
+        SettingError
+            The report is of a different study; only `trials` may change.
+        """
+        report = json.loads(file.read_text(encoding="utf-8"))
+        old, new = (
+            {**each["study"], "data": each["data"], "defaults": each["defaults"], "trials": None}
+            for each in (report, self._identity())
+        )
+        changed = [name for name in new if new[name] != old.get(name)]
+        if changed:
+            raise SettingError(
+                f"{file} was made by a different study: {', '.join(changed)} changed",
+                hint="only `trials` may change; choose another --out, or delete the file",
+            )
+        trials = (each | {"by_fold": tuple(each["by_fold"])} for each in report["trials"])
+        return replace(self, attempts=tuple(Attempt(**each) for each in trials))
 
     def save(self, folder: Path) -> None:
         """Write the report, MODEL.json, and its trials as MODEL.csv and MODEL.md.

@@ -10,9 +10,9 @@ from coldhash.data.sources import read
 from coldhash.errors import SettingError
 from coldhash.features.describe import describe
 from coldhash.lab.experiment import Experiment, experiments_folder
-from coldhash.lab.reproduce import anywhere, asking, extensions, paper
+from coldhash.lab.reproduce import anywhere, asking, extensions, new_items, paper
 from coldhash.lab.reproduce.report import DATASETS, Claim, Section, write_report
-from coldhash.lab.results_log import Results
+from coldhash.lab.results import Results
 from coldhash.lab.runner import RunProgress, run_experiment
 from coldhash.render import format_table
 
@@ -34,31 +34,9 @@ EXPERIMENTS: dict[str, Callable[[Results], Section]] = {
     "protocols": extensions.protocols_section,
     "anywhere": anywhere.anywhere_section,
 }
-SECTIONS = ("table-1", *EXPERIMENTS, "ask")
 
 
-def make_section(
-    name: str,
-    data: Path,
-    out: Path,
-    quick: bool = False,
-    jobs: int = 1,
-    progress: RunProgress | None = None,
-) -> Section:
-    """Run what is missing for one figure or table, and judge its claims."""
-    if name not in SECTIONS:
-        raise SettingError(f"no section is called {name!r}", hint=f"all, {', '.join(SECTIONS)}")
-    if name == "table-1":
-        return _statistics_section(data)
-    if name == "ask":
-        return asking.asking_section(data, quick, progress)
-    experiment = Experiment.from_toml(experiments_folder() / f"{name}.toml")
-    if quick:
-        experiment = experiment.quick_version()
-    return EXPERIMENTS[name](run_experiment(experiment, data, out, jobs, progress))
-
-
-def _statistics_section(data: Path) -> Section:
+def statistics_section(data: Path, quick: bool, progress: RunProgress | None) -> Section:
     """Make Table 1: the sizes of the data sets."""
     rows, same = [], True
     for name, expected in STATISTICS.items():
@@ -73,3 +51,30 @@ def _statistics_section(data: Path) -> Section:
         "counted from the published archives",
     )
     return Section("table-1", "Table 1: statistics of the data sets", text, (), [claim])
+
+
+OTHERS: dict[str, Callable[[Path, bool, RunProgress | None], Section]] = {
+    "table-1": statistics_section,
+    "ask": asking.asking_section,
+    "new-items": new_items.new_items_section,
+}
+SECTIONS = ("table-1", *EXPERIMENTS, "ask", "new-items")
+
+
+def make_section(
+    name: str,
+    data: Path,
+    out: Path,
+    quick: bool = False,
+    jobs: int = 1,
+    progress: RunProgress | None = None,
+) -> Section:
+    """Run what is missing for one figure or table, and judge its claims."""
+    if name not in SECTIONS:
+        raise SettingError(f"no section is called {name!r}", hint=f"all, {', '.join(SECTIONS)}")
+    if name in OTHERS:
+        return OTHERS[name](data, quick, progress)
+    experiment = Experiment.from_toml(experiments_folder() / f"{name}.toml")
+    if quick:
+        experiment = experiment.quick_version()
+    return EXPERIMENTS[name](run_experiment(experiment, data, out, jobs, progress))

@@ -5,22 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 
 from coldhash.evaluate import UserHits
-from coldhash.evaluate.compare import arrange
+from coldhash.evaluate.compare import LEVEL, arrange
 from coldhash.lab.figures import Line, Panel, draw
-from coldhash.lab.reproduce import report
-from coldhash.lab.reproduce.report import DATASETS, Section, format_accuracy, method_name
-from coldhash.lab.results_log import Results
+from coldhash.lab.reproduce.report import (
+    DATASETS,
+    KS,
+    ORDERS,
+    Section,
+    make_curves,
+    method_name,
+)
+from coldhash.lab.results import Results
 from coldhash.render import format_table
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-KS = (5, 10, 20, 50)
 SCORES = ("real", "hamming")
 _DIAL = "dial"  # the label of the runs that vary `popularity`
 
@@ -39,8 +41,6 @@ class Cell:
     k: int
     accuracy: float
     popularity: float
-    low: float
-    high: float
     p: float
 
     @property
@@ -50,29 +50,45 @@ class Cell:
 
 
 def anywhere_section(results: Results) -> Section:
-    """Compare with popularity on every data set, and what the popularity dial does."""
+    """Compare with popularity on every data set, and show what the popularity dial does."""
     matrix = Results([row for row in results.rows if row["label"] != _DIAL])
-    panels, rows = [], []
-    for name, of_data in by_data(matrix):
-        lines = []
-        for method, part in report.by_method(of_data):
-            for n, each in part.by("shots"):
-                means = [each.mean(f"accuracy@{k}") for k in KS]
-                given = report.ORDERS[each.rows[0]["given_by"]]
-                rows.append([name, method, n, given, *map(format_accuracy, means)])
-            at_10 = [each.mean("accuracy@10") for _, each in part.by("shots")]
-            lines.append(Line(method, cast(list[int], part.values("shots")), at_10))
-        panels.append(Panel(name, "events given", "Accuracy@10", lines))
-    head = ["data", "method", "events", "given", *(f"@{k}" for k in KS)]
+    table, panels = make_curves(by_data(matrix), "shots", "events given")
     figures = [("anywhere", draw("Against popularity", panels, 4, "64 bits, fair ties"))]
-    parts = [_describe_cells(list(make_cells(matrix))), format_table(head, rows)]
-    dial = results.where(label=_DIAL, shots=0)
+    parts = [_summarise(matrix), _describe_cells(list(make_cells(matrix))), table]
+    dial = Results([row | {"label": "mfdcf"} for row in results.where(label=_DIAL).rows])
     if dial.rows:
-        table, figure = _show_dial(dial)
+        groups = [(DATASETS[dataset], part) for dataset, part in dial.by("dataset")]
+        table, _ = make_curves(groups, "popularity", "popularity")
         parts.append(f"`popularity` at request time, strangers:\n\n{table}")
-        figures.append(("dial", figure))
+        lines = []
+        for score, part in dial.by("score"):
+            coverage = [100 * each.mean("coverage@10") for _, each in part.by("popularity")]
+            accuracy = [each.mean("accuracy@10") for _, each in part.by("popularity")]
+            lines.append(Line(method_name("mfdcf", score), coverage, accuracy))
+        panel = Panel(groups[0][0], "coverage@10 in percent", "Accuracy@10", lines)
+        note = "popularity from 0 (right) to 1 (left)"
+        figures.append(("dial", draw("Accuracy against coverage", [panel], 1, note, (6.0, 3.4))))
     title = "MFDCF against popularity on every data set"
     return Section("anywhere", title, "\n\n".join(parts), figures)
+
+
+def _summarise(results: Results) -> str:
+    """Tabulate Accuracy@10 of the real-valued query, and its ratio to popularity."""
+    rows = []
+    for name, of_data in by_data(results.where(score="real")):
+        ours, popular = (
+            [part.mean("accuracy@10") for _, part in of_data.where(label=label).by("shots")]
+            for label in ("mfdcf", "popularity")
+        )
+        cells = [f"{a:.3f} ({a / b:.2f})".lstrip("0") for a, b in zip(ours, popular, strict=True)]
+        given = ORDERS[of_data.rows[-1]["given_by"]]
+        rows.append([name, given, f"{popular[0]:.3f}".lstrip("0"), *cells])
+    counts = [f"{n} given" for n in results.values("shots")]
+    head = ["data", "events given", f"popularity, {counts[0]}", *counts]
+    return (
+        "Accuracy@10 of the real-valued query with 64 bits; in brackets the ratio to popularity for"
+        f" the same people after as many events:\n\n{format_table(head, rows)}"
+    )
 
 
 def by_data(results: Results) -> Iterator[tuple[str, Results]]:
@@ -96,22 +112,21 @@ def make_cells(results: Results) -> Iterator[Cell]:
 def make_cell(
     data: str, shots: int, score: str, k: int, ours: Sequence[UserHits], popular: Sequence[UserHits]
 ) -> Cell:
-    """Compute the pooled difference to popularity and its 95% interval over users."""
+    """Compute the pooled accuracies and p of their difference over users."""
     (hits, pairs_of), (control, _) = (arrange(side).sum(axis=2) for side in (ours, popular))
     own_hits, control_hits, pairs = hits.sum(), control.sum(), pairs_of.sum()
     difference = (own_hits - control_hits) / pairs
     residuals = hits - control - difference * pairs_of
     error = math.sqrt(residuals @ residuals) / pairs
     p = 0.5 * math.erfc(-difference / (error * math.sqrt(2))) if error else 1.0
-    low, high = difference - 1.96 * error, difference + 1.96 * error
-    return Cell(data, shots, score, k, own_hits / pairs, control_hits / pairs, low, high, p)
+    return Cell(data, shots, score, k, own_hits / pairs, control_hits / pairs, p)
 
 
-def find_below(cells: Sequence[Cell], level: float = 0.05) -> list[Cell]:
+def find_below(cells: Sequence[Cell]) -> list[Cell]:
     """Return the cells significantly below popularity, by Holm's rule over all of them."""
     ordered = sorted(cells, key=lambda cell: cell.p)
     for place, cell in enumerate(ordered):
-        if cell.p > level / (len(cells) - place):
+        if cell.p > LEVEL / (len(cells) - place):
             return ordered[:place]
     return ordered
 
@@ -137,25 +152,3 @@ def _describe_cells(cells: Sequence[Cell]) -> str:
         " splits pooled, by Holm's rule over all cells."
     )
     return "\n".join(lines)
-
-
-def _show_dial(results: Results) -> tuple[str, Figure]:
-    """Show what less popularity costs, and what it brings."""
-    rows, panels = [], []
-    for dataset, of_data in results.by("dataset"):
-        lines = []
-        for score, of_score in of_data.by("score"):
-            points = []
-            for dial, part in of_score.by("popularity"):
-                lists = part.mean("distinct_lists@10") * part.mean("cold_users")
-                distinct = min(lists / part.mean("profiles"), 1.0)
-                accuracy, coverage = part.mean("accuracy@10"), part.mean("coverage@10")
-                points.append((100 * coverage, accuracy))
-                cells = [format_accuracy(accuracy), f"{coverage:.3f}", f"{distinct:.2f}"]
-                name = method_name("mfdcf", score)
-                rows.append([DATASETS[dataset], name, f"{dial:g}", *cells])
-            lines.append(Line(method_name("mfdcf", score), *zip(*points, strict=True)))
-        panels.append(Panel(DATASETS[dataset], "coverage@10 in percent", "Accuracy@10", lines))
-    head = ["data", "scored", "popularity", "Accuracy@10", "coverage", "lists / profiles"]
-    note = "popularity from 0 (right) to 1 (left)"
-    return format_table(head, rows), draw("Accuracy against coverage", panels, 1, note, (6.0, 3.4))

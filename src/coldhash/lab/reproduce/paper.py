@@ -10,15 +10,17 @@ import numpy as np
 from coldhash.lab.figures import Line, Panel, draw
 from coldhash.lab.reproduce.report import (
     DATASETS,
+    METRICS,
     Claim,
     ClaimVerdict,
     Section,
     format_accuracy,
+    make_curves,
     method_name,
+    metric_cells,
     metric_name,
-    select_best_score,
 )
-from coldhash.lab.results_log import LoggedTies, Results
+from coldhash.lab.results import LoggedTies, Results
 from coldhash.render import format_table
 
 PAPER = "mfdcf, no level"  # the paper's method, corrected: its claims are judged by this one
@@ -45,18 +47,31 @@ PAPER_SECONDS = {  # its Table 2: an i7-6700, presumably Matlab
 
 def accuracy_section(name: str, results: Results) -> Section:
     """Make Figure 1 or 2: accuracy for strangers on one data set, by k and by code length."""
-    dataset = DATASETS[results.values("dataset")[0]]
-    bits = code_lengths(results)
-    note = (
-        f"{len(results.values('split'))} split(s); a favourite among 1,000 unrated items. Methods"
-        " without codes are the same in every row."
-    )
-    title, by_bits = f"Strangers on {dataset}", _panels_by_bits(results)
+    dataset, bits = DATASETS[results.values("dataset")[0]], code_lengths(results)
+    by_k = [
+        Panel(
+            f"{length} bits",
+            "k",
+            f"{view}\nAccuracy@k" if length == bits[0] else "",
+            list(_lines_by_k(results, length, score, ties)),
+        )
+        for view, score, ties in VIEWS
+        for length in bits
+    ]
+    by_bits = [
+        Panel(view, "bits", "Accuracy@10", list(_lines_by_bits(results, score, ties)), "log2")
+        for view, score, ties in VIEWS
+    ]
+    title, note = f"Strangers on {dataset}", "methods without codes are the same at every length"
     figures = [
-        (name, draw(title, _panels_by_k(results, bits), len(bits), note)),
+        (name, draw(title, by_k, len(bits), note)),
         (f"{name}-bits", draw(f"{title}, by code length", by_bits, 3, note, (4.2, 4.2))),
     ]
-    text = "\n\n".join([_describe_splits(results), _main_table(results), _ties_table(results)])
+    text = (
+        "20% of the users are cold, nothing is known of them but their features; every favourite is"
+        " ranked among 1,000 items that its user has not rated, the same for all methods; mean over"
+        f" splits.\n\n{_main_table(results)}\n\n{_ties_table(results)}"
+    )
     title = f"{name.replace('-', ' ').capitalize()}: {dataset}"
     return Section(name, title, text, figures, list(_accuracy_claims(results, dataset)))
 
@@ -66,106 +81,64 @@ def code_lengths(results: Results) -> list[int]:
     return sorted(cast(list[int], results.where(label=PAPER).values("n_bits")))
 
 
-def select_bits(results: Results, label: object, bits: int) -> Results:
-    """Select a method at a code length; one without codes is the same at every length."""
+def select(results: Results, label: object, bits: int, score: str | None = None) -> Results:
+    """Select a method, at a code length and by a score if it has more than one."""
     part = results.where(label=label)
-    if len(part.values("n_bits")) < 2:
-        return part
-    return part.where(n_bits=bits - EXTRA_BITS.get(str(label), 0))
+    if len(part.values("n_bits")) > 1:
+        part = part.where(n_bits=bits - EXTRA_BITS.get(str(label), 0))
+    return part.where(score=score) if score in part.values("score") else part
 
 
-def select_score(results: Results, score: str) -> Results:
-    """Select a way of scoring; a method without codes has only one."""
-    return results.where(score=score) if score in results.values("score") else results
+def select_best_score(results: Results) -> Results:
+    """Select the way of scoring with the highest accuracy."""
+    return max((part for _, part in results.by("score")), key=lambda part: part.mean("accuracy@10"))
 
 
-def _panels_by_k(results: Results, bits: list[int]) -> list[Panel]:
-    panels, ks = [], range(1, 21)
-    for view, score, ties in VIEWS:
-        for length in bits:
-            lines = []
-            for label in METHODS_BY_K:
-                part = select_score(select_bits(results, label, length), score)
-                if part.rows:
-                    means = [part.mean(metric_name(k, ties)) for k in ks]
-                    lines.append(Line(method_name(label), ks, means))
-            y_label = f"{view}\nAccuracy@k" if length == bits[0] else ""
-            panels.append(Panel(f"{length} bits", "k", y_label, lines))
-    return panels
+def _lines_by_k(results: Results, bits: int, score: str, ties: LoggedTies) -> Iterator[Line]:
+    for label in METHODS_BY_K:
+        if (part := select(results, label, bits, score)).rows:
+            means = [part.mean(metric_name(k, ties)) for k in range(1, 21)]
+            yield Line(method_name(label), range(1, 21), means)
 
 
-def _panels_by_bits(results: Results) -> list[Panel]:
-    panels = []
-    for view, score, ties in VIEWS:
-        lines = []
-        for label in results.values("label"):
-            points = [
-                (length, select_score(part, score).mean(metric_name(10, ties)))
-                for length in code_lengths(results)
-                if (part := select_bits(results, label, length)).rows
-            ]
-            if points:
-                lines.append(Line(method_name(label), *zip(*points, strict=True)))
-        panels.append(Panel(view, "bits", "Accuracy@10", lines, x_scale="log2"))
-    return panels
-
-
-def _describe_splits(results: Results) -> str:
-    counts = {label: len(part.values("split")) for label, part in results.by("label")}
-    most = max(counts.values())
-    text = (
-        f"{most} random split(s), 20% of the users cold, nothing known of them but their features;"
-        " every favourite ranked among 1,000 items that its user has not rated, the same for all"
-        " methods; mean over splits, interval over users (95%, bootstrap)."
-    )
-    fewer = [
-        f"{n} for {', '.join(method_name(label) for label, count in counts.items() if count == n)}"
-        for n in sorted(set(counts.values()) - {most}, reverse=True)
-    ]
-    return text + (f" Fewer splits: {'; '.join(fewer)}." if fewer else "")
+def _lines_by_bits(results: Results, score: str, ties: LoggedTies) -> Iterator[Line]:
+    for label in results.values("label"):
+        points = [
+            (length, part.mean(metric_name(10, ties)))
+            for length in code_lengths(results)
+            if (part := select(results, label, length, score)).rows
+        ]
+        if points:
+            yield Line(method_name(label), *zip(*points, strict=True))
 
 
 def _main_table(results: Results) -> str:
     """Compare every method with MFDCF at 64 bits, or at the longest codes."""
     bits = 64 if 64 in code_lengths(results) else max(code_lengths(results))
-    mfdcf = select_best_score(select_bits(results, "mfdcf", bits))
+    mfdcf = select_best_score(select(results, "mfdcf", bits))
     rows = []
     for label in results.values("label"):
-        if not (part := select_bits(results, label, bits)).rows:
-            continue
-        part = select_best_score(part)
-        bounds = part.interval(10)
-        rows.append(
-            [
-                method_name(label, part.values("score")[0]),
-                f"{part.mean('bytes_per_item'):.0f}",
-                *(format_accuracy(part.mean(metric_name(k))) for k in (5, 10, 20, 50)),
-                f"{format_accuracy(bounds.low)} to {format_accuracy(bounds.high)}",
-                format_accuracy(part.mean("ndcg@10")),
-                f"{part.mean('coverage@10'):.2f}",
-                f"{part.mean('distinct_lists@10'):.2f}",
-                "" if label == "mfdcf" else mfdcf.compare(part, 10).verdict,
-            ]
-        )
-    head = ["method", "bytes an item", "Accuracy@5", "@10", "@20", "@50", "@10 between", "NDCG@10",
-            "coverage", "distinct lists", "MFDCF is"]  # fmt: skip
+        if (part := select(results, label, bits)).rows:
+            part = select_best_score(part)
+            name, n_bytes = method_name(label, part.rows[0]["score"]), part.mean("bytes_per_item")
+            verdict = "" if label == "mfdcf" else mfdcf.compare(part, 10).verdict
+            n_splits = len(part.values("split"))
+            rows.append([name, f"{n_bytes:.0f}", n_splits, *metric_cells(part), verdict])
     return (
         f"Codes of {bits} bits, each method scored in the way that suits it best (real-valued query"
-        " if not said otherwise):\n\n" + format_table(head, rows)
+        " if not said otherwise):\n\n"
+        + format_table(["method", "bytes an item", "splits", *METRICS, "MFDCF is"], rows)
     )
 
 
 def _ties_table(results: Results) -> str:
     rows = []
     for label in ("mfdcf", PAPER, "dfm", "ddl"):
-        for bits in code_lengths(results):
-            part = select_bits(results, label, bits).where(score="hamming")
-            if part.rows:
-                kinds = ("expected", "optimistic", "pessimistic")
-                values = [format_accuracy(part.mean(metric_name(10, ties))) for ties in kinds]
-                rows.append([method_name(label), bits, *values, f"{part.mean('tied'):.2f}"])
-    head = ["by Hamming distance", "bits", "@10, fair", "ties as hits", "ties as misses",
-            "share tied"]  # fmt: skip
+        for bits, part in results.where(label=label, score="hamming").by("n_bits"):
+            kinds = ("expected", "optimistic", "pessimistic")
+            values = [format_accuracy(part.mean(metric_name(10, ties))) for ties in kinds]
+            rows.append([method_name(label), bits, *values, f"{part.mean('tied'):.2f}"])
+    head = ["by Hamming distance", "bits", "@10, fair", "ties as hits", "as misses", "share tied"]
     return "What ties do to codes on both sides:\n\n" + format_table(head, rows)
 
 
@@ -185,8 +158,8 @@ def judge_outperforms(results: Results, text: str, labels: tuple[str, ...], scor
 
     def count_verdicts(ties: LoggedTies) -> tuple[int, int, int]:
         verdicts = [
-            select_score(select_bits(results, PAPER, bits), score)
-            .compare(select_best_score(select_bits(results, label, bits)), k, ties)
+            select(results, PAPER, bits, score)
+            .compare(select_best_score(select(results, label, bits)), k, ties)
             .verdict
             for bits in code_lengths(results)
             for label in labels
@@ -211,23 +184,17 @@ def judge_outperforms(results: Results, text: str, labels: tuple[str, ...], scor
 
 def sensitivity_section(results: Results) -> Section:
     """Make Figure 3: vary one weight at a time over the paper's grid."""
-    panels, rows = [], []
+    rows, panels = [], []
     for letter, (setting, _) in WEIGHTS.items():
-        lines = []
-        for score in ("real", "hamming"):
-            name, part = method_name(PAPER, score), results.where(label=letter, score=score)
-            found = {value: each.interval(10) for value, each in part.by(setting)}
-            bounds = [(each.mean, each.low, each.high) for each in found.values()]
-            lines.append(Line(name, cast(list[float], list(found)), *zip(*bounds, strict=True)))
-            for value, each in found.items():
-                between = f"{format_accuracy(each.low)} to {format_accuracy(each.high)}"
-                rows.append([letter, name, f"{value:g}", format_accuracy(each.mean), between])
-        panels.append(Panel(f"{letter} ({setting})", letter, "Accuracy@10", lines, x_scale="log"))
+        part = Results([row | {"label": PAPER} for row in results.where(label=letter).rows])
+        table, made = make_curves([(f"{letter} ({setting})", part)], setting, "value", "log")
+        rows.append(table)
+        panels += made
     note = "MovieLens-1M, 128 bits, fair ties; bands: 95% over users"
     return Section(
         "figure-3",
         "Figure 3: sensitivity to alpha, beta and gamma",
-        format_table(["weight", "scored", "value", "Accuracy@10", "between"], rows),
+        "\n\n".join(rows),
         [("figure-3", draw(f"Sensitivity of {method_name(PAPER)}", panels, 3, note))],
         [_weight_claim(results, letter) for letter in WEIGHTS],
     )
@@ -253,15 +220,17 @@ def _weight_claim(results: Results, letter: str) -> Claim:
 
 def convergence_section(results: Results) -> Section:
     """Make Figure 4: the objective by round, and the time of a round by bits and data."""
-    curves, rows = [], []
-    by_bits: list[Line] = []
-    by_data: list[Line] = []
-    exponents: dict[str, list[float]] = {"bits": [], "thousand ratings": []}
-    fitted, near, fallen = [], 0, 0
+    panels = [
+        Panel("(a) convergence", "round", "objective / that of round 1", []),
+        Panel("(b) code length", "bits", "seconds a round", [], "log2", "log"),
+        Panel("(c) data", "thousand training ratings", "seconds a round, 32 bits", []),
+    ]
+    rows, near, fallen = [], 0, 0
+    exponents: dict[str, list[float]] = {"bits": [], "thousand training ratings": []}
     for dataset, part in results.by("dataset"):
         name = DATASETS[dataset]
         objective = np.array(part.where(label="convergence").rows[0]["objective"])
-        curves.append(Line(name, range(1, len(objective) + 1), objective / objective[0]))
+        panels[0].lines.append(Line(name, range(1, len(objective) + 1), objective / objective[0]))
         fall = (objective[0] - objective) / (objective[0] - objective[-1])
         near = max(near, 1 + int(np.argmax(objective / objective[-1] <= 1.01)))
         fallen = max(fallen, 1 + int(np.argmax(fall >= 0.99)))
@@ -270,30 +239,23 @@ def convergence_section(results: Results) -> Section:
             (each.rows[0]["train_ratings"] / 1000, _round_seconds(each))
             for _, each in part.where(label="data").by("train_share")
         ]
-        for what, points, lines in (("bits", bits, by_bits), ("thousand ratings", data, by_data)):
-            lines.append(Line(name, *zip(*points, strict=True)))
+        for panel, points in zip(panels[1:], (bits, data), strict=True):
+            panel.lines.append(Line(name, *zip(*points, strict=True)))
             x, y = np.log(np.array(points)).T
-            exponents[what].append(float(np.polyfit(x, y, 1)[0]))
-            fitted.append(f"{name}, {what}: {exponents[what][-1]:.2f}")
-            rows += [[name, what, f"{x:,.0f}", f"{seconds * 1000:.1f}"] for x, seconds in points]
-    panels = [
-        Panel("(a) convergence", "round", "objective / that of round 1", curves),
-        Panel("(b) code length", "bits", "seconds a round", by_bits, "log2", "log"),
-        Panel("(c) data", "thousand training ratings", "seconds a round, 32 bits", by_data),
-    ]
-    text = format_table(["data", "against", "value", "ms a round"], rows)
+            exponents[panel.x_label].append(float(np.polyfit(x, y, 1)[0]))
+            rows += [[name, panel.x_label, f"{n:,.0f}", f"{1000 * t:.1f}"] for n, t in points]
     title = f"{method_name(PAPER)}: convergence and time"
     return Section(
         "figure-4",
         "Figure 4: convergence and cost of a round",
-        f"{text}\n\nFitted exponents: {'; '.join(fitted)}.",
+        format_table(["data", "against", "value", "ms a round"], rows),
         [("figure-4", draw(title, panels, 3, "one thread"))],
-        _convergence_claims(near, fallen, exponents["thousand ratings"], exponents["bits"]),
+        _convergence_claims(near, fallen, *exponents.values()),
     )
 
 
 def _convergence_claims(
-    near: int, fallen: int, data: list[float], bits: list[float]
+    near: int, fallen: int, bits: list[float], data: list[float]
 ) -> list[Claim]:
     of_data, of_bits = (", ".join(f"{each:.2f}" for each in part) for part in (data, bits))
     return [

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from coldhash.files import replace_text
-from coldhash.lab.figures import save
-from coldhash.lab.results_log import Results
+from coldhash.lab.figures import Line, Panel, save
+from coldhash.lab.results import Results
 from coldhash.lab.runner import stamp
 from coldhash.render import format_table
 
@@ -36,6 +36,8 @@ NAMES = {  # where it is not the label in upper case
     "bccf": "BCCF+map",
     "pph": "PPH+map",
 }
+KS = (5, 10, 20, 50)
+METRICS = ("@5", "@10", "@20", "@50", "@10 between", "NDCG@10", "coverage", "distinct lists")
 INTRO = """\
 # Results
 
@@ -43,14 +45,14 @@ Made by `{command}`, not written by hand. Every number below comes from that com
 `coldhash reproduce NAME` with the name of the section; a dataset's archive is never part of this
 project.
 
-Accuracy@k is the share of test pairs (a cold user, a favourite) in which the favourite is among
-the first k of 1,001 items. **Fair ties**: items with the same score are in random order, so a
-tie counts by its expected value. **Ties as hits**: what much of the literature does; a model that
-scores everything alike is then perfect. **Real-valued query**: the user's vector as it is, against
-codes of items. **Hamming**: codes on both sides. **MFDCF** is the method by default: 8 of its bits
-are the level of an item. **MFDCF, no level** is the paper's method, corrected, and the paper's
-claims are judged by it. In a comparison "tied" means that the 95% interval of the paired
-difference over users contains 0.
+Accuracy@k (@k in tables) is the share of test pairs (a cold user, a favourite) in which the
+favourite is among the first k of 1,001 items. **Fair ties**: items with the same score are in
+random order, so a tie counts by its expected value. **Ties as hits**: what much of the literature
+does; a model that scores everything alike is then perfect. **Real-valued query**: the user's vector
+as it is, against codes of items. **Hamming**: codes on both sides. **MFDCF** is the method by
+default: 8 of its bits are the level of an item. **MFDCF, no level** is the paper's method,
+corrected, and the paper's claims are judged by it. "@10 between" is the 95% interval over users
+(bootstrap); "tied" means that the interval of the paired difference over users contains 0.
 """
 
 
@@ -81,26 +83,46 @@ def method_name(label: object, score: object = "real") -> str:
     return f"{name}, Hamming" if score == "hamming" else name
 
 
-def by_method(results: Results) -> Iterator[tuple[str, Results]]:
-    """Iterate over the methods and the ways they are scored, by their names."""
-    for label, of_label in results.by("label"):
-        for score, part in of_label.by("score"):
-            yield method_name(label, score), part
-
-
 def metric_name(k: int, ties: str = "expected") -> str:
     """Return the name of an accuracy in `Results`."""
     return f"accuracy@{k}" if ties == "expected" else f"accuracy@{k} {ties}"
 
 
-def select_best_score(results: Results) -> Results:
-    """Select the way of scoring with the highest accuracy."""
-    return max((part for _, part in results.by("score")), key=lambda part: part.mean("accuracy@10"))
-
-
 def format_accuracy(value: float) -> str:
     """Format an accuracy with four places, without the leading zero."""
     return f"{value:.4f}".removeprefix("0")
+
+
+def metric_cells(part: Results) -> list[str]:
+    """Return the cells of a table under `METRICS`."""
+    bounds = part.interval(10)
+    return [
+        *(format_accuracy(part.mean(metric_name(k))) for k in KS),
+        f"{format_accuracy(bounds.low)} to {format_accuracy(bounds.high)}",
+        format_accuracy(part.mean("ndcg@10")),
+        f"{part.mean('coverage@10'):.3f}",
+        f"{part.mean('distinct_lists@10'):.2f}",
+    ]
+
+
+def make_curves(
+    groups: Iterable[tuple[str, Results]],
+    x: str,
+    x_label: str,
+    x_scale: Literal["linear", "log"] = "linear",
+) -> tuple[str, list[Panel]]:
+    """Tabulate all metrics by method and a column, and draw Accuracy@10: a panel for each group."""
+    panels, rows = [], []
+    for title, group in groups:
+        lines = []
+        for (label, score), of_method in group.by("label", "score"):
+            name, points = method_name(label, score), sorted(of_method.by(x))
+            found = [part.interval(10) for _, part in points]
+            bounds = zip(*((each.mean, each.low, each.high) for each in found), strict=True)
+            lines.append(Line(name, [value for value, _ in points], *bounds))
+            rows += [[title, name, f"{value:g}", *metric_cells(part)] for value, part in points]
+        panels.append(Panel(title, x_label, "Accuracy@10", lines, x_scale))
+    return format_table(["", "method", x_label, *METRICS], rows), panels
 
 
 def write_report(sections: Sequence[Section], out: Path, command: str) -> Path:

@@ -1,23 +1,19 @@
-"""The log of an experiment on disk, and the results that are read from it.
+"""The files of finished runs, and the results that are read from them.
 
-    OUT/NAME/runs.jsonl           a line for each finished run
-    OUT/NAME/users/KEY.parquet    the hits of each user
-    OUT/NAME/results.parquet      all metrics in one table, in the order of the plan; also .csv
-    OUT/NAME/results.md           means over splits of a few metrics
-
-The table of users is written before the line, so every line is of a complete run. A line that
-was cut off is dropped when the log is opened again.
+OUT/NAME/runs/KEY.parquet     a finished run: the hits of each user; in the metadata, as JSON,
+                              settings, seed, versions, machine, times and metrics
+OUT/NAME/results.parquet      all metrics in one table, in the order of the plan; also .csv
+OUT/NAME/results.md           means over splits of a few metrics
 """
 
 from __future__ import annotations
 
 import functools
 import json
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -26,105 +22,47 @@ import pyarrow.parquet as pq
 
 from coldhash.errors import DataError
 from coldhash.evaluate import Comparison, Interval, UserHits, compare, interval
-from coldhash.files import lock_file, replace_file, writing
+from coldhash.files import replace_file
 from coldhash.render import write_rows
 
 Row = dict[str, Any]  # JSON
 LoggedTies = Literal["expected", "optimistic"]
 
+_FACTS = b"coldhash"  # the key of the metadata
 _QUESTION = ("protocol", "shots", "oracle", "score", "popularity")
 _MODEL = ("dataset", "label", "settings", "train_share", "user_ratings", *_QUESTION)
 _SHOWN = ("accuracy@10", "ndcg@10", "mrr", "coverage@10")  # in Markdown
-_NESTED = ("judgements", "metrics", "seconds", "objective", "fit_parts", "stamp")  # not in a table
+_NESTED = ("metrics", "objective", "fit_parts", "stamp", "users_file")  # not in a table
 
 
-class ResultsLog:
-    """The finished runs of one experiment, by key."""
-
-    def __init__(self, out: Path, name: str) -> None:
-        """Open or create the log; only one process at a time may have it open."""
-        self.folder = out / name
-        with writing(self.folder):
-            (self.folder / "users").mkdir(parents=True, exist_ok=True)
-        busy = f"{self.folder}: another process is running this experiment"
-        self._file = lock_file(self.folder / "runs.jsonl", busy)
-        self.lines = dict(_read_lines(self._file))
-
-    def __enter__(self) -> ResultsLog:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def add(self, key: str, line: Row, users: pa.Table) -> None:
-        """Add a finished run; once this returns, it is on disk."""
-        entry = {"key": key, **line}
-        with replace_file(self.users_file(key)) as file:
-            pq.write_table(users, file)
-        with writing(self.folder / "runs.jsonl"):
-            left = json.dumps(entry, ensure_ascii=False).encode() + b"\n"
-            while left:  # a disk that fills up takes a part first
-                left = left[self._file.write(left) :]
-            os.fsync(self._file.fileno())
-        self.lines[key] = entry
-
-    def results(self, keys: Iterable[str]) -> Results:
-        """Return the results of finished runs, in the order of their keys."""
-        return Results(
-            [
-                row | row["settings"] | {"users_file": self.users_file(key)}
-                for key in keys
-                for row in _flatten(self.lines[key])
-            ]
-        )
-
-    def write_table(self, keys: Iterable[str]) -> None:
-        """Write the table of all metrics, in the order of the plan; in Markdown, of a few means."""
-        rows = [
-            {name: value for name, value in row.items() if name not in _NESTED}
-            | {"settings": json.dumps(row["settings"], sort_keys=True)}
-            for key in keys
-            for row in _flatten(self.lines[key])
-        ]
-        if rows:
-            with replace_file(self.folder / "results.parquet") as file:
-                pq.write_table(pa.Table.from_pylist(rows), file)
-            write_rows(rows, self.folder / "results.csv")
-            write_rows(_average(rows), self.folder / "results.md")
-
-    def users_file(self, key: str) -> Path:
-        """Return the path of the table of users of a run."""
-        return self.folder / "users" / f"{key}.parquet"
+def write_run(path: Path, facts: Row, judgements: list[Row], users: pa.Table) -> None:
+    """Write the file of a finished run, in one step."""
+    metadata = {_FACTS: json.dumps(facts | {"judgements": judgements}, ensure_ascii=False)}
+    with replace_file(path) as file:
+        pq.write_table(users.replace_schema_metadata(metadata), file)
 
 
-def _average(rows: list[Row]) -> list[Row]:
-    """Average over splits the metrics that a reader asks for first."""
-    by_model: dict[tuple[object, ...], list[Row]] = {}
-    for row in rows:
-        by_model.setdefault(tuple(row[name] for name in _MODEL), []).append(row)
-    return [
-        dict(zip(_MODEL, key, strict=True))
-        | {"splits": len(same)}
-        | {name: float(np.mean([row[name] for row in same])) for name in _SHOWN}
-        for key, same in by_model.items()
+def read_runs(paths: Iterable[Path]) -> Iterator[Row]:
+    """Read one row for each run and question that it answered."""
+    for path in paths:
+        facts = json.loads(pq.read_schema(path).metadata[_FACTS])
+        for judged in facts.pop("judgements"):
+            yield facts | judged | judged["metrics"] | {"users_file": path}
+
+
+def write_tables(rows: list[Row], folder: Path) -> None:
+    """Write the table of all metrics; in Markdown, of the means over splits of a few."""
+    plain = [{n: value for n, value in row.items() if n not in _NESTED} for row in rows]
+    with replace_file(folder / "results.parquet") as file:
+        pq.write_table(pa.Table.from_pylist(plain), file)
+    write_rows(plain, folder / "results.csv")
+    means = [
+        dict(zip(_MODEL, model, strict=True))
+        | {"splits": len(part.rows)}
+        | {name: part.mean(name) for name in _SHOWN}
+        for model, part in Results(rows).by(*_MODEL)
     ]
-
-
-def _flatten(line: Row) -> Iterator[Row]:
-    """Make one row for each question that the run answered."""
-    for judged in line["judgements"]:
-        yield line | judged | judged["metrics"] | {"judge_seconds": judged["seconds"]}
-
-
-def _read_lines(file: IO[bytes]) -> Iterator[tuple[str, Row]]:
-    """Read the lines, and cut off an incomplete last one."""
-    file.seek(0)
-    *whole, cut = file.read().split(b"\n")
-    for raw in whole:
-        line = json.loads(raw)
-        yield line["key"], line
-    if cut:
-        file.truncate(file.tell() - len(cut))
+    write_rows(means, folder / "results.md")
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,23 +115,27 @@ class Results:
         """
         return list(dict.fromkeys(row.get(name) for row in self.rows))
 
-    def by(self, name: str) -> Iterator[tuple[object, Results]]:
-        """Iterate over the values of a column and the rows that have them.
+    def by(self, *names: str) -> Iterator[tuple[Any, Results]]:
+        """Iterate over the values of columns and the rows that have them.
 
         Parameters
         ----------
-        name
-            The column.
+        *names
+            The columns.
 
         Yields
         ------
-        value : object
-            A distinct value, in order of appearance.
+        values : object
+            The value of one column, a tuple for several; distinct, in order of appearance.
         rows : Results
-            The rows that have it.
+            The rows that have them.
         """
-        for value in self.values(name):
-            yield value, self.where(**{name: value})
+        groups: dict[Any, list[Row]] = {}
+        for row in self.rows:
+            values = tuple(row.get(name) for name in names)
+            groups.setdefault(values if len(names) > 1 else values[0], []).append(row)
+        for key, rows in groups.items():
+            yield key, Results(rows)
 
     def mean(self, metric: str) -> float:
         """Compute the mean of a metric over the rows.
