@@ -65,8 +65,8 @@ class AnswerPart:
         return np.concatenate(L), said, np.concatenate([asked, rated, others])
 
     @cached_property
-    def metric(self) -> np.ndarray:
-        """Q: the variance of g (h·d), what h adds to the scores of items, is tr(Q Σ) on average.
+    def _weighted(self) -> tuple[np.ndarray, np.ndarray]:
+        """The rows c_i ∝ g_i (d_i - mean) of C for `rows`, and C'C over all items.
 
         What moves all items alike changes no list and does not count.
         """
@@ -74,8 +74,13 @@ class AnswerPart:
         squares = codes.gains(np.arange(len(codes))).astype(np.float64) ** 2
         weights = (squares / squares.sum()).astype(np.float32)
         D = codes.rows().astype(np.float32)
-        D = D - weights @ D
-        return np.asarray(D.T @ (D * weights[:, None]), dtype=np.float64)
+        C = (D - weights @ D) * np.sqrt(weights)[:, None]
+        return C[self.rows], np.asarray(C.T @ C, dtype=np.float64)
+
+    @property
+    def metric(self) -> np.ndarray:
+        """Q: the variance of g (h·d), what h adds to the scores of items, is tr(Q Σ) on average."""
+        return self._weighted[1]
 
     def split(self, answers: SparseRows) -> np.ndarray:
         """Compute what each answer of one person adds to the vector: answers x bits."""
@@ -97,33 +102,36 @@ class AnswerPart:
         return max(float(np.vdot(self.covariance - U.T @ U, self.metric)), 1e-30)
 
     @cached_property
-    def _prior(self) -> tuple[np.ndarray, np.ndarray]:
-        """l·Σ l and l·ΣQΣ l of all loadings l."""
+    def _prior(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """l·Σ l, l·ΣQΣ l and l·Σ c of all loadings l and of the codes c of their items."""
         LS = self.loadings @ self.covariance
-        return (LS * self.loadings).sum(axis=2), (LS @ self.metric * LS).sum(axis=2)
+        others = (self.loadings, LS @ self.metric, self._weighted[0])
+        spread, moved, itself = ((LS * each).sum(axis=2) for each in others)
+        return spread, moved, itself
 
     def questions(self, answers: SparseRows, rows: np.ndarray) -> Iterator[tuple[int, float]]:
         """Iterate over items of `rows` to ask one person about, the best next one first.
 
-        Yields the item, and how much of the variance tr(Q G) the answer is expected to remove.
-        Each is the best one once those before have been answered. Items whose answers are not
-        learned follow in order of the share of people who know them.
+        Yields the item, and how much of the variance tr(Q G) the answer is expected to remove from
+        the scores of other items: an item that was asked about is not recommended afterwards. Each
+        is the best one once those before have been answered. Items whose answers are not learned
+        follow in order of the share of people who know them.
         """
         places = self._places[rows]
         learned = places < len(self.rows)
         own, places = rows[learned], places[learned]
-        L, (spread, moved) = self.loadings[:, places], (each[:, places] for each in self._prior)
-        chance = np.stack(
-            [np.ones_like(self.shares[own]), self.shares[own]]
-        )  # rated only if it is known
+        L, C = self.loadings[:, places], self._weighted[0][places]
+        spread, moved, itself = (each[:, places] for each in self._prior)
+        chance = np.stack([np.ones(len(own)), self.shares[own]])  # rated only if it is known
         G, Q, left = self.covariance, self.metric.astype(np.float32), np.ones(len(own))
         U = _reduction(G, self._signals(answers)[0])
         for _ in own:
             A, B = L @ U.T, L @ (G @ Q @ U.T)
             spread = spread - (A * A).sum(axis=2)  # l·G l and l·GQG l with G less by U'U
             moved = moved + (A * (A @ (U @ Q @ U.T) - 2 * B)).sum(axis=2)
+            itself = itself - (A * (C @ U.T)).sum(axis=2)
             G = G - U.T @ U
-            removed = (chance * moved / (1 + spread)).sum(axis=0) * left
+            removed = (chance * (moved - itself**2) / (1 + spread)).sum(axis=0) * left
             best = int(np.argmax(removed))
             yield int(own[best]), float(removed[best])
             left[best] = -np.inf
