@@ -482,7 +482,7 @@ def test_without_compiled_code_answers_are_the_same_bits(rng, monkeypatch, n_bit
     cases = [(name, k, each) for name in queries for k in (1, 10, 200) for each in filters]
     answers = []
     for plain in (False, True):
-        monkeypatch.setattr(index_module, "prefer_numpy", lambda _, plain=plain: plain)
+        monkeypatch.setattr(index_module, "prefer_numpy", lambda *_, plain=plain: plain)
         answers.append([getattr(index, name)(queries[name], k, **f) for name, k, f in cases])
     for compiled, plain in zip(*answers, strict=True):
         for ours, again in zip(compiled, plain, strict=True):

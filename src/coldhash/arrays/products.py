@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from coldhash.arrays.rows import SparseRows
 
+_KERNELS = "coldhash.arrays.kernels"
 _ROW_COST = 1024  # operations that NumPy could do in the time in which it adds one short row
 
 
@@ -31,7 +32,7 @@ def times(A: np.ndarray | csr_array | SparseRows, B: np.ndarray) -> np.ndarray:
     B = _read_only(np.ascontiguousarray(B))
     product = _empty_product(A, B, B.shape[1], B.dtype)
     n_numbers = A.size if isinstance(A, np.ndarray) else len(A.indices)
-    if prefer_numpy(n_numbers * _ROW_COST):
+    if prefer_numpy(_KERNELS, n_numbers * _ROW_COST):
         return _add_rows(A, B, product)
     kernels = _kernels()
     if isinstance(A, np.ndarray):
@@ -54,7 +55,7 @@ def times_codes(
     if isinstance(A, np.ndarray):
         return times(A, unpack(words, n_bits) * weights[:, None])
     product = _empty_product(A, words, n_bits, np.dtype(np.float32))
-    if prefer_numpy(len(A.indices) * _ROW_COST):
+    if prefer_numpy(_KERNELS, len(A.indices) * _ROW_COST):
         values = (A.data * weights[A.indices])[:, None] * unpack(words[A.indices], n_bits)
         for row, (start, end) in enumerate(pairwise(A.indptr.tolist())):
             for entry in range(start, end):

@@ -17,6 +17,6 @@ def expect_one_answer() -> None:
     _asks_once = True
 
 
-def prefer_numpy(n_operations: int) -> bool:
-    """Return whether to do without compiled code: not where it is loaded already."""
-    return _asks_once and n_operations < _MOST and "numba" not in sys.modules
+def prefer_numpy(kernels: str, n_operations: int) -> bool:
+    """Return whether to do without a module of compiled code: not where it is loaded already."""
+    return _asks_once and n_operations < _MOST and kernels not in sys.modules

@@ -27,7 +27,9 @@ _pools: dict[int, ThreadPoolExecutor] = {}
 os.register_at_fork(after_in_child=_pools.clear)  # a forked process has none of the threads
 
 
-def run_pieces(function: Callable[[T], R], pieces: Iterable[T]) -> Iterator[R]:
+def run_pieces(
+    function: Callable[[T], R], pieces: Iterable[T], n_threads: int | None = None
+) -> Iterator[R]:
     """Apply a function to pieces, and yield the results in order.
 
     As many pieces as there are threads are taken at once, and one more waits.
@@ -36,8 +38,8 @@ def run_pieces(function: Callable[[T], R], pieces: Iterable[T]) -> Iterator[R]:
 
     from numba import get_num_threads  # which a process that asks once does not load
 
-    n_threads = 1 if getattr(_here, "busy", False) else get_num_threads()
-    if n_threads == 1:
+    n_threads = n_threads or get_num_threads()
+    if n_threads == 1 or getattr(_here, "busy", False):
         yield from map(function, pieces)
         return
     if n_threads not in _pools:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 import coldhash as ch
+from coldhash.arrays.startup import expect_one_answer
 from coldhash.cli.app import File, ModelFile, Texts, command, read_file
 from coldhash.errors import SettingError, import_extra
 
@@ -76,6 +77,8 @@ def demo(
     """Show what strangers in the embedded sample get, judge it, and open the page."""
     from coldhash.evaluate.held_out import JUDGED, SHARE, judge_held_out
 
+    if not serve:
+        expect_one_answer()
     print(_DEMO_INTRODUCTION, file=sys.stderr)
     data = ch.read("sample")
     train, cold = ch.split_cold_users(data, SHARE)

@@ -8,22 +8,20 @@ that ties need no comparison.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from coldhash.arrays.codes import n_words, unpack
 from coldhash.arrays.startup import prefer_numpy
+from coldhash.arrays.threads import run_pieces
 from coldhash.errors import DataError, SettingError
-from coldhash.search.plain import GROUP, TILE, hamming_distances, stripe, weighted_distances
-
-if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
+from coldhash.search import plain
+from coldhash.search.plain import GROUP, TILE, stripe
 
 MAX_BITS = 2048  # distances up to here are summed in 16 bits
 N_LEVELS = 256
@@ -37,6 +35,7 @@ NO_LEVELS = np.zeros(0, np.uint8)
 NO_TERMS = np.array([[0.0], [1.0]])
 NO_CODES, NO_REALS = np.zeros((0, 0), np.uint64), np.zeros((0, 0), np.float32)
 NO_DISTANCES, NO_SCORES = np.zeros((0, 0), np.int32), np.zeros((0, 0), np.float64)
+CODE, REAL = NO_CODES.dtype, NO_REALS.dtype  # of packed queries and of real ones
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,11 +215,10 @@ class CodeIndex:
             The queries or lists do not fit, `k` or `threads` is below 1, or `popularity` is not
             between 0 and 1.
         """
-        if queries.dtype != np.uint64 or queries.shape[1:] != (n_words(self.n_bits),):
+        if queries.dtype != CODE or queries.shape[1:] != (n_words(self.n_bits),):
             raise DataError(f"{queries.shape} {queries.dtype} are no codes of {self.n_bits} bits")
-        codes = np.ascontiguousarray(queries)
-        terms = self.terms(popularity, by_code=True)
-        return self._run(codes, k, excluded, listed, within, threads, terms)
+        terms = self._cached_terms(popularity, True)
+        return self._run(queries, terms, k, excluded, listed, within, threads)
 
     def weighted(
         self,
@@ -259,17 +257,13 @@ class CodeIndex:
         """
         if queries.shape[1:] != (self.n_bits,):
             raise DataError(f"{queries.shape} are no queries of {self.n_bits} numbers")
-        if queries.dtype != np.float32:
+        if queries.dtype != REAL:
             with np.errstate(over="ignore"):  # what float32 cannot hold is refused below
                 queries = queries.astype(np.float32)
-        queries = np.ascontiguousarray(queries)
         if not np.isfinite(queries).all():
             raise DataError("a query holds NaN or infinity")
-        if popularity == 1 and not additive:
-            terms = self._usual_terms
-        else:
-            terms = self.terms(popularity, by_code=False, additive=additive)
-        return self._run(queries, k, excluded, listed, within, threads, terms)
+        terms = self._cached_terms(popularity, False, additive)
+        return self._run(queries, terms, k, excluded, listed, within, threads)
 
     def terms(self, popularity: float, by_code: bool, additive: bool = False) -> np.ndarray:
         """Return what is added for each level, and then multiplied by.
@@ -362,8 +356,8 @@ class CodeIndex:
         return np.packbits(bits, bitorder="little").view("<u8").astype(np.uint64, copy=False)
 
     @cached_property
-    def _usual_terms(self) -> np.ndarray:
-        return self.terms(1.0, by_code=False)
+    def _cached_terms(self) -> Callable[..., np.ndarray]:
+        return lru_cache(maxsize=16)(self.terms)
 
     @cached_property
     def _everything(self) -> Subset:
@@ -376,112 +370,67 @@ class CodeIndex:
     def _run(
         self,
         queries: np.ndarray,
+        terms: np.ndarray,
         k: int,
         excluded: RowLists | None,
         listed: RowLists | None,
         within: Subset | None,
         threads: int,
-        terms: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Call the kernel, and return what it finds: rows, and distances or scores."""
-        n_queries = len(queries)
-        _check(k, threads, n_queries, excluded, listed)
-        if within is not None and within.shape != self._everything.shape:
-            raise DataError(f"{within.shape} words are no subset of {len(self)} items")
-        if not queries.flags.writeable:  # or numba would compile the kernel anew
-            queries = queries.copy()
-        shape = (n_queries, min(k, len(self.order)))
-        by_code = queries.dtype == np.uint64
-        dtype = np.int32 if by_code else np.float64  # distances, or scores
+        n_queries, n_items, by_code = len(queries), len(self.order), queries.dtype == CODE
+        allowed = self._everything if within is None else within
+        if k < 1 or threads < 1:
+            raise SettingError(f"k={k}, threads={threads}", hint="at least 1")
+        for lists in (excluded, listed):
+            if lists is not None and len(lists[0]) != n_queries + 1:
+                raise DataError(f"{len(lists[0]) - 1} lists for {n_queries} queries")
+        if len(allowed) != len(self.stripes):
+            raise DataError(f"{allowed.shape} words are no subset of {n_items} items")
+        if not (queries.flags.c_contiguous and queries.flags.writeable):
+            queries = queries.copy()  # or numba would compile the kernel anew
+        if prefer_numpy("coldhash.search.kernels", n_items * (self.n_bits + n_queries)):
+            search, threads = plain.search, 1
+        else:
+            search = _kernels().search
+        codes, reals = (queries, NO_REALS) if by_code else (NO_CODES, queries)
+        kind = np.int32 if by_code else np.float64  # of distances, or scores
         skip, skipped = excluded or NO_LISTS
         only, chosen = listed or NO_LISTS
-        allowed = self._everything if within is None else within
-        if 0 in shape:
-            return np.empty(shape, np.int32), np.empty(shape, dtype)
-        if prefer_numpy(n_queries * self.stripes.size * 8):
-            rows, values = np.empty(shape, np.int32), np.empty(shape, dtype)
-            for query in range(n_queries):
-                usable = _unpack(allowed)[: len(self)]
-                if listed is not None:
-                    usable[:] = False
-                    usable[chosen[only[query] : only[query + 1]]] = True
-                if excluded is not None:
-                    usable[skipped[skip[query] : skip[query + 1]]] = False
-                found = self._scan(queries[query], terms, shape[1], np.flatnonzero(usable))
-                rows[query], values[query] = found
-            return rows, values
-        search, items = _kernels().search, (*self._arrays, terms, allowed)
-
-        def run(queries: np.ndarray, rows: np.ndarray, values: np.ndarray, *rest: Any) -> None:
-            if by_code:
-                search(queries, NO_REALS, rows, NO_SCORES, values, *items, *rest)
-            else:
-                search(NO_CODES, queries, rows, values, NO_DISTANCES, *items, *rest)
-
-        if threads == 1:
-            rows, values = np.empty(shape, np.int32), np.empty(shape, dtype)
-            run(queries, rows, values, 0, 1, skip, skipped, only, chosen)
-            return rows, values
-        parts, step = 1, TILE * -(-n_queries // (4 * threads * TILE))  # uneven costs even out
+        items = (*self._arrays, terms, allowed)
+        parts, step = 1, TILE * (n_queries // (4 * threads * TILE) + 1)  # uneven costs even out
         if n_queries < threads and listed is None:  # too few queries: split the items
             parts = max(1, min(threads, len(self.stripes) // SPLIT_GROUPS))
-        rows, values = np.empty((parts, *shape), np.int32), np.empty((parts, *shape), dtype)
+        if parts == 1 and (threads == 1 or n_queries <= step):
+            rows = np.empty((n_queries, min(k, n_items)), np.int32)
+            values = np.empty(rows.shape, kind)
+            out = (rows, values, NO_SCORES) if by_code else (rows, NO_DISTANCES, values)
+            search(codes, reals, *out, *items, 0, 1, skip, skipped, only, chosen)
+            return rows, values
+        found = np.empty((parts, n_queries, min(k, n_items)), np.int32)
+        values = np.empty(found.shape, kind)
 
-        def scan(part: int, begin: int) -> None:
+        def scan(job: tuple[int, int]) -> None:
+            part, begin = job
             some, ends = slice(begin, begin + step), slice(begin, begin + step + 1)
-            found = (queries[some], rows[part, some], values[part, some])
-            run(*found, part, parts, skip[ends], skipped, only[ends], chosen)
+            mine = values[part, some]
+            out = (mine, NO_SCORES) if by_code else (NO_DISTANCES, mine)
+            lists = (skip[ends], skipped, only[ends], chosen)
+            rows = found[part, some]
+            search(codes[some], reals[some], rows, *out, *items, part, parts, *lists)
 
-        begins = range(0, n_queries, step)
-        run_in_threads(scan, [(part, begin) for part in range(parts) for begin in begins], threads)
-        return (rows[0], values[0]) if parts == 1 else self._merge(rows, values)
+        jobs = [(part, begin) for part in range(parts) for begin in range(0, n_queries, step)]
+        for _ in run_pieces(scan, jobs, threads):
+            pass
+        rows, values = np.hstack(found), np.hstack(values)
+        order = (self.rank[rows], values if by_code else -values, rows < 0)
+        best = np.lexsort(order)[:, : found.shape[2]]
+        return np.take_along_axis(rows, best, axis=1), np.take_along_axis(values, best, axis=1)
 
     @cached_property
     def _arrays(self) -> tuple[np.ndarray, ...]:
         """The arrays that the kernels take."""
         return self.stripes, self.order, NO_LEVELS if self.levels is None else self.levels
-
-    def _scan(
-        self, query: np.ndarray, terms: np.ndarray, k: int, positions: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return what the kernels find for one query among some positions, by NumPy."""
-        n_items = len(self.order)
-        bases, gains = terms[:, 0 if self.levels is None else self.levels]
-        if query.dtype == np.uint64:
-            missing, costs = -1.0, hamming_distances(query, self.stripes)[:n_items] - bases
-        else:
-            distances, unit, half = weighted_distances(query, self.stripes)
-            missing, costs = -np.inf, -gains * (bases + 2 * unit * (half - distances[:n_items]))
-        best = positions[np.argsort(costs[positions], kind="stable")[:k]]
-        rows, values = np.full(k, -1, np.int32), np.full(k, missing, costs.dtype)
-        rows[: len(best)] = self.order[best]
-        values[: len(best)] = costs[best] if query.dtype == np.uint64 else -costs[best]
-        return rows, values
-
-    def _merge(self, rows: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Take the best k of what several threads have found: parts x queries x k."""
-        k = rows.shape[2]
-        rows, values = (np.hstack(found) for found in (list(rows), list(values)))
-        costs = -values if values.dtype == np.float64 else values
-        best = np.lexsort((self.rank[rows], costs, rows < 0))[:, :k]
-        return np.take_along_axis(rows, best, axis=1), np.take_along_axis(values, best, axis=1)
-
-
-def _check(
-    k: int, threads: int, n_queries: int, excluded: RowLists | None, listed: RowLists | None
-) -> None:
-    """Raise an error for what would make the kernels read past the end of an array."""
-    for name, value in (("k", k), ("threads", threads)):
-        if value < 1:
-            raise SettingError(f"{name}={value}", hint="at least 1")
-    for lists in (excluded, listed):
-        if lists is not None and len(lists[0]) != n_queries + 1:
-            raise DataError(f"{len(lists[0]) - 1} lists for {n_queries} queries")
-
-
-def _unpack(subset: Subset) -> np.ndarray:
-    """Return a mask of positions."""
-    return np.unpackbits(subset.astype("<u8").view(np.uint8), bitorder="little").astype(bool)
 
 
 def _drop_repeats(positions: np.ndarray) -> np.ndarray:
@@ -504,27 +453,3 @@ def _kernels() -> ModuleType:
     from coldhash.search import kernels
 
     return kernels
-
-
-@cache
-def _thread_pool(process: int) -> ThreadPoolExecutor:
-    """Start the threads of a process: they do not survive a fork."""
-    del process
-    from concurrent.futures import ThreadPoolExecutor
-
-    return ThreadPoolExecutor(os.cpu_count())
-
-
-def run_in_threads(task: Callable[..., None], arguments: Sequence[Any], threads: int) -> None:
-    """Run a task on the caller and on threads - 1 others; the kernels release the GIL."""
-    pool, queue = _thread_pool(os.getpid()), iter(arguments)
-
-    def drain() -> None:
-        for each in queue:
-            task(*each)
-
-    pending = [pool.submit(drain) for _ in range(min(threads, len(arguments)) - 1)]
-    drain()
-    for future in pending:
-        if not future.cancel():  # one that has not begun has nothing left to do
-            future.result()

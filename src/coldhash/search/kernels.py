@@ -39,7 +39,6 @@ from coldhash.search.plain import GROUP, ROUNDING, TILE, WEIGHT_LIMIT
 QUERIES = 16  # queries that share one pass over a block of items
 BLOCK_BYTES = 1 << 14  # item bytes per block: stays in the first-level cache
 BUCKETS = 512  # buckets of scores of a real query (a Hamming query has one per distance)
-FEW = 16  # scores up to which insertion is the fastest sort
 TINY = 1e-9  # in buckets: more than the error of a computed cost
 WIDE_TILE = TILE // 2  # of queries whose sums take 16 bits
 NARROW_BYTES = 31  # of codes whose Hamming distances fit a byte
@@ -141,29 +140,8 @@ def _group_limit(worth, high, low, terms, query, widest):
 
 
 @internal
-def _merge_sort(costs, positions):
-    """Sort costs and their positions; equal costs stay in order."""
-    n, width = costs.shape[0], 1
-    other_costs, other_positions = np.empty_like(costs), np.empty_like(positions)
-    while width < n:
-        for begin in range(0, n, 2 * width):
-            middle, end = min(begin + width, n), min(begin + 2 * width, n)
-            left, right = begin, middle
-            for i in range(begin, end):
-                if right == end or (left < middle and costs[left] <= costs[right]):
-                    other_costs[i], other_positions[i] = costs[left], positions[left]
-                    left += 1
-                else:
-                    other_costs[i], other_positions[i] = costs[right], positions[right]
-                    right += 1
-        for i in range(n):
-            costs[i], positions[i] = other_costs[i], other_positions[i]
-        width *= 2
-
-
-@internal
 def _drop(query, pools):
-    """Drop what is above the limit from a pool."""
+    """Drop what is above the limit from a pool; return how many are left."""
     costs, positions, limit = pools.costs[query], pools.positions[query], pools.terms[query, LIMIT]
     kept = 0
     for i in range(pools.state[query, SIZE]):
@@ -171,52 +149,52 @@ def _drop(query, pools):
             costs[kept], positions[kept] = costs[i], positions[i]
             kept += 1
     pools.state[query, SIZE] = kept
+    return kept
 
 
 @internal
 def _select(query, pools, k, stripes, levels, worth):
-    """Sort a pool by cost before rounding and keep the k best; return minus their scores.
+    """Sort a pool by cost before rounding, then by position, and keep the k best.
 
-    Most buckets hold a cost or two: three times as fast as a sort of all costs. Equal costs stay in
-    order.
+    Return minus their scores. Buckets leave little to the Shell sort.
     """
     state, terms, table = pools.state[query], pools.terms[query], pools.exact[query]
-    positions, costs, n = pools.positions[query], pools.costs[query], pools.state[query, SIZE]
-    ends = np.zeros(min(pools.counts.shape[1], state[BOUND] + FEW), np.int64)
-    minus, places = np.empty(n, np.float64), np.empty(n, np.int64)
+    costs, positions, n = pools.costs[query], pools.positions[query], _drop(query, pools)
+    ends = np.zeros(state[BOUND] + 3, np.int64)
+    places, minus = np.empty(n, np.int64), np.empty(n, np.float64)
     for i in range(n):
         minus[i] = costs[i]
         if table.shape[0] > 0:
             position, distance = np.int64(positions[i]), 0
-            group, lane = position // GROUP, position % GROUP
             for byte in range(stripes.shape[1]):
-                code = stripes[group, byte, lane]
+                code = stripes[position // GROUP, byte, position % GROUP]
                 distance += table[2 * byte, code & 15] + table[2 * byte + 1, code >> 4]
             level = np.int64(levels[position]) if levels.shape[0] > 0 else np.int64(0)
             away = terms[UNIT] * (terms[HALF] - distance)
             minus[i] = -worth[1, level] * (worth[0, level] + away)
-            costs[i] = (terms[TOP] + minus[i]) * terms[SCALE]
-        places[i] = min(np.int64(costs[i]), ends.shape[0] - 1)
-        ends[places[i]] += 1
-    start = 0
-    for bucket in range(ends.shape[0]):
-        ends[bucket], start = start, start + ends[bucket]
+        bucket = np.int64((terms[TOP] + minus[i]) * terms[SCALE])
+        places[i] = min(bucket, state[BOUND] + 1)
+        ends[places[i] + 1] += 1
+    gap = 1  # more than the largest bucket holds
+    for bucket in range(1, ends.shape[0]):
+        gap = max(gap, ends[bucket] + 1)
+        ends[bucket] += ends[bucket - 1]
     best, found = np.empty(n, np.float64), np.empty(n, np.int32)
     for i in range(n):
         place = ends[places[i]]
         best[place], found[place] = minus[i], positions[i]
         ends[places[i]] += 1
-    begin = 0
-    for end in ends:
-        if end - begin > FEW and terms[SLACK] > 0:
-            _merge_sort(best[begin:end], found[begin:end])
-        begin = end
-    for i in range(1, n):  # within buckets, and over the rounding errors of their limits
-        cost, position, j = best[i], found[i], i
-        while j > 0 and best[j - 1] > cost:
-            best[j], found[j] = best[j - 1], found[j - 1]
-            j -= 1
-        best[j], found[j] = cost, position
+    while gap > 1:
+        gap = max(1, (5 * gap - 1) // 11)
+        for i in range(gap, n):
+            value, position, j = best[i], found[i], i
+            while j >= gap:
+                other = best[j - gap]
+                if other < value or (other == value and found[j - gap] < position):
+                    break
+                best[j], found[j] = other, found[j - gap]
+                j -= gap
+            best[j], found[j] = value, position
     state[SIZE] = min(k, n)
     for i in range(state[SIZE]):
         costs[i], positions[i] = (terms[TOP] + best[i]) * terms[SCALE], found[i]
@@ -226,7 +204,7 @@ def _select(query, pools, k, stripes, levels, worth):
 
 
 @inlined
-def _accept(hits, base, listed, level, sums, row, levels, worth, excluded, pools, query, k):
+def _accept(hits, base, level, sums, row, levels, worth, excluded, pools, query, k):
     """Add the items below the limit to the pool, in tie order; return if that lowered it."""
     _, _, counts, costs, positions, state, terms = pools
     bound, within, size = state[query, BOUND], state[query, WITHIN], state[query, SIZE]
@@ -235,7 +213,7 @@ def _accept(hits, base, listed, level, sums, row, levels, worth, excluded, pools
     while hits != 0:
         lane = np.int64(lowest_bit(hits))
         hits &= hits - np.uint64(1)
-        position = np.int64(listed[base + lane]) if listed.shape[0] > 0 else base + lane
+        position = base + lane
         if levels.shape[0] > 0 and levels[position] != level:
             level = np.int64(levels[position])
             start, step, error = _cost_terms(worth, level, terms, query)
@@ -262,48 +240,14 @@ def _accept(hits, base, listed, level, sums, row, levels, worth, excluded, pools
     return True
 
 
-@inlined
-def _gather(stripes, listed, base, group):
-    """Copy the codes of up to 64 listed positions to a group of their own; return their mask."""
-    n = min(GROUP, listed.shape[0] - base)
-    for lane in range(n):
-        position = np.int64(listed[base + lane])
-        for byte in range(stripes.shape[1]):
-            code = stripes[position // GROUP, byte, position % GROUP]
-            group[0, byte, lane] = code
-    return ~np.uint64(0) >> np.uint64(GROUP - n)
-
-
 @internal
-def _answer_counted(order, query, pools, rows, distances):
-    """Write the best of a pool, whose costs are distances, by bucket; return how many."""
-    found, size, start = rows.shape[0], pools.state[query, SIZE], 0
-    ends = pools.counts[query, : pools.state[query, BOUND] + 1]
-    for bucket in range(ends.shape[0]):
-        ends[bucket], start = start, start + ends[bucket]
-    for i in range(size):
-        cost = np.int64(pools.costs[query, i])
-        if cost < ends.shape[0]:
-            place = ends[cost]
-            ends[cost] += 1
-            if place < found:
-                rows[place], distances[place] = order[pools.positions[query, i]], cost
-    return min(found, size)
+def _scan(stripes, levels, worth, allowed, part, parts, excluded, pools, count, tile, k):
+    """Scan every parts-th block of groups, from block `part` on, for the first `count` queries.
 
-
-@internal
-def _scan(stripes, levels, worth, allowed, listed, part, parts, excluded, pools, count, tile, k):
-    """Scan all groups for the first `count` queries of the pools, or only the listed positions.
-
-    Of all groups that is every parts-th block from block `part` on. A block of items stays in cache
-    for all tiles of queries.
+    A block of items stays in cache for all tiles of queries.
     """
-    only, n_items, codes = listed.shape[0] > 0, levels.shape[0], stripes
-    n_groups = stripes.shape[0]
-    if only:
-        n_items, n_groups = listed.shape[0], -(-listed.shape[0] // GROUP)
-        codes = np.empty((1, stripes.shape[1], GROUP), np.uint8)
-    rounded, terms, n_bytes = pools.rounded, pools.terms, stripes.shape[1]
+    n_groups, n_bytes, n_items = stripes.shape[0], stripes.shape[1], levels.shape[0]
+    rounded, terms = pools.rounded, pools.terms
     narrow = pools.exact.shape[1] == 0 and n_bytes <= NARROW_BYTES
     sums = np.empty((tile, GROUP), np.uint16)
     limits, hits = np.zeros(count + tile, np.int64), np.empty(tile, np.uint64)
@@ -315,14 +259,12 @@ def _scan(stripes, levels, worth, allowed, listed, part, parts, excluded, pools,
         for query in range(0, count, tile):
             mine, stale = limits[query : query + tile], True
             for group in range(first, min(first + step, n_groups)):
-                base, at = group * GROUP, 0 if only else group
-                mask = ~np.uint64(0) if only else allowed[group]
+                base, mask = group * GROUP, allowed[group]
                 if mask == 0:
                     continue
-                if levels.shape[0] > 0:
-                    end = min(base + GROUP, n_items) - 1
-                    best = np.int64(levels[listed[base] if only else base])
-                    worst = np.int64(levels[listed[end] if only else end])
+                if n_items > 0:
+                    best = np.int64(levels[base])
+                    worst = np.int64(levels[min(base + GROUP, n_items) - 1])
                     if stale or high != best or low != worst:
                         stale, high, low, some = False, best, worst, False
                         for i in range(min(tile, count - query)):
@@ -331,31 +273,26 @@ def _scan(stripes, levels, worth, allowed, listed, part, parts, excluded, pools,
                         if not some:
                             ended += tile
                             break
-                if only:
-                    mask = _gather(stripes, listed, base, codes)
                 if tile == TILE:
-                    found = sum_lanes(TILE, 1, codes, at, rounded, query, mine, sums, hits)
+                    found = sum_lanes(TILE, 1, stripes, group, rounded, query, mine, sums, hits)
                 elif tile > 1:
                     found = sum_lanes(
                         WIDE_TILE, 2, stripes, group, rounded, query, mine, sums, hits
                     )
                 elif narrow:
-                    found = sum_lanes(1, 1, codes, at, rounded, query, mine, sums, hits)
+                    found = sum_lanes(1, 1, stripes, group, rounded, query, mine, sums, hits)
                 else:
-                    found = sum_lanes(1, 2, codes, at, rounded, query, mine, sums, hits)
+                    found = sum_lanes(1, 2, stripes, group, rounded, query, mine, sums, hits)
                 if found == 0:
                     continue
                 for i in range(tile):
                     below, own = hits[i] & mask, query + i
                     if below == 0:
                         continue
-                    if pools.state[own, SIZE] + GROUP > pools.costs.shape[1]:
-                        _drop(own, pools)
-                        if 2 * pools.state[own, SIZE] > pools.costs.shape[1]:
-                            _select(own, pools, k, stripes, levels, worth)
-                    if _accept(
-                        below, base, listed, high, sums, i, levels, worth, excluded, pools, own, k
-                    ):
+                    room = pools.costs.shape[1]
+                    if pools.state[own, SIZE] + GROUP > room and 2 * _drop(own, pools) > room:
+                        _select(own, pools, k, stripes, levels, worth)
+                    if _accept(below, base, high, sums, i, levels, worth, excluded, pools, own, k):
                         mine[i] = _group_limit(worth, high, low, terms, own, widest)
         if ended >= count:
             break
@@ -363,7 +300,7 @@ def _scan(stripes, levels, worth, allowed, listed, part, parts, excluded, pools,
 
 @compiled(nogil=True, error_model="numpy")
 def search(
-    codes, reals, rows, scores, distances, stripes, order, levels, worth, allowed, part, parts,
+    codes, reals, rows, distances, scores, stripes, order, levels, worth, allowed, part, parts,
     skip, skipped, only, chosen,
 ):  # fmt: skip
     """Find the best items of packed queries (uint64[n_queries, n_words]), or of real ones.
@@ -376,7 +313,7 @@ def search(
     """
     n_queries, k, n_bytes = rows.shape[0], rows.shape[1], stripes.shape[1]
     by_code, listed = codes.shape[0] > 0, only.shape[0] > 0
-    width = 1 if listed else min(n_queries, QUERIES)
+    width = 1 if listed else min(max(1, n_queries), QUERIES)
     tile = 1 if width == 1 else TILE if by_code and n_bytes <= NARROW_BYTES else WIDE_TILE
     room, height = 4 * k + 2 * GROUP, width + tile - 1
     n_buckets = 8 * n_bytes + 1 - np.int64(worth[0, 0]) if by_code else BUCKETS
@@ -389,7 +326,8 @@ def search(
         np.empty((height, 5), np.int64),
         np.empty((height, 8), np.float64),
     )
-    mine = chosen
+    if listed:
+        allowed = np.zeros(stripes.shape[0], np.uint64)
     for begin in range(0, n_queries, width):
         count = min(width, n_queries - begin)
         for i in range(count):
@@ -405,22 +343,18 @@ def search(
             if skip.shape[0] > 0:
                 state[CURSOR], state[STOP] = skip[query], skip[query + 1]
         if listed:
-            mine = chosen[only[begin] : only[begin + 1]]
-        if mine.shape[0] > 0 or not listed:
-            _scan(
-                stripes, levels, worth, allowed, mine, part, parts, skipped, pools, count, tile, k
-            )
+            allowed[:] = 0
+            for j in range(only[begin], only[begin + 1]):
+                position = np.int64(chosen[j])
+                allowed[position // GROUP] |= np.uint64(1) << np.uint64(position % GROUP)
+        _scan(stripes, levels, worth, allowed, part, parts, skipped, pools, count, tile, k)
         for i in range(count):
             query = begin + i
-            if by_code:
-                found = _answer_counted(order, i, pools, rows[query], distances[query])
-                rows[query, found:] = -1
-                distances[query, found:] = -1
-                continue
-            _drop(i, pools)
             best = _select(i, pools, k, stripes, levels, worth)
-            found = pools.state[i, SIZE]
-            for j in range(found):
-                rows[query, j], scores[query, j] = order[pools.positions[i, j]], -best[j]
-            rows[query, found:] = -1
-            scores[query, found:] = -np.inf
+            for j in range(k):
+                exists = j < pools.state[i, SIZE]
+                rows[query, j] = order[pools.positions[i, j]] if exists else -1
+                if by_code:
+                    distances[query, j] = np.int32(best[j]) if exists else -1
+                else:
+                    scores[query, j] = -best[j] if exists else -np.inf

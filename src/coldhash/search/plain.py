@@ -5,6 +5,8 @@ The scan computes all scores, as `kernels.py` defines them, and returns the same
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 GROUP = 64  # items per group: two 256-bit registers of byte lanes
@@ -21,24 +23,58 @@ def stripe(packed: np.ndarray, n_bits: int) -> np.ndarray:
     return np.ascontiguousarray(rows.reshape(-1, GROUP, n_bytes).transpose(0, 2, 1))
 
 
-def weighted_distances(query: np.ndarray, stripes: np.ndarray) -> tuple[np.ndarray, float, float]:
-    """Compute the weighted distances of all positions to a real query, its unit and its half."""
-    n_bytes = stripes.shape[1]
-    values = np.pad(query.astype(np.float64), (0, 8 * n_bytes - len(query)))
-    weights = np.abs(values)
-    first, second, third, fourth = weights.reshape(-1, 4).T
-    heaviest = (first + second + third + fourth).max()
-    unit = heaviest / WEIGHT_LIMIT if heaviest > 0 else 1.0
-    weights = np.floor(weights / unit + 0.5)
-    codes = stripes.transpose(0, 2, 1).reshape(-1, n_bytes)
-    bits = np.unpackbits(codes, axis=1, bitorder="little").astype(np.float64)
+def search(
+    codes: np.ndarray,
+    reals: np.ndarray,
+    rows: np.ndarray,
+    distances: np.ndarray,
+    scores: np.ndarray,
+    stripes: np.ndarray,
+    order: np.ndarray,
+    levels: np.ndarray,
+    worth: np.ndarray,
+    allowed: np.ndarray,
+    *rest: Any,
+) -> None:
+    """Find the best items of queries, as `kernels.search` does with the same arguments."""
+    _, _, skip, skipped, only, chosen = rest
+    n_items, by_code = len(order), len(codes) > 0
+    weights, units = _code_weights(codes, stripes) if by_code else _real_weights(reals, stripes)
+    as_bytes = stripes.transpose(0, 2, 1).reshape(-1, stripes.shape[1])[:n_items]
+    bits = np.unpackbits(as_bytes, axis=1, bitorder="little").astype(np.float64)
     # whole numbers below 2^53, whose sums are exact in any order
-    distances = bits @ np.where(values < 0, weights, -weights) + weights[values >= 0].sum()
-    return distances, unit, weights.sum() / 2
+    sums = np.maximum(weights, 0).sum(axis=1, keepdims=True) - weights @ bits.T
+    bases, gains = worth[:, levels if len(levels) else 0, None].reshape(2, -1)
+    if by_code:
+        costs, values, missing = sums - bases, distances, -1.0
+    else:
+        halves = np.abs(weights).sum(axis=1, keepdims=True) / 2
+        costs, values, missing = -gains * (bases + 2 * units * (halves - sums)), scores, -np.inf
+    rows[:], values[:] = -1, missing
+    for query in range(len(rows)):
+        usable = np.unpackbits(allowed.astype("<u8").view(np.uint8), bitorder="little")[:n_items]
+        if len(only):
+            usable[:] = 0
+            usable[chosen[only[query] : only[query + 1]]] = 1
+        if len(skip):
+            usable[skipped[skip[query] : skip[query + 1]]] = 0
+        positions = np.flatnonzero(usable)
+        best = positions[np.argsort(costs[query, positions], kind="stable")[: rows.shape[1]]]
+        rows[query, : len(best)] = order[best]
+        values[query, : len(best)] = costs[query, best] if by_code else -costs[query, best]
 
 
-def hamming_distances(words: np.ndarray, stripes: np.ndarray) -> np.ndarray:
-    """Compute the Hamming distances of all positions to a packed query."""
-    query = words.astype("<u8").view(np.uint8)[: stripes.shape[1]]
-    differing = np.bitwise_count(stripes ^ query[:, None])
-    return np.asarray(differing.sum(axis=1, dtype=np.int64).ravel())
+def _code_weights(codes: np.ndarray, stripes: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return 1 or -1 for each bit of packed queries, and the unit of these."""
+    as_bytes = codes.astype("<u8").view(np.uint8)[:, : stripes.shape[1]]
+    return np.unpackbits(as_bytes, axis=1, bitorder="little") * 2.0 - 1.0, 1.0
+
+
+def _real_weights(reals: np.ndarray, stripes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return whole numbers for each bit of real queries, with their signs, and the units."""
+    missing = 8 * stripes.shape[1] - reals.shape[1]
+    values = np.pad(reals.astype(np.float64), ((0, 0), (0, missing)))
+    first, second, third, fourth = np.moveaxis(np.abs(values).reshape(len(values), -1, 4), 2, 0)
+    heaviest = (first + second + third + fourth).max(axis=1, keepdims=True)
+    units = np.where(heaviest > 0, heaviest / WEIGHT_LIMIT, 1.0)
+    return np.copysign(np.floor(np.abs(values) / units + 0.5), values), units
