@@ -422,7 +422,7 @@ class CodeIndex:
         jobs = [(part, begin) for part in range(parts) for begin in range(0, n_queries, step)]
         for _ in run_pieces(scan, jobs, threads):
             pass
-        rows, values = np.hstack(found), np.hstack(values)
+        rows, values = (np.concatenate(list(each), axis=1) for each in (found, values))
         order = (self.rank[rows], values if by_code else -values, rows < 0)
         best = np.lexsort(order)[:, : found.shape[2]]
         return np.take_along_axis(rows, best, axis=1), np.take_along_axis(values, best, axis=1)
