@@ -68,8 +68,7 @@ class CBFKNN(Baseline):
                 f"{n_users:,} users would have a weight for each other",
                 hint=f"up to {_MAX_USERS:,}; MF takes more",
             )
-        maps = self._maps(training)
-        encoder = NeighbourEncoder.of(training.people, maps, self.n_neighbours)
+        encoder = NeighbourEncoder.of(training.people, self._maps(training), self.n_neighbours)
         users = encoder.encode(training.people, None).vectors
         votes = training.targets(self.target).T.tocsr()
         return training.make_recommender("cbfknn", encoder, users, vectors=votes)
@@ -118,8 +117,7 @@ class NeighbourEncoder(Encoder):
             name: times(average(features, name)[None, :], matrix)[0]
             for name, matrix in maps.items()
         }
-        known = _parts(features, maps, averages)
-        return cls(maps, averages, known, n_neighbours)
+        return cls(maps, averages, _parts(features, maps, averages), n_neighbours)
 
     def encode(self, features: Features, history: csr_array | None) -> Encoded:
         """Encode people; a history tells this encoder nothing."""
@@ -186,12 +184,11 @@ def nearest(people: np.ndarray, known: np.ndarray, n_neighbours: int) -> np.ndar
     place = known.shape[1] - min(n_neighbours, known.shape[1])
     weights = np.empty((len(people), known.shape[1]), dtype=np.float32)
     for start in range(0, len(people), PEOPLE_COMPARED):
-        alike = times(people[start : start + PEOPLE_COMPARED], known)
+        rows = slice(start, start + PEOPLE_COMPARED)
+        alike = times(people[rows], known)
         least = np.partition(alike, place, axis=1)[:, place : place + 1]
         above, tied = alike > least, alike == least
         n_tied = known.shape[1] - place - above.sum(axis=1, keepdims=True)
         kept = above | (tied & (np.cumsum(tied, axis=1) <= n_tied))
-        weights[start : start + PEOPLE_COMPARED] = scale_rows(
-            np.where(kept, np.maximum(alike, 0), 0)
-        )
+        weights[rows] = scale_rows(np.where(kept, np.maximum(alike, 0), 0))
     return weights

@@ -20,7 +20,7 @@ recommendation", IJCAI 2018.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
@@ -153,21 +153,18 @@ def fit_biases(
     S: csr_array, error: np.ndarray, ridge: float, start: Biases | None = None
 ) -> Biases:
     """Lower Σ (error - w_0 - w_u - w_i)² + ridge (Σ w_u² + Σ w_i²), each in turn."""
-    n_users, n_items = S.shape
-    owners = shared.row_of_entries(S)
-    found = start or Biases(float(error.mean()), np.zeros(n_users), np.zeros(n_items))
+    owners, (n_users, n_items) = shared.row_of_entries(S), S.shape
+    base = start.base if start else float(error.mean())
+    users = start.users if start else np.zeros(n_users)
 
     def shrink(left: np.ndarray, rows: np.ndarray, size: int) -> np.ndarray:
         counts = np.bincount(rows, minlength=size) + ridge
         sums = np.bincount(rows, left, minlength=size)
         return np.asarray(sums / np.where(counts > 0, counts, 1))
 
-    left = error - found.base - found.users[owners]
-    found = replace(found, items=shrink(left, S.indices, n_items))
-    left = error - found.base - found.items[S.indices]
-    found = replace(found, users=shrink(left, owners, n_users))
-    left = error - found.users[owners] - found.items[S.indices]
-    return replace(found, base=float(left.mean()))
+    items = shrink(error - base - users[owners], S.indices, n_items)
+    users = shrink(error - base - items[S.indices], owners, n_users)
+    return Biases(float((error - users[owners] - items[S.indices]).mean()), users, items)
 
 
 def flip_feature_bits(

@@ -16,7 +16,6 @@ CVPR 2011.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,17 +70,16 @@ class ITQ(Baseline):
         ).fit(training.data, training.seed)
         P, Q = factors.user_vectors, factors.items.rows()
         F = np.vstack([P, Q]).astype(np.float64)
-        R, _ = find_rotation(F, self.n_rounds, training.rng, training.record)
+        R, losses = find_rotation(F, self.n_rounds, training.rng)
+        for loss in losses:
+            training.record(loss)
         FR = F @ R
         users, items = FR[: len(P)], FR[len(P) :]
         return training.make_mapped_recommender("itq+map", users, items, self.map_ridge)
 
 
 def find_rotation(
-    F: np.ndarray,
-    n_rounds: int,
-    rng: np.random.Generator,
-    record: Callable[[float], None] | None = None,
+    F: np.ndarray, n_rounds: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, list[float]]:
     """Find the rotation that brings rows of F near codes; return also the loss of each round."""
     R, losses = random_rotation(F.shape[1], rng).astype(np.float64), list[float]()
@@ -89,6 +87,4 @@ def find_rotation(
         C = signs(F @ R, np.float64)
         R = polar(F.T @ C)
         losses.append(float(np.sum((C - F @ R) ** 2)))
-        if record is not None:
-            record(losses[-1])
     return R, losses

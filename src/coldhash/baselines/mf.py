@@ -80,16 +80,9 @@ class MF(Baseline):
     def _solve_rows(self, S: csr_array, Q: np.ndarray) -> np.ndarray:
         """Solve for the factors of rows, given those of columns."""
         gram = (Q.T @ Q).astype(np.float64) + self.ridge * np.eye(Q.shape[1])
-        factors = _solve_rows(
-            S.indptr,
-            S.indices,
-            S.data,
-            Q.astype(np.float64),
-            gram,
-            even_order(S.indptr),
-            self.confidence,
-        )
-        return np.asarray(factors, dtype=np.float32)
+        Q, order = Q.astype(np.float64), even_order(S.indptr)
+        P = _solve_rows(S.indptr, S.indices, S.data, Q, gram, order, self.confidence)
+        return np.asarray(P, dtype=np.float32)
 
 
 @compiled(parallel=True)

@@ -7,8 +7,7 @@ among them. Users and items are the same problem with S transposed. Rows do not 
 other, so the result is the same bit for bit at any number of threads.
 """
 
-from __future__ import annotations
-
+# annotations are evaluated here, as `DiscreteBaseline` has subclasses in other modules
 from dataclasses import dataclass
 
 import numpy as np

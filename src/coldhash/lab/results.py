@@ -60,7 +60,7 @@ def write_tables(rows: list[Row], folder: Path) -> None:
         dict(zip(_MODEL, model, strict=True))
         | {"splits": len(part.rows)}
         | {name: part.mean(name) for name in _SHOWN}
-        for model, part in Results(rows).by(*_MODEL)
+        for model, part in Results(rows).groups(*_MODEL)
     ]
     write_rows(means, folder / "results.md")
 
@@ -115,8 +115,26 @@ class Results:
         """
         return list(dict.fromkeys(row.get(name) for row in self.rows))
 
-    def by(self, *names: str) -> Iterator[tuple[Any, Results]]:
-        """Iterate over the values of columns and the rows that have them.
+    def by(self, name: str) -> Iterator[tuple[object, Results]]:
+        """Iterate over the values of a column and the rows that have them.
+
+        Parameters
+        ----------
+        name
+            The column.
+
+        Yields
+        ------
+        value : object
+            A distinct value, in order of appearance.
+        rows : Results
+            The rows that have it.
+        """
+        for (value,), part in self.groups(name):
+            yield value, part
+
+    def groups(self, *names: str) -> Iterator[tuple[tuple[object, ...], Results]]:
+        """Iterate over the values of several columns and the rows that have them.
 
         Parameters
         ----------
@@ -125,17 +143,16 @@ class Results:
 
         Yields
         ------
-        values : object
-            The value of one column, a tuple for several; distinct, in order of appearance.
+        values : tuple of object
+            Distinct values of the columns, in order of appearance.
         rows : Results
             The rows that have them.
         """
-        groups: dict[Any, list[Row]] = {}
+        found: dict[tuple[object, ...], list[Row]] = {}
         for row in self.rows:
-            values = tuple(row.get(name) for name in names)
-            groups.setdefault(values if len(names) > 1 else values[0], []).append(row)
-        for key, rows in groups.items():
-            yield key, Results(rows)
+            found.setdefault(tuple(row.get(name) for name in names), []).append(row)
+        for values, rows in found.items():
+            yield values, Results(rows)
 
     def mean(self, metric: str) -> float:
         """Compute the mean of a metric over the rows.

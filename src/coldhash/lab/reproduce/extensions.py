@@ -35,7 +35,7 @@ def ablation_section(results: Results) -> Section:
                 for label, part in of_data.where(n_bits=bits).by("label")
             }
             rows += [[name, bits, label, *map(format_accuracy, found[label])] for label in found]
-            steps = [values for label, values in found.items() if label[0].isdigit()]
+            steps = [values for label, values in found.items() if str(label)[0].isdigit()]
             numbers = range(1, len(steps) + 1)
             lines = [
                 Line(method_name("mfdcf", score), numbers, values)
@@ -78,7 +78,7 @@ def shots_section(results: Results) -> Section:
     """Show the accuracy by the number of ratings that a stranger gives, in both orders."""
     groups = (
         (f"{DATASETS[dataset]}, {ORDERS[part.rows[-1]['given_by']]}", part)
-        for (dataset, _), part in results.by("dataset", "order")
+        for (dataset, _), part in results.groups("dataset", "order")
     )
     table, panels = make_curves(groups, "shots", "ratings given")
     text = (
@@ -93,7 +93,7 @@ def shots_section(results: Results) -> Section:
 def bytes_section(results: Results) -> Section:
     """Show the accuracy by the bytes of an item; a mean, as features differ by split."""
     rows = []
-    for _, part in results.by("dataset", "label", "settings"):
+    for _, part in results.groups("dataset", "label", "settings"):
         n_bytes = round(fmean(map(_item_bytes, part.rows)), 1)
         rows += [row | {"bytes": n_bytes} for row in part.rows]
     groups = ((DATASETS[dataset], part) for dataset, part in Results(rows).by("dataset"))
@@ -112,10 +112,12 @@ def _item_bytes(row: Row) -> float:
 def protocols_section(results: Results) -> Section:
     """Judge the same models by the protocols of the literature."""
     rows = []
-    for (dataset, label, bits, score), part in results.by("dataset", "label", "n_bits", "score"):
-        length = f", {bits} bits" if label.startswith("mfdcf") else ""
+    for (dataset, label, bits, score), part in results.groups(
+        "dataset", "label", "n_bits", "score"
+    ):
+        length = f", {bits} bits" if str(label).startswith("mfdcf") else ""
         means = [
-            each.mean(metric_name(10, PROTOCOLS[protocol].ties))
+            each.mean(metric_name(10, PROTOCOLS[str(protocol)].ties))
             for protocol, each in part.where(oracle=False).by("protocol")
         ]
         leak = part.where(oracle=True).mean(_METRIC)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from coldhash.files import replace_text
 from coldhash.lab.figures import Line, Panel, save
@@ -115,8 +115,9 @@ def make_curves(
     panels, rows = [], []
     for title, group in groups:
         lines = []
-        for (label, score), of_method in group.by("label", "score"):
-            name, points = method_name(label, score), sorted(of_method.by(x))
+        for (label, score), of_method in group.groups("label", "score"):
+            name = method_name(label, score)
+            points = sorted(cast(Iterable[tuple[float, Results]], of_method.by(x)))
             found = [part.interval(10) for _, part in points]
             bounds = zip(*((each.mean, each.low, each.high) for each in found), strict=True)
             lines.append(Line(name, [value for value, _ in points], *bounds))
