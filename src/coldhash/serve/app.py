@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Mount, Route, Router
 from starlette.staticfiles import StaticFiles
@@ -54,15 +55,6 @@ PAGE_FILES = "/page/"
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 NEW_IDS = itertools.count(int.from_bytes(os.urandom(7)))  # cheaper than random ones
 METHODS = ("GET", "POST", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE")
-# requests of web pages of another origin (CORS)
-PREFLIGHT = b"access-control-request-method"
-PREFLIGHT_HEADERS = {
-    "Access-Control-Allow-Methods": "GET, POST",
-    "Access-Control-Allow-Headers": "Authorization, Content-Type, Accept, X-Request-ID",
-    "Access-Control-Max-Age": "600",
-}
-VARY = (b"vary", b"Origin")
-EXPOSED = (b"access-control-expose-headers", b"X-Request-ID, Server-Timing, Retry-After")
 PORT = re.compile(r":\d*\Z")
 
 
@@ -142,8 +134,17 @@ def create_app(
     )
     hosts = None if allowed_hosts is None else {host.lower() for host in allowed_hosts}
     direct: dict[tuple[str, str], ASGIApp] = {(each.method, each.path): each for each in every}
-    origins = frozenset(origin.encode() for origin in allowed_origins)
-    return ServiceMiddleware(router, direct, registry, limits, token, hosts, origins, metrics, log)
+    app = ServiceMiddleware(router, direct, registry, limits, token, hosts, metrics, log)
+    origins = tuple(allowed_origins)
+    if not origins:
+        return app
+    return CORSMiddleware(
+        app,
+        allow_origins=origins,
+        allow_methods=("GET", "POST"),
+        allow_headers=("Authorization", "Content-Type", "Accept", "X-Request-ID"),
+        expose_headers=("X-Request-ID", "Server-Timing", "Retry-After"),
+    )
 
 
 def _report_swaps(registry: ModelRegistry, metrics: Metrics, log: Log) -> None:
@@ -219,7 +220,6 @@ class ServiceMiddleware:
     limits: Limits
     token: str | None
     hosts: set[str] | None
-    origins: frozenset[bytes]
     metrics: Metrics
     log: Log
 
@@ -234,15 +234,10 @@ class ServiceMiddleware:
         scope[SERVED] = self.registry.current  # read once: an answer comes from one model
         given = headers.get(b"x-request-id", b"")
         request_id = given if REQUEST_ID.fullmatch(given) else b"%016x" % next(NEW_IDS)
-        reply = _Reply(scope, receive, send, [(b"x-request-id", request_id)])
-        if self.origins:
-            reply.headers += self._cors_headers(headers.get(b"origin", b""))
+        reply = _Reply(scope, receive, send, request_id)
         failure: Entry = {}
         try:
             self._check_host(scope["path"], headers)
-            if self.origins and scope["method"] == "OPTIONS" and PREFLIGHT in headers:
-                await Response(status_code=204, headers=PREFLIGHT_HEADERS)(scope, receive, reply)
-                return
             self._check_token(scope["path"], headers)
             length = headers.get(b"content-length", b"0")
             self.limits.check_length(int(length[:20]) if length.isdigit() else 0)
@@ -270,11 +265,6 @@ class ServiceMiddleware:
             hint = "start it with --allowed-host HOST"
             raise RequestError(421, "not a host of this server", field="host", hint=hint)
 
-    def _cors_headers(self, origin: bytes) -> list[tuple[bytes, bytes]]:
-        if not {origin, b"*"} & self.origins:
-            return [VARY]
-        return [VARY, (b"access-control-allow-origin", origin or b"*"), EXPOSED]
-
     def _check_token(self, path: str, headers: dict[bytes, bytes]) -> None:
         if self.token is None or path in PUBLIC_PATHS or path.startswith(PAGE_FILES):
             return
@@ -293,7 +283,7 @@ class ServiceMiddleware:
         self.metrics.requests(route, method, status).inc()
         entry = {
             "time": utc_now(),
-            "request_id": reply.headers[0][1].decode(),
+            "request_id": reply.request_id.decode(),
             "method": method,
             "route": route,
             "status": status,
@@ -307,18 +297,18 @@ class ServiceMiddleware:
 
 @dataclass(eq=False)
 class _Reply:
-    """Sends an answer with further headers, first the request id, and keeps its status."""
+    """Sends an answer with the request id, and keeps its status."""
 
     scope: Scope
     receive: Receive
     send: Send
-    headers: list[tuple[bytes, bytes]]
+    request_id: bytes
     status: int = 0  # nothing was sent
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            message["headers"] = [*message["headers"], *self.headers]
+            message["headers"] = [*message["headers"], (b"x-request-id", self.request_id)]
         await self.send(message)
 
     async def send_error(self, error: HTTPException) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial, wraps
-from types import NoneType
-from typing import Any, get_type_hints
+from functools import partial, wraps
+from typing import Any
 
 import orjson
 from pydantic import BaseModel, ValidationError
@@ -57,15 +56,10 @@ class Operation:
     method: str
     path: str
     handler: Callable[[Scope, Any], Awaitable[Response]]
+    request: type[BaseModel] | None = None  # of the handler's second argument
     answer: type[BaseModel] | None = None
-    text_types: tuple[str, ...] = ()  # media types of answers that are not JSON
+    text_type: str | None = None  # media type of answers that are not JSON
     recall: Callable[[Scope], Response | None] = lambda scope: None  # an answer that is kept
-
-    @cached_property
-    def request(self) -> type[BaseModel] | None:
-        """The type of the handler's second argument; None if it needs nothing of a request."""
-        _, request, _ = get_type_hints(self.handler).values()
-        return None if request is NoneType else request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -87,10 +81,13 @@ class Operation:
                 query = QueryParams(scope["query_string"])
                 found = kind.model_validate({**query, **scope.get("path_params", {})})
             else:
-                body = _parse_json(scope[BODY])
+                body = orjson.loads(scope[BODY])
                 if scope["query_string"] and isinstance(body, dict):
                     body |= schemas.parse_query(scope["query_string"])
                 found = kind.model_validate(body)
+        except orjson.JSONDecodeError as error:
+            reason = f"not JSON: {error.msg}"
+            raise schemas.field_error("body", reason, "RFC 8259, in UTF-8") from None
         except ValidationError as error:
             raise schemas.first_error(error) from None
         schemas.check_limits(found, self.limits)
@@ -115,14 +112,6 @@ class Operation:
         return body
 
 
-def _parse_json(body: bytes) -> object:
-    try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        reason = f"not JSON: {error.msg}"
-        raise schemas.field_error("body", reason, "RFC 8259, in UTF-8") from None
-
-
 class Endpoints:
     """The operations; the scope of a request holds the model that answers it."""
 
@@ -136,17 +125,23 @@ class Endpoints:
         get, post = (partial(Operation, self._limits, method) for method in ("GET", "POST"))
         computed = self._computed
         return [
-            post("/v1/recommend", self.recommend, schemas.RecommendAnswer, recall=self.recall),
-            post(BATCH, self.recommend_batch, schemas.BatchAnswer, (NDJSON,)),
-            post("/v1/encode", computed(encode), schemas.EncodeAnswer),
-            post("/v1/explain", computed(explain), schemas.ExplainAnswer),
-            post("/v1/ask", computed(ask), schemas.AskAnswer),
-            get("/v1/items", computed(search_items), schemas.ItemsAnswer),
-            get(SIMILAR, computed(similar_items), schemas.SimilarAnswer),
-            get("/v1/model", self.model, schemas.ModelCard),
-            get("/healthz", self.alive, schemas.Status),
-            get("/readyz", self.ready, schemas.Status),
-            get("/metrics", self.metrics, None, ("text/plain",)),
+            post(
+                "/v1/recommend",
+                self.recommend,
+                schemas.RecommendRequest,
+                schemas.RecommendAnswer,
+                recall=self.recall,
+            ),
+            post(BATCH, self.recommend_batch, schemas.BatchRequest, schemas.BatchAnswer, NDJSON),
+            post("/v1/encode", computed(encode), schemas.EncodeRequest, schemas.EncodeAnswer),
+            post("/v1/explain", computed(explain), schemas.ExplainRequest, schemas.ExplainAnswer),
+            post("/v1/ask", computed(ask), schemas.AskRequest, schemas.AskAnswer),
+            get("/v1/items", computed(search_items), schemas.ItemsQuery, schemas.ItemsAnswer),
+            get(SIMILAR, computed(similar_items), schemas.SimilarQuery, schemas.SimilarAnswer),
+            get("/v1/model", self.model, None, schemas.ModelCard),
+            get("/healthz", self.alive, None, schemas.Status),
+            get("/readyz", self.ready, None, schemas.Status),
+            get("/metrics", self.metrics, None, None, "text/plain"),
         ]
 
     def _computed(self, work: Callable[..., Row]) -> Callable[..., Awaitable[Response]]:
@@ -156,7 +151,7 @@ class Endpoints:
         async def handler(scope: Scope, request: BaseModel) -> Response:
             start = time.perf_counter()
             answer = await self._pool.run(partial(work, scope[SERVED], request))
-            return ComputedResponse(orjson.dumps(answer, default=str), start)
+            return _timed(orjson.dumps(answer, default=str), start)
 
         return handler
 
@@ -166,20 +161,21 @@ class Endpoints:
         request.require_people()
         users = None if request.user is None else [request.user]
         user_ids = None if request.user_id is None else [request.user_id]
-        work = partial(self._recommend, served, request, users, user_ids)
+        work = partial(answer_people, served, request, users, user_ids)
         (answer,) = work() if is_quick(served.model, request) else await self._pool.run(work)
+        self._metrics.count(answer)
         if users is not None and user_ids is None and not scope["query_string"]:
             served.cache_answer(scope[BODY], users[0], answer)
-        return ComputedResponse(answer.body, start)
+        return _timed(answer.body, start)
 
     def recall(self, scope: Scope) -> Response | None:
         """Return the answer to an earlier request with the same body, if it is kept."""
         start = time.perf_counter()
-        answer = None if scope["query_string"] else scope[SERVED].cached_answer(scope[BODY])
+        answer = None if scope["query_string"] else scope[SERVED].answers.get(scope[BODY])
         if answer is None:
             return None
-        self._metrics.count_stranger(answer.fallback, answer.missing)
-        return ComputedResponse(answer.body, start)
+        self._metrics.count(answer)
+        return _timed(answer.body, start)
 
     async def recommend_batch(self, scope: Scope, request: schemas.BatchRequest) -> Response:
         """Recommend to many people, in one JSON document or as lines (Accept: x-ndjson)."""
@@ -199,6 +195,7 @@ class Endpoints:
             lines = []
             for index, row in enumerate(rows, start):
                 if isinstance(row, PersonAnswer):
+                    self._metrics.count(row)
                     lines.append(row.body + b"\n")
                 elif as_lines:
                     lines.append(orjson.dumps(row.content) + b"\n")
@@ -237,21 +234,6 @@ class Endpoints:
         """Return the metrics for Prometheus."""
         return Response(self._metrics.text(), media_type="text/plain; version=0.0.4")
 
-    def _recommend(
-        self,
-        served: ServedModel,
-        request: schemas.PeopleRequest,
-        users: list[schemas.Person] | None,
-        user_ids: list[str] | None,
-    ) -> list[PersonAnswer]:
-        """Recommend to people, and count the strangers."""
-        found = answer_people(served, request, users, user_ids)
-        known = [-1] * len(found) if user_ids is None else served.model.user_ids.find(user_ids)
-        for answer, row in zip(found, known, strict=True):
-            if row < 0:
-                self._metrics.count_stranger(answer.fallback, answer.missing)
-        return found
-
     def _recommend_rows(
         self, served: ServedModel, request: schemas.BatchRequest, rows: Sequence[int]
     ) -> list[PersonAnswer | RequestError]:
@@ -274,7 +256,7 @@ class Endpoints:
         found: Sequence[PersonAnswer | RequestError]
         try:
             if good:
-                found = self._recommend(served, request, users, user_ids)
+                found = answer_people(served, request, users, user_ids)
             else:  # the options may be wrong all the same
                 found = answer_people(served, request, [{}], None)[:0]
         except ColdhashError as error:
@@ -298,20 +280,10 @@ def is_quick(model: Recommender, request: schemas.RecommendRequest) -> bool:
     return longest <= QUICK_LIST and len(model.item_ids) <= most
 
 
-class ComputedResponse(Response):
-    """An answer as JSON, with the time since `start` in a header.
-
-    The constructor of Starlette's class takes longer than the JSON.
-    """
-
-    def __init__(self, body: bytes, start: float) -> None:
-        self.status_code, self.background = 200, None
-        self.body = body
-        self.raw_headers = [
-            (b"content-type", JSON.encode()),
-            (b"content-length", b"%d" % len(self.body)),
-            (b"server-timing", b"total;dur=%.3f" % ((time.perf_counter() - start) * 1000)),
-        ]
+def _timed(body: bytes, start: float) -> Response:
+    """Return an answer as JSON, with the time since `start` in a header."""
+    milliseconds = (time.perf_counter() - start) * 1000
+    return Response(body, 200, {"server-timing": f"total;dur={milliseconds:.3f}"}, JSON)
 
 
 def answer_people(
@@ -321,12 +293,7 @@ def answer_people(
     user_ids: Sequence[str] | None,
 ) -> list[PersonAnswer]:
     """Recommend to strangers, to training users, or to those of `user_ids` that are known."""
-    names: Sequence[object]
-    if user_ids is not None:
-        names = user_ids
-    else:
-        assert users is not None
-        names = [person.get(USER_ID) for person in users]
+    names: Sequence[object] = user_ids or [person.get(USER_ID) for person in users or ()]
     encoded = served.model.encode(users, user_ids=user_ids)
     # requests share the cores, no request takes all of them
     found = served.model.recommend(encoded, **request.arguments, threads=1)
@@ -336,7 +303,8 @@ def answer_people(
         person["user_id"] = None if name is None else str(name)
         body = b'{"items":[' + items + b"]," + orjson.dumps(person)[1:]
         missing = [group for group, share in person["weights"].items() if share == 0]
-        answers.append(PersonAnswer(body, person["fallback"], missing))
+        known = user_ids is not None and served.model.user_ids.row_of(str(name)) >= 0
+        answers.append(PersonAnswer(body, person["fallback"], missing, known))
     return answers
 
 

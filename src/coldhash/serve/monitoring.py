@@ -14,7 +14,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cache
 from queue import Full, Queue
@@ -22,6 +22,8 @@ from queue import Full, Queue
 import orjson
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
+
+from coldhash.serve.registry import PersonAnswer
 
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
@@ -167,12 +169,14 @@ class Metrics:
         for result in ("ok", "refused"):
             self.swaps.labels(result)  # a rate needs a zero to start from
 
-    def count_stranger(self, fallback: bool, missing: Iterable[str]) -> None:
-        """Count an answer to a stranger, and what was not known."""
+    def count(self, answer: PersonAnswer) -> None:
+        """Count an answer, if it is to a stranger, and what was not known."""
+        if answer.is_known:
+            return
         self.strangers.inc()
-        if fallback:
+        if answer.fallback:
             self.fallbacks.inc()
-        for group in missing:
+        for group in answer.missing:
             self.missing.labels(group).inc()
 
     def text(self) -> bytes:

@@ -51,9 +51,9 @@ def _describe(
     operation: Operation, schemas: Schema, served: ServedModel, limits: Limits, has_token: bool
 ) -> Schema:
     needs_token = operation.path not in HEALTH_PATHS
-    content = {kind: {"schema": {"type": "string"}} for kind in operation.text_types}
-    if operation.answer is not None:
-        content |= _as_json(operation.answer)
+    content: Schema = {} if operation.answer is None else _as_json(operation.answer)
+    if operation.text_type is not None:
+        content[operation.text_type] = {"schema": {"type": "string"}}
     responses = {"200": {"description": "The answer.", "content": content}}
     if needs_token:
         error = {"description": "An error.", "content": _as_json(ErrorAnswer)}

@@ -129,6 +129,7 @@ class PersonAnswer(NamedTuple):
     body: bytes
     fallback: bool
     missing: list[str]  # groups
+    is_known: bool = False  # a user of the training data
 
 
 class ServedModel:
@@ -140,34 +141,49 @@ class ServedModel:
         self.date = date
         self.catalogue = Catalogue(model)
         self.fields = person_fields(model.features)
-        self.image_field, self.image_origins = find_images(model.item_table)
-        schema = () if model.item_table is None else model.item_table.schema
+        table = pa.table({}) if model.item_table is None else model.item_table
+        self.image_field, self.image_origins = find_images(table)
         self.item_fields = [
             ItemField(name=column.name, kind=kind_of(element_type(column.type)))
-            for column in schema
+            for column in table.schema
         ]
         self.card = self._make_card().model_dump_json().encode()
         takes_answers = model.encoder.answers is not None
         self.person_type = cache(
             partial(person_type, self.fields, model.history_scale, takes_answers)
         )
-        self._answers: dict[bytes, PersonAnswer] = {}
-
-    def cached_answer(self, request: bytes) -> PersonAnswer | None:
-        """Return the answer to an earlier request with the same bytes: many strangers are alike."""
-        return self._answers.get(request)
+        self.answers: dict[bytes, PersonAnswer] = {}  # to requests: many strangers are alike
 
     def cache_answer(self, request: bytes, person: Person, answer: PersonAnswer) -> None:
         """Keep the answer to a short request about a stranger without a history or an id."""
         is_short = len(request) <= MAX_CACHED_REQUEST and len(answer.body) <= MAX_CACHED_ANSWER
         if is_short and not any(map(person.get, (HISTORY, ANSWERS, USER_ID))):
-            if len(self._answers) >= MAX_CACHED:
-                del self._answers[next(iter(self._answers))]  # the oldest
-            self._answers[request] = answer
+            if len(self.answers) >= MAX_CACHED:
+                del self.answers[next(iter(self.answers))]  # the oldest
+            self.answers[request] = answer
 
     def describe(self, encoded: Encoded) -> list[Row]:
         """Return the code of each person, the weights of the groups, and what was ignored."""
-        return describe_people(self.model.items.n_bits, self.version, encoded)
+        n_bits, codes = self.model.items.n_bits, [None] * len(encoded.vectors)
+        if n_bits is not None:
+            # the bytes of codes.pack(signs(vectors)), without its checks
+            bits = np.packbits(encoded.vectors >= 0, axis=1, bitorder="little")
+            codes = [code.tobytes().hex() for code in bits]
+        weights = {group: shares.tolist() for group, shares in encoded.weights.items()}
+        ignored: list[list[str]] = [[] for _ in codes]
+        for place, item_id in encoded.ignored:
+            ignored[place].append(item_id)
+        return [
+            {
+                "code": codes[place],
+                "n_bits": n_bits,
+                "weights": {group: shares[place] for group, shares in weights.items()},
+                "fallback": fallback,
+                "ignored": ignored[place],
+                "model": self.version,
+            }
+            for place, fallback in enumerate(encoded.fallback.tolist())
+        ]
 
     def describe_items(
         self, fields: Sequence[str] | None, rows: np.ndarray
@@ -221,17 +237,22 @@ class ServedModel:
             takes_history=not np.array_equal(without.vectors, with_rating.vectors),
             has_level=model.items.levels is not None,
             labels=model.features.labels,
-            shown_fields=shown_fields(model),
+            shown_fields=self._shown_fields(),
             image_field=self.image_field,
             judged=None if judged is None else Judged.model_validate(judged),
             item_fields=self.item_fields,
         )
 
+    def _shown_fields(self) -> list[str]:
+        """Return the columns that tell most of an item in few words: labels, numbers and dates."""
+        content = self.model.features.content.columns
+        short = [name for name, column in content.items() if not isinstance(column, Words | Given)]
+        known = {field.name for field in self.item_fields}
+        return [name for name in short if name in known][:MAX_SHOWN]
 
-def find_images(table: pa.Table | None) -> tuple[str | None, list[str]]:
+
+def find_images(table: pa.Table) -> tuple[str | None, list[str]]:
     """Find a column of addresses of images, and the few origins that they are from."""
-    if table is None:
-        return None, []
     for field in table.schema:
         if field.name.lower() in IMAGES and pa.types.is_string(field.type):
             parts = pc.extract_regex(table.column(field.name), ORIGIN)
@@ -239,37 +260,6 @@ def find_images(table: pa.Table | None) -> tuple[str | None, list[str]]:
             if 0 < len(origins) <= MAX_ORIGINS:
                 return field.name, sorted(origins)
     return None, []
-
-
-def shown_fields(model: Recommender) -> list[str]:
-    """Return the columns that tell most of an item in few words: labels, numbers and dates."""
-    content = model.features.content.columns
-    known = () if model.item_table is None else model.item_table.column_names
-    short = [name for name, column in content.items() if not isinstance(column, Words | Given)]
-    return [name for name in short if name in known][:MAX_SHOWN]
-
-
-def describe_people(n_bits: int | None, version: str, encoded: Encoded) -> list[Row]:
-    """Return the code of each person, the weights of the groups, and what was ignored."""
-    bits = None
-    if n_bits is not None:
-        # the bytes of codes.pack(signs(vectors)), without its checks
-        bits = np.packbits(encoded.vectors >= 0, axis=1, bitorder="little")
-    weights = {group: shares.tolist() for group, shares in encoded.weights.items()}
-    ignored: list[list[str]] = [[] for _ in encoded.vectors]
-    for place, item_id in encoded.ignored:
-        ignored[place].append(item_id)
-    return [
-        {
-            "code": None if bits is None else bits[place].tobytes().hex(),
-            "n_bits": n_bits,
-            "weights": {group: shares[place] for group, shares in weights.items()},
-            "fallback": fallback,
-            "ignored": ignored[place],
-            "model": version,
-        }
-        for place, fallback in enumerate(encoded.fallback.tolist())
-    ]
 
 
 @dataclass(frozen=True)
@@ -283,11 +273,6 @@ class ModelCopy:
     def version(self) -> str:
         """The version of the model: the start of the checksum at the end of the file."""
         return read_version(self.file)
-
-    @property
-    def date(self) -> str:
-        """When the file that was copied was written."""
-        return file_date(self.stamp[3])
 
 
 class ModelRegistry:
@@ -345,7 +330,8 @@ class ModelRegistry:
         assert self._path is not None
         self._stamp = copy.stamp
         with copy.file:
-            return ServedModel(load(self._path, file=copy.file), copy.version, copy.date)
+            model = load(self._path, file=copy.file)
+            return ServedModel(model, copy.version, file_date(copy.stamp[3]))
 
 
 def copy_model(path: Path, folder: Path | None = None) -> ModelCopy:
