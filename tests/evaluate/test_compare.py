@@ -281,12 +281,15 @@ def test_a_function_is_compared_beside_models(mixed):
     assert mixed.correction == "4 comparisons, corrected by Holm's method"
 
 
-def test_the_table_becomes_a_frame(mixed):
+def test_the_table_becomes_a_frame_and_a_figure(mixed):
     frame = mixed.to_pandas()
     assert frame["model"].tolist() == [row.model for row in mixed.rows]
     assert frame["mean"].tolist() == [row.accuracy.mean for row in mixed.rows]
     assert frame["mrr"].tolist() == [row.metrics["mrr"] for row in mixed.rows]
     assert not {"accuracy", "metrics"} & {*frame.columns}
+    (axes,) = mixed.plot().axes
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["0", "2"]
+    assert "accuracy@10" in axes.get_xlabel()
 
 
 def test_html_is_escaped():

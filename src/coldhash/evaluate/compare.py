@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from coldhash.data.dataset import Dataset
 from coldhash.data.splits import Order, cold_user_splits
-from coldhash.errors import DataError, check_choice
+from coldhash.errors import DataError, check_choice, import_extra
 from coldhash.evaluate.judge import KS, judge
 from coldhash.evaluate.protocol import PROTOCOLS, Average, ScoreFunction, make_trial, scorer
 from coldhash.recommender.recommender import Score
@@ -26,6 +26,7 @@ from coldhash.render import html_table, write_rows
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.figure import Figure
 
 LEVEL = 0.05  # of intervals and verdicts
 _N_CHUNKS, _DRAWINGS_PER_CHUNK = 8, 250
@@ -207,6 +208,32 @@ class ComparisonTable:
         import pandas
 
         return pandas.DataFrame(self._records())
+
+    def plot(self) -> Figure:
+        """Draw the accuracy of each model with its interval.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Raises
+        ------
+        SettingError
+            matplotlib is not installed.
+        """
+        import_extra("matplotlib", "plots")
+        from matplotlib.figure import Figure
+
+        figure = Figure(layout="constrained")
+        axes = figure.subplots()
+        for shots in dict.fromkeys(row.shots for row in self.rows):
+            rows = [row for row in self.rows if row.shots == shots]
+            mean, low, high = np.array([astuple(row.accuracy) for row in rows]).T
+            names = [row.model for row in rows]
+            axes.errorbar(mean, names, xerr=[mean - low, high - mean], fmt="o", label=shots)
+        axes.set_xlabel(f"accuracy@{self.k} and its 95% interval")
+        axes.legend(title="ratings given")
+        return figure
 
     def save(self, path: str | Path) -> None:
         """Write the columns of `to_pandas`; in Markdown, of the metrics only those at `k`.

@@ -412,7 +412,7 @@ def rank(score: ScoreFunction, trial: Trial) -> Ranks:
     Raises
     ------
     DataError
-        If a score is not finite.
+        If scores are not those of people x items, or one is not finite.
 
     Examples
     --------
@@ -429,6 +429,9 @@ def rank(score: ScoreFunction, trial: Trial) -> Ranks:
         rows = slice(start, min(start + SCORE_BLOCK, trial.n_users))
         history = None if trial.history is None else trial.history[rows]
         scores = np.ascontiguousarray(score(trial.people.slice(start, SCORE_BLOCK), history))
+        shape = (rows.stop - rows.start, trial.given.shape[1])
+        if scores.shape != shape:
+            raise DataError(f"a model returned scores of shape {scores.shape}", hint=f"{shape}")
         if not np.isfinite(scores).all():
             raise DataError("a model returned a score that is not a finite number")
         pairs = slice(indptr[rows.start], indptr[rows.stop])
