@@ -67,10 +67,10 @@ class SettingError(ColdhashError, ValueError):
     Examples
     --------
     >>> from coldhash import MFDCF
-    >>> MFDCF(n_bits=0)
+    >>> MFDCF(n_bits=8)
     Traceback (most recent call last):
         ...
-    coldhash.errors.SettingError: MFDCF: n_bits=0; hint: 9 to 1024, of which 8 are for the level
+    coldhash.errors.SettingError: MFDCF: n_bits=8; hint: more than 8, which are for the level
     """
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect as inspection
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -183,8 +183,10 @@ def recommend(
         check_out(out)
     model = load_model(file)
     document: dict[str, object] = {}
+    rows: Iterable[Mapping[str, object]]
     if everybody:
         tables = _recommend_all(model, arguments)
+        rows = (row for table in tables for row in table.to_pylist())
     else:
         people: Any = _read_people(users, column, model) if users else None
         if user:
@@ -192,13 +194,13 @@ def recommend(
         answer = model.recommend(people, user_ids=user_id, **arguments)
         for note in answer.notes:
             print(f"note: {output.printable(note)}", file=sys.stderr)
-        tables = iter([answer.to_arrow()])
+        tables = (each.to_arrow() for each in (answer,))  # only for a file: it loads pandas
+        rows = answer
         document["fallback"] = answer.fallback.tolist()
     if out is not None:
         _write_tables(tables, out)
         print(out)
         return
-    rows = (row for table in tables for row in table.to_pylist())
     lines = (output.format_row(row, model.features.labels) for row in rows)
     output.print_result({"items": rows, **document}, lines, as_json)
 
