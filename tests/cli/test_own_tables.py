@@ -8,6 +8,7 @@ import json
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
+import pyarrow.parquet
 import pytest
 
 from coldhash import Dataset, load
@@ -122,6 +123,21 @@ def test_columns_of_people_and_of_updates_are_named(shop):
     model = load(shop / "new.coldhash")
     assert "ann" in model.user_ids
     assert model.columns["user_id"] == "who"
+
+
+def test_dates_of_items_are_shown(shop):
+    days = pa.array(np.arange(25) + 19_000, pa.int32()).cast(pa.date32())
+    items = pa.table({"sku": np.arange(25), "released": days})
+    pyarrow.parquet.write_table(items, shop / "items.parquet")
+    run(shop, "fit", *TABLES, "--items", "items.parquet", "--out", "m.coldhash")
+    shown = ("--fields", "released", "--json")
+    for command in (("recommend", "--user", '{"age": 30}'), ("similar", "--item", "3")):
+        verb, *options = command
+        answer = json.loads(run(shop, verb, "m.coldhash", *options, *shown))
+        expected = {str(row["sku"]): str(row["released"]) for row in items.to_pylist()}
+        assert {
+            row["item_id"]: row["released"] for row in answer["items"]
+        }.items() <= expected.items()
 
 
 def test_rows_are_written_as_they_are(tmp_path):

@@ -100,14 +100,19 @@ def format_facts(facts: Mapping[str, object], indent: str = "") -> Iterator[str]
 
 
 def print_result(document: object, lines: Iterable[object], as_json: bool) -> None:
-    """Print a result as a JSON document, in which an iterator is a list, or as lines of text.
+    """Print a result as a JSON document, or as lines of text.
 
     JSON itself escapes only some of the control characters.
     """
     if as_json:
-        lines = [printable(json.dumps(document, ensure_ascii=False, default=list))]
+        lines = [printable(json.dumps(document, ensure_ascii=False, default=_as_json))]
     for line in lines:
         print(line)
+
+
+def _as_json(value: object) -> object:
+    """Return an iterator as a list, and a date or another value of a table as a text."""
+    return list(value) if isinstance(value, Iterable) else str(value)
 
 
 @contextmanager
