@@ -278,9 +278,9 @@ def check_choice(name: str, value: object, choices: Collection[str]) -> None:
 
 
 def check_positive(name: str, value: int) -> None:
-    """Raise an error if an argument is below 1."""
-    if value < 1:
-        raise SettingError(f"{name}={value}", hint="at least 1")
+    """Raise an error if an argument is not a whole number, or is below 1."""
+    if not hasattr(value, "__index__") or value < 1:
+        raise SettingError(f"{name}={value!r}", hint="a whole number, at least 1")
 
 
 def import_extra(name: str, extra: str) -> ModuleType:

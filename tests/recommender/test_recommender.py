@@ -343,6 +343,8 @@ def test_mistakes_are_named(coded, data):
         coded.recommend()
     with pytest.raises(SettingError, match="k=0"):
         coded.recommend({}, k=0)
+    with pytest.raises(SettingError, match="k='3'"):
+        coded.recommend({}, k="3")
     with pytest.raises(SettingError, match="threads=0"):
         coded.recommend({}, threads=0)
     with pytest.raises(UnknownId, match="'nobody'"):
