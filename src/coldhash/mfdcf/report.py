@@ -38,17 +38,17 @@ class Progress:
 
 def code_report(vectors: np.ndarray) -> dict[str, Any]:
     """Describe the codes of vectors: how many differ, how balanced and how alike the bits are."""
-    codes = signs(vectors[:REPORTED])
-    balance = np.abs(codes.mean(axis=0, dtype=np.float64))
-    centred = codes - codes.mean(axis=0, dtype=np.float32)
-    spread = np.sqrt(np.maximum((centred**2).sum(axis=0), 1e-12))
-    correlation = np.abs((centred.T @ centred) / np.outer(spread, spread)).astype(np.float64)
-    n_bits = codes.shape[1]
+    codes = signs(vectors[:REPORTED], np.float32)
+    mean, n_bits = codes.mean(axis=0, dtype=np.float64), codes.shape[1]
+    # sums of +1 and -1 are exact in float32, so they do not depend on the order of the product
+    covariance = (codes.T @ codes).astype(np.float64) / max(len(codes), 1) - np.outer(mean, mean)
+    spread = np.sqrt(np.maximum(np.diag(covariance), 1e-12))
+    correlation = np.abs(covariance / np.outer(spread, spread))
     others = correlation.sum() - np.trace(correlation)
     return {
         "distinct": n_distinct(pack(codes)),
         "of": len(codes),
-        "mean_imbalance": float(balance.mean()),
+        "mean_imbalance": float(np.abs(mean).mean()),
         "mean_correlation": float(others / max(n_bits * (n_bits - 1), 1)),
     }
 
