@@ -91,6 +91,8 @@ ASKS = [
     *(("/v1/recommend", {"user": person}) for person in [*PEOPLE, [], "x", None]),
     *(("/v1/encode", {"user": person}) for person in [*PEOPLE, None]),
     *(("/v1/recommend", {"user": {}} | options) for options in OPTIONS),
+    *(("/v1/encode", {"user": {}, "planes": n}) for n in (0, 1, 8, 8.0, 9, 1.5, "4", True, None)),
+    *(("/v1/ask", {"user": {}, "n": n}) for n in (0, 1, 2.0, 50, 51, 1.5, "1", True, None)),
     ("/v1/recommend", {"user_id": "1"}), ("/v1/recommend", {"user_id": "1", "user": None}),
     ("/v1/recommend", {"user_id": None}), ("/v1/recommend", {}),
     ("/v1/recommend/batch", {"users": [{}] * 20}), ("/v1/recommend/batch", {"users": [{}] * 21}),

@@ -71,6 +71,7 @@ Name = Annotated[
     WithJsonSchema({"anyOf": [ID, {"const": ""}, NULL]}),
 ]
 Count = Annotated[int, Field(ge=1, strict=True), BeforeValidator(_whole)]
+PlaneCount = Annotated[int, Field(ge=1, le=MAX_PLANES, strict=True), BeforeValidator(_whole)]
 Share = Annotated[float, Field(ge=0, le=1, strict=True)]
 # what is in it depends on the model: see `person_type`
 PERSON = {"$ref": REF.format(model="Person")}
@@ -170,7 +171,7 @@ class EncodeRequest(_Request):
     """A person to encode."""
 
     user: Person
-    planes: Annotated[Count, Field(le=MAX_PLANES)] | None = Field(
+    planes: PlaneCount | None = Field(
         None, description="How many bit planes to round the vector to, for SQL."
     )
     popularity: Share = Field(1.0, description=POPULARITY)
