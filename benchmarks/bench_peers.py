@@ -97,24 +97,28 @@ def method(
         "coldhash",
         settings,
         scorer(model, how),
-        lambda person: model.recommend(person, k=K, score=how),
+        lambda person: model.recommend(person, k=K, score=how, unknown="ignore"),
         model.bytes_per_item,
         seconds,
     )
 
 
 def by_faiss(model: Recommender, seconds: float) -> Iterator[Method]:
-    """Let FAISS search the codes of a model: as bits, and as floats."""
+    """Let FAISS search the codes of a model: as bits, and as floats, without the level."""
     n_items, n_bits = len(model.items), model.items.n_bits
+    n_bytes = n_bits // 8
     binary, flat = faiss.IndexBinaryFlat(n_bits), faiss.IndexFlatIP(n_bits)
-    binary.add(model.items.packed.view(np.uint8))
+    binary.add(np.ascontiguousarray(model.items.packed.view(np.uint8)[:, :n_bytes]))
     flat.add(model.items.rows().astype(np.float32))
 
     def as_bits(people: Any) -> np.ndarray:
-        return pack(signs(model.encode(people).vectors)).view(np.uint8)
+        packed = pack(signs(model.encode(people, unknown="ignore").vectors)).view(np.uint8)
+        return np.ascontiguousarray(packed[:, :n_bytes])
 
     def as_floats(people: Any) -> np.ndarray:
-        return np.ascontiguousarray(model.encode(people).vectors, dtype=np.float32)
+        return np.ascontiguousarray(
+            model.encode(people, unknown="ignore").vectors, dtype=np.float32
+        )
 
     def scores(index: Any, queries: np.ndarray, sign: float) -> np.ndarray:
         """Turn FAISS's list of the whole catalogue back into a score for each item."""
@@ -126,16 +130,16 @@ def by_faiss(model: Recommender, seconds: float) -> Iterator[Method]:
     yield Method(
         "FAISS IndexBinaryFlat over MFDCF's codes",
         "faiss-cpu",
-        "64 bits, codes on both sides; encoded by MFDCF",
+        f"{n_bits} bits, codes on both sides, no level; encoded by MFDCF",
         lambda people, _: scores(binary, as_bits(people), -1.0),
         lambda person: binary.search(as_bits(person), K),
-        n_bits / 8,
+        n_bytes,
         seconds,
     )
     yield Method(
         "FAISS IndexFlatIP over MFDCF's codes as floats",
         "faiss-cpu",
-        "64 floats, real-valued strangers; encoded by MFDCF",
+        f"{n_bits} floats, real-valued strangers, no level; encoded by MFDCF",
         lambda people, _: scores(flat, as_floats(people), 1.0),
         lambda person: flat.search(as_floats(person), K),
         4.0 * n_bits,
