@@ -396,7 +396,8 @@ def _split_labels(value: Value, separator: str | None) -> list[str]:
 
 
 def _split_words(value: Value) -> list[str]:
-    return [] if _is_missing(value) else _WORD.findall(str(value).lower())
+    text = value if isinstance(value, str) else "" if _is_missing(value) else str(value)
+    return _WORD.findall(text.lower())
 
 
 def _as_float(value: Value) -> float:
