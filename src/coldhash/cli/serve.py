@@ -27,7 +27,7 @@ _WIDTH = 29  # characters of a column
 _DEMO_INTRODUCTION = """\
 A generated data set: 2,000 people, 1,000 titles. A fifth of the people is held out: the model
 never sees them or their ratings.
-(The first run compiles, which may take a minute or two; the result is kept.)"""
+(The first run compiles for some seconds; the result is kept.)"""
 
 
 @dataclass(frozen=True)
