@@ -123,7 +123,7 @@ def pick_ours(panel: Panel, asked: np.ndarray) -> np.ndarray:
     assert part is not None
     answers = panel.answers(asked)
     picked = (
-        next(part.questions(answers[[user]], np.flatnonzero(~own)))[0]
+        next(part.questions(part.reduction(answers[[user]]), np.flatnonzero(~own)))[0]
         for user, own in enumerate(asked)
     )
     return np.fromiter(picked, np.int64, len(asked))

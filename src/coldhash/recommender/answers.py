@@ -96,10 +96,14 @@ class AnswerPart:
         moved = [self.split(row).sum(axis=0) for row in answers.rows()]
         return np.array(moved, np.float32).reshape(-1, len(self.covariance))
 
-    def variance(self, answers: SparseRows) -> float:
-        """Compute the variance tr(Q G) that the answers of one person leave."""
-        U = _reduction(self.covariance, self._signals(answers)[0])
-        return max(float(np.vdot(self.covariance - U.T @ U, self.metric)), 1e-30)
+    def reduction(self, answers: SparseRows) -> np.ndarray:
+        """Compute U such that Σ - U'U is the covariance G that the answers of one person leave."""
+        return _reduction(self.covariance, self._signals(answers)[0])
+
+    def variance(self, reduction: np.ndarray) -> float:
+        """Compute the variance tr(Q G) that is left after a reduction."""
+        G = self.covariance - reduction.T @ reduction
+        return max(float(np.vdot(G, self.metric)), 1e-30)
 
     @cached_property
     def _prior(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -109,8 +113,8 @@ class AnswerPart:
         spread, moved, itself = ((LS * each).sum(axis=2) for each in others)
         return spread, moved, itself
 
-    def questions(self, answers: SparseRows, rows: np.ndarray) -> Iterator[tuple[int, float]]:
-        """Iterate over items of `rows` to ask one person about, the best next one first.
+    def questions(self, reduction: np.ndarray, rows: np.ndarray) -> Iterator[tuple[int, float]]:
+        """Iterate over items of `rows` to ask about after a reduction, the best next one first.
 
         Yields the item, and how much of the variance tr(Q G) the answer is expected to remove from
         the scores of other items: an item that was asked about is not recommended afterwards. Each
@@ -124,7 +128,7 @@ class AnswerPart:
         spread, moved, itself = (each[:, places] for each in self._prior)
         chance = np.stack([np.ones(len(own)), self.shares[own]])  # rated only if it is known
         G, Q, left = self.covariance, self.metric.astype(np.float32), np.ones(len(own))
-        U = _reduction(G, self._signals(answers)[0])
+        U = reduction
         for _ in own:
             A, B = L @ U.T, L @ (G @ Q @ U.T)
             spread = spread - (A * A).sum(axis=2)  # l·G l and l·GQG l with G less by U'U

@@ -58,10 +58,11 @@ def find_questions(
         for name, removed in _field_gains(model, encoder, part.metric, features).items()
         if person.get(name) in (None, "")
     }
-    total = part.variance(answers) + sum(of_field.values())  # of all that is open
+    reduction = part.reduction(answers)
+    total = part.variance(reduction) + sum(of_field.values())  # of all that is open
 
     def of_items() -> Iterator[Question]:
-        for row, removed in part.questions(answers, rows):
+        for row, removed in part.questions(reduction, rows):
             title = None if model.titles is None else model.titles[row].as_py()
             known, gain = float(part.shares[row]), min(removed / total, 1.0)
             why = f"known to {known:.0%} of people; {_settles(gain)}"

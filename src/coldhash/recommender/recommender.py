@@ -813,16 +813,19 @@ class Recommender:
             check_choice("kinds", kind, ITEMS_AND_FIELDS)
         person = user or {}
         known = self._read(person, unknown)
-        rows = np.arange(len(self.item_ids))
+        usable = np.ones(len(self.item_ids), bool)
         if candidates is not None:
+            usable[:] = False
             with blame("candidates"):
-                rows = self.item_ids.rows(candidates)
+                usable[self.item_ids.rows(candidates)] = True
         if where is not None:
-            rows = rows[self._filter.mask(where)[rows]]
+            usable &= self._filter.mask(where)
         with blame("exclude"):
-            left_out = [self.item_ids.rows(exclude)]
-        left_out += [each.indices for each in (known.history, known.answers) if each is not None]
-        rows = np.setdiff1d(rows, np.concatenate(left_out))
+            usable[self.item_ids.rows(exclude)] = False
+        for said in (known.history, known.answers):
+            if said is not None:
+                usable[said.indices] = False
+        rows = np.flatnonzero(usable)
         return find_questions(self, person, known.features, known.answers, n, kinds, rows)
 
     def save(self, path: str | Path) -> None:

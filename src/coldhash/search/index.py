@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
+from itertools import accumulate
 from types import ModuleType
 from typing import TypeAlias
 
@@ -327,9 +328,8 @@ class CodeIndex:
         if any(((each < 0) | (each >= len(self))).any() for each in rows):
             raise DataError(f"a list names rows outside 0 to {len(self) - 1}")
         positions = [_drop_repeats(np.sort(self.rank[each])) for each in rows]
-        starts = np.concatenate([[0], np.cumsum([len(each) for each in positions])])
-        flat = np.concatenate(positions) if positions else np.zeros(0, np.int32)
-        return starts.astype(np.int64), flat.astype(np.int32)
+        starts = np.array([0, *accumulate(map(len, positions))], np.int64)
+        return starts, np.concatenate([NO_LISTS[1], *positions])
 
     def subset(self, mask: np.ndarray) -> Subset:
         """Convert a mask of rows to the form that `hamming` and `weighted` take.
