@@ -72,15 +72,16 @@ class HistoryPart:
     ) -> np.ndarray:
         """Compute the mean of z over the events of each row, from δ if that is known."""
         history, above = SparseRows.of(history), self.above(history) if above is None else above
-        n_events = _column(history.counts())
-        words, weights, columns = self._codes_of(history.indices)
-
-        def add_up(values: np.ndarray) -> np.ndarray:
-            events = SparseRows(values, columns, history.indptr, (len(n_events), len(words)))
-            return times_codes(events, words, weights, self.codes.width)
-
-        exposure = add_up(np.ones(len(above), np.float32)) - n_events * self.expected
-        sums = np.concatenate([exposure, add_up(above), n_events], axis=1)
+        n_events, n_entries = _column(history.counts()), len(above)
+        words, weights, places = self._codes_of(history.indices)
+        # both sums by one product: the rows of exposure, and below them those of preference
+        values = np.concatenate([np.ones(n_entries, np.float32), above])
+        ends = np.concatenate([history.indptr, history.indptr[1:] + n_entries])
+        shape = (2 * len(n_events), len(words))
+        events = SparseRows(values, np.concatenate([places, places]), ends, shape)
+        added = times_codes(events, words, weights, self.codes.width)
+        exposure = added[: len(n_events)] - n_events * self.expected
+        sums = np.concatenate([exposure, added[len(n_events) :], n_events], axis=1)
         return np.asarray(sums / np.maximum(n_events, 1))
 
     def _codes_of(self, items: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -142,13 +143,12 @@ class HistoryPart:
         items, places = disliked, np.zeros(1, np.intp)
         if len(disliked) > 1:
             items, places = np.unique(disliked, return_inverse=True)
-        q, pulls = (part[places] for part in self._find_neighbours(items))
-        lengths = np.maximum((q * pulls).sum(axis=1, dtype=np.float64), 1e-30)
-        raised = (moved * q).sum(axis=1, dtype=np.float64) / lengths
-        return np.asarray(LOWERED * np.maximum(raised, 0)[:, None].astype(np.float32) * pulls)
+        q, falls = (part[places] for part in self._find_neighbours(items))
+        raised = np.maximum((moved * q).sum(axis=1, dtype=np.float64), 0)
+        return np.asarray(raised[:, None].astype(np.float32) * falls)
 
     def _find_neighbours(self, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return q and q M of the nearest items of some items."""
+        """Return q of the nearest items of some items, and 1.1 q M / (q M q')."""
         if len(items) == 1 and (kept := self._kept.get(int(items[0]))) is not None:
             return kept
         codes, itself = self.codes.rows(items).astype(np.float32), list(items[:, None])
@@ -157,7 +157,9 @@ class HistoryPart:
         neighbours = self.codes.rows(near.ravel()).reshape(*near.shape, -1)
         neighbours = neighbours * self.codes.gains(near)[:, :, None]
         q = neighbours.sum(axis=1, dtype=np.float64).astype(np.float32)
-        found = q, times(q, self.metric)
+        pulls = times(q, self.metric)
+        lengths = np.maximum((q * pulls).sum(axis=1, dtype=np.float64), 1e-30)
+        found = q, (LOWERED / lengths[:, None] * pulls).astype(np.float32)
         if len(items) == 1 and len(self._kept) < N_KEPT:
             self._kept[int(items[0])] = found
         return found
