@@ -362,7 +362,11 @@ def compare_models(
     first, average = next(iter(models)), counting.average
     others = [key for key in metrics if key[0] != first]
     pairs = [compare(hits[first, n], hits[name, n], average) for name, n in others]
-    verdicts = dict(zip(others, correct(pairs), strict=True))
+    holds = is_significant([pair.p_value for pair in pairs])
+    verdicts: dict[tuple[str, int], Verdict] = {
+        key: pair.verdict if certain else "tied"
+        for key, pair, certain in zip(others, pairs, holds, strict=True)
+    }
 
     def make_row(name: str, n: int) -> ComparisonRow:
         by_split = metrics[name, n]
@@ -449,15 +453,14 @@ def compare(
     return Comparison(mean, low, high, verdict, p_value)
 
 
-def correct(found: Sequence[Comparison]) -> list[Verdict]:
-    """Return the verdicts that hold together at 95%, by Holm's step-down correction."""
-    verdicts: list[Verdict] = ["tied"] * len(found)
-    order = sorted(range(len(found)), key=lambda at: found[at].p_value)
-    for place, at in enumerate(order):
-        if found[at].p_value * (len(found) - place) > LEVEL:
+def is_significant(p_values: Sequence[float]) -> list[bool]:
+    """Mark the differences that hold together at 95%, by Holm's step-down correction."""
+    significant = [False] * len(p_values)
+    for place, at in enumerate(np.argsort(p_values, kind="stable")):
+        if p_values[at] * (len(p_values) - place) > LEVEL:
             break
-        verdicts[at] = found[at].verdict
-    return verdicts
+        significant[at] = True
+    return significant
 
 
 def arrange(splits: Sequence[UserHits]) -> np.ndarray:
