@@ -110,7 +110,7 @@ def fit(
             **place,
         )
         if judge:
-            from coldhash.evaluate.held_out import JUDGED, judge_held_out
+            from coldhash.evaluate.compare import JUDGED, judge_held_out
 
             update(0, text="held-out users")
             judged = judge_held_out(data, settings, seed)
@@ -296,7 +296,7 @@ def update(
     as_json: AsJson = False,
 ) -> None:
     """Add or remove items, change or add users, without fitting again."""
-    from coldhash.evaluate.held_out import JUDGED
+    from coldhash.evaluate.compare import JUDGED
     from coldhash.update import add_items, remove_items, update_users
 
     if not any((items, ratings, remove, users)):

@@ -75,13 +75,13 @@ def demo(
     port: Annotated[int, Option(help="The port of the page; 0 for any free one.")] = 8000,
 ) -> None:
     """Show what strangers in the embedded sample get, judge it, and open the page."""
-    from coldhash.evaluate.held_out import JUDGED, SHARE, judge_held_out
+    from coldhash.evaluate.compare import HELD_OUT, JUDGED, judge_held_out
 
     if not serve:
         expect_one_answer()
     print(_DEMO_INTRODUCTION, file=sys.stderr)
     data = ch.read("sample")
-    train, cold = ch.split_cold_users(data, SHARE)
+    train, cold = ch.split_cold_users(data, HELD_OUT)
     for line in _show_strangers(ch.MFDCF().fit(train), cold):
         print(line)
     judged = judge_held_out(data, ch.MFDCF())
