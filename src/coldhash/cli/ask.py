@@ -7,16 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
+from coldhash.cli import models
 from coldhash.cli.app import AsJson, File, ModelFile, Texts, command
-from coldhash.cli.models import (
-    UnknownFields,
-    Where,
-    load_model,
-    parse_json,
-    parse_person,
-    parse_where,
-    read_lines,
-)
+from coldhash.cli.models import UnknownFields, Where
 from coldhash.cli.output import cell, print_result
 from coldhash.errors import ColdhashError
 
@@ -40,12 +33,12 @@ def ask(
     as_json: AsJson = False,
 ) -> None:
     """Show what to ask a person next; in a terminal, ask and show how the list changes."""
-    model, person = load_model(file), parse_person(user)
+    model, person = models.load_model(file), models.parse_person(user)
     options: dict[str, Any] = {
         "kinds": kinds.split(","),
         "exclude": exclude or [],
-        "candidates": None if candidates is None else read_lines(candidates),
-        "where": parse_where(where),
+        "candidates": None if candidates is None else models.read_lines(candidates),
+        "where": models.parse_where(where),
         "unknown": unknown,
     }
     if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -87,7 +80,7 @@ def _talk(model: Recommender, person: dict[str, Any], n: int, options: dict[str,
 
 
 def _with_answer(person: dict[str, Any], question: Question, given: str) -> dict[str, Any]:
-    value = parse_json(given) if given else None
+    value = models.parse_json(given) if given else None
     if question["kind"] == "field":
         return {**person, question["name"]: value}
     answers: dict[str, Any] = person.get("answers") or {}
