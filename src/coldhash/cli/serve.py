@@ -13,7 +13,7 @@ from typer import Option
 
 import coldhash as ch
 from coldhash.arrays.startup import expect_one_answer
-from coldhash.cli.app import File, ModelFile, Texts, command, read_file
+from coldhash.cli.app import Arguments, File, ModelFile, Texts, command, read_file
 from coldhash.errors import SettingError, import_extra
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _show_strangers(model: ch.Recommender, cold: ch.Dataset) -> Iterator[str]:
         if None not in person.values()
     ][:3]
 
-    def show(person: dict[str, Any], rated: np.ndarray) -> list[str]:
+    def show(person: Arguments, rated: np.ndarray) -> list[str]:
         found = model.recommend(person, k=_N_SHOWN)
         marks = ["+" if rated[row] >= _LIKED else " " for row in found.rows[0]]
         return [f"{mark} {item['title']}" for mark, item in zip(marks, found, strict=True)]
