@@ -32,7 +32,7 @@ from coldhash.data.splits import split_cold_users, split_first_ratings
 from coldhash.evaluate.judge import judge
 from coldhash.evaluate.protocol import ScoreFunction, Trial, make_trial, scorer
 from coldhash.lab.experiment import Experiment, experiments_folder
-from coldhash.lab.reproduce.anywhere import by_data, find_below, geometric_mean, make_cells
+from coldhash.lab.reproduce.extensions import by_data, find_below, geometric_mean, make_cells
 from coldhash.lab.results import Results
 from coldhash.lab.runner import run_experiment
 

@@ -10,7 +10,6 @@ import pytest
 from coldhash import read
 from coldhash.errors import DataError, SettingError
 from coldhash.evaluate.compare import (
-    Comparison,
     ComparisonRow,
     ComparisonTable,
     Interval,
@@ -18,8 +17,8 @@ from coldhash.evaluate.compare import (
     _draw_weights,
     compare,
     compare_models,
-    correct,
     interval,
+    is_significant,
 )
 from coldhash.registry import MODELS
 from commands import coldhash_in_process
@@ -237,16 +236,12 @@ def test_a_mistake_is_told_in_one_line(arguments, named):
     assert "Traceback" not in run.stderr
 
 
-def with_p(*values):
-    return [Comparison(0.1, 0.01, 0.2, "ahead", p_value=value) for value in values]
-
-
 def test_several_comparisons_are_corrected_step_by_step():
-    assert correct(with_p(0.04)) == ["ahead"]
-    assert correct(with_p(0.04, 0.04)) == ["tied", "tied"]
-    assert correct(with_p(0.04, 0.02)) == ["ahead", "ahead"]  # 2 x 0.02, then 1 x 0.04
-    assert correct(with_p(0.001, 0.03, 0.03)) == ["ahead", "tied", "tied"]
-    assert correct([]) == []
+    assert is_significant([0.04]) == [True]
+    assert is_significant([0.04, 0.04]) == [False, False]
+    assert is_significant([0.04, 0.02]) == [True, True]  # 2 x 0.02, then 1 x 0.04
+    assert is_significant([0.001, 0.03, 0.03]) == [True, False, False]
+    assert is_significant([]) == []
 
 
 def test_the_p_value_agrees_with_the_interval(rng):

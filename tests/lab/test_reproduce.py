@@ -15,8 +15,8 @@ from coldhash.errors import SettingError
 from coldhash.evaluate import UserHits
 from coldhash.lab import reproduce, runner
 from coldhash.lab.experiment import Experiment, experiments_folder
-from coldhash.lab.reproduce import EXPERIMENTS, SECTIONS, make_section, new_items, write_report
-from coldhash.lab.reproduce.anywhere import find_below, geometric_mean, make_cell
+from coldhash.lab.reproduce import EXPERIMENTS, SECTIONS, extensions, make_section, write_report
+from coldhash.lab.reproduce.extensions import find_below, geometric_mean, make_cell
 from coldhash.lab.reproduce.paper import judge_outperforms
 from coldhash.lab.results import Results
 from coldhash.lab.runner import run_experiment
@@ -114,8 +114,8 @@ def test_the_statistics_of_the_data(users, verdict, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_new_items_beside_their_peers(tmp_path, monkeypatch):
     small = read("sample", n_users=300, n_items=150)
-    monkeypatch.setattr(new_items, "_NAMES", ("sample",))
-    monkeypatch.setattr(new_items, "read", lambda name, folder: small)
+    monkeypatch.setattr(extensions, "_NEW_ITEM_DATASETS", ("sample",))
+    monkeypatch.setattr(extensions, "read", lambda name, folder: small)
     section = make_section("new-items", tmp_path, tmp_path, quick=True)
     methods = [line.split(" | ")[1] for line in section.text.splitlines() if "the sample" in line]
     peers = ["content kNN", "ridge on content", "popularity of category"]

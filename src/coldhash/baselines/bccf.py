@@ -28,6 +28,7 @@ from coldhash.arrays.codes import signs
 from coldhash.arrays.compiled import compiled
 from coldhash.baselines import shared
 from coldhash.baselines.shared import Baseline, Bits, Training
+from coldhash.data.ratings import row_of_entries, with_values
 from coldhash.recommender.recommender import Recommender
 
 
@@ -69,7 +70,7 @@ class BCCF(Baseline):
         """Alternate users and items, rotate, split at the medians."""
         ratings, (low, high) = training.ratings.matrix, training.ratings.scale
         values = (ratings.data.astype(np.float64) - low) / max(high - low, 1e-9) - 0.5
-        U, V = self._alternate(shared.with_values(ratings, values), training)
+        U, V = self._alternate(with_values(ratings, values), training)
         R = shared.random_rotation(self.n_bits, training.rng).astype(np.float64)
         for _ in range(self.rotation_rounds):
             codes = [signs(centre_at_median(M @ R), np.float64) for M in (U, V)]
@@ -98,7 +99,7 @@ def centre_at_median(vectors: np.ndarray) -> np.ndarray:
 
 def loss(T: csr_array, U: np.ndarray, V: np.ndarray, balance_weight: float) -> float:
     """Compute (1); T holds s - ½."""
-    fitted = np.einsum("nk,nk->n", U[shared.row_of_entries(T)], V[T.indices]) / (2 * U.shape[1])
+    fitted = np.einsum("nk,nk->n", U[row_of_entries(T)], V[T.indices]) / (2 * U.shape[1])
     balance = np.sum(U.sum(axis=0) ** 2) + np.sum(V.sum(axis=0) ** 2)
     return float(np.sum((T.data - fitted) ** 2) + balance_weight * balance)
 

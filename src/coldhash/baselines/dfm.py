@@ -33,6 +33,7 @@ from coldhash.baselines import observed, shared
 from coldhash.baselines.ddl import NetworkEncoder, UnitScale
 from coldhash.baselines.observed import DiscreteBaseline
 from coldhash.baselines.shared import Training
+from coldhash.data.ratings import row_of_entries, with_values
 from coldhash.recommender.recommender import Recommender
 
 Codes = tuple[np.ndarray, np.ndarray, np.ndarray]  # a, A, c
@@ -145,15 +146,15 @@ class Biases:
 
     def subtract_from(self, S: csr_array) -> csr_array:
         """Subtract the biases from the known entries."""
-        users = self.users[shared.row_of_entries(S)]
-        return shared.with_values(S, S.data - self.base - users - self.items[S.indices])
+        users = self.users[row_of_entries(S)]
+        return with_values(S, S.data - self.base - users - self.items[S.indices])
 
 
 def fit_biases(
     S: csr_array, error: np.ndarray, ridge: float, start: Biases | None = None
 ) -> Biases:
     """Lower Σ (error - w_0 - w_u - w_i)² + ridge (Σ w_u² + Σ w_i²), each in turn."""
-    owners, (n_users, n_items) = shared.row_of_entries(S), S.shape
+    owners, (n_users, n_items) = row_of_entries(S), S.shape
     base = start.base if start else float(error.mean())
     users = start.users if start else np.zeros(n_users)
 
@@ -178,7 +179,7 @@ def flip_feature_bits(
     A, P, columns = A.copy(), X @ A, csc_array(X)
     V, stale = times(S, c), np.ones(len(X), dtype=bool)
     known = V.copy()
-    ones = shared.with_values(S, np.ones(S.nnz))
+    ones = with_values(S, np.ones(S.nnz))
     weights = csr_array((columns * columns).T @ ones)  # features x items
     indptr, indices = observed.layout(S)
     for f in range(len(A)):
@@ -215,4 +216,4 @@ def _sum_fitted(indptr, indices, P, c, rows):  # type: ignore[no-untyped-def]
 
 def _residual(S: csr_array, P: np.ndarray, c: np.ndarray) -> csr_array:
     """Subtract p·c from the known entries."""
-    return shared.with_values(S, S.data - observed.fitted_entries(S, P, c))
+    return with_values(S, S.data - observed.fitted_entries(S, P, c))

@@ -21,8 +21,8 @@ from scipy.sparse import csr_array
 
 from coldhash.arrays.compiled import compiled
 from coldhash.arrays.products import even_order
-from coldhash.baselines.shared import Baseline, StackEncoder, Training, row_of_entries
-from coldhash.data.ratings import TargetKind
+from coldhash.baselines.shared import Baseline, StackEncoder, Training
+from coldhash.data.ratings import TargetKind, row_of_entries
 from coldhash.recommender.recommender import Recommender
 
 

@@ -18,8 +18,8 @@ from scipy.sparse import csr_array
 from coldhash.arrays.codes import signs
 from coldhash.arrays.compiled import compiled
 from coldhash.arrays.products import even_order
-from coldhash.baselines.shared import Baseline, Bits, balance, polar, row_of_entries, with_values
-from coldhash.data.ratings import Ratings
+from coldhash.baselines.shared import Baseline, Bits, balance, polar
+from coldhash.data.ratings import Ratings, row_of_entries, with_values
 from coldhash.errors import DataError
 
 _ROTATION_ROUNDS = 50

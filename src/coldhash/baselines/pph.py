@@ -28,7 +28,8 @@ from scipy.sparse import csr_array
 
 from coldhash.arrays.compiled import compiled
 from coldhash.arrays.products import even_order
-from coldhash.baselines.shared import Baseline, Bits, Training, row_of_entries, with_values
+from coldhash.baselines.shared import Baseline, Bits, Training
+from coldhash.data.ratings import row_of_entries, with_values
 from coldhash.recommender.recommender import Recommender
 
 

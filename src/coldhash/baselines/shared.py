@@ -27,7 +27,7 @@ from coldhash.arrays.checks import check_memory, take
 from coldhash.arrays.codes import signs
 from coldhash.arrays.products import times
 from coldhash.data.dataset import Dataset
-from coldhash.data.ratings import Ratings, RatingTarget, TargetKind
+from coldhash.data.ratings import Ratings, RatingTarget, TargetKind, as_ones
 from coldhash.errors import DataError, SettingError
 from coldhash.features.fitting import fit_features
 from coldhash.features.groups import FeatureEncoder, Features, State
@@ -130,8 +130,7 @@ class Training:
         ratings = self.data.ratings
         if ratings.feedback.kind == "ratings":
             return ratings
-        ones = np.ones(len(ratings), dtype=np.float32)
-        return replace(ratings, matrix=with_values(ratings.matrix, ones), declared_scale=(0.0, 1.0))
+        return replace(ratings, matrix=as_ones(ratings.matrix), declared_scale=(0.0, 1.0))
 
     @cached_property
     def favourites(self) -> csr_array:
@@ -226,21 +225,10 @@ class Training:
         return self.make_recommender(name, encoder, users, codes=signs(items), report=report)
 
 
-def with_values(matrix: csr_array, values: np.ndarray) -> csr_array:
-    """Return a matrix with the stored entries of another one, and these values."""
-    return csr_array((values, matrix.indices, matrix.indptr), shape=matrix.shape)
-
-
-def row_of_entries(matrix: csr_array) -> np.ndarray:
-    """Return the row of each stored entry."""
-    return np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-
-
 def favourite_matrix(data: Dataset) -> csr_array:
     """Return users x items with a 1 for each favourite."""
     ratings = data.ratings
-    liked = ratings.where(ratings.favourites).matrix
-    return with_values(liked, np.ones(liked.nnz, dtype=np.float32))
+    return as_ones(ratings.where(ratings.favourites).matrix)
 
 
 def stranger_groups(encoder: FeatureEncoder) -> tuple[str, ...]:

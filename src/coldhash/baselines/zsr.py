@@ -30,8 +30,8 @@ import numpy as np
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from scipy.sparse import csr_array
 
-from coldhash.baselines.shared import Baseline, StackEncoder, Training, stack_features, with_values
-from coldhash.data.ratings import TargetKind
+from coldhash.baselines.shared import Baseline, StackEncoder, Training, stack_features
+from coldhash.data.ratings import TargetKind, with_values
 from coldhash.recommender.recommender import Recommender
 
 

@@ -29,6 +29,7 @@ app = typer.Typer(
 
 File = Path | None
 Texts = list[str] | None
+Arguments = dict[str, Any]  # of a function of the library, by name
 AsJson = Annotated[bool, Option("--json", help="Print one JSON document.")]
 ColumnNames = Annotated[
     Texts,
@@ -92,7 +93,7 @@ class TableOptions:
     ] = None
     plan: Annotated[File, Option(help="A feature plan in TOML.")] = None
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Arguments:
         """Return the arguments of `Dataset.from_tables` and `prepare` about columns and values."""
         weights = parse_pairs(self.event_weight, "--event-weight", hint="TYPE=WEIGHT, purchase=5")
         return {
@@ -124,7 +125,7 @@ class DataOptions(TableOptions):
         if (self.dataset is None) == (self.ratings is None):
             raise SettingError("no data, or two", hint="either --dataset NAME or --ratings FILE")
         if self.dataset is not None:
-            rules: dict[str, Any] = {"feedback": self.feedback, "favourite": self.favourite}
+            rules: Arguments = {"feedback": self.feedback, "favourite": self.favourite}
             known = ch.read(self.dataset, self.data, **rules)
             return known if self.plan is None else known.with_plan(self.plan)
         ratings, users, items = (

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
-from coldhash.cli.app import AsJson, File, ModelFile, Texts, command
-from coldhash.cli.models import (
-    UnknownFields,
-    Where,
-    load_model,
-    parse_json,
-    parse_person,
-    parse_where,
-    read_lines,
-)
+from coldhash.cli import models
+from coldhash.cli.app import Arguments, AsJson, File, ModelFile, Texts, command
+from coldhash.cli.models import UnknownFields, Where
 from coldhash.cli.output import cell, print_result
 from coldhash.errors import ColdhashError
 
@@ -40,12 +33,12 @@ def ask(
     as_json: AsJson = False,
 ) -> None:
     """Show what to ask a person next; in a terminal, ask and show how the list changes."""
-    model, person = load_model(file), parse_person(user)
-    options: dict[str, Any] = {
+    model, person = models.load_model(file), models.parse_person(user)
+    options: Arguments = {
         "kinds": kinds.split(","),
         "exclude": exclude or [],
-        "candidates": None if candidates is None else read_lines(candidates),
-        "where": parse_where(where),
+        "candidates": None if candidates is None else models.read_lines(candidates),
+        "where": models.parse_where(where),
         "unknown": unknown,
     }
     if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -56,7 +49,7 @@ def ask(
     _talk(model, person, n, options)
 
 
-def _talk(model: Recommender, person: dict[str, Any], n: int, options: dict[str, Any]) -> None:
+def _talk(model: Recommender, person: Arguments, n: int, options: Arguments) -> None:
     """Ask n questions one by one, and print the list after every answer."""
     before: list[str] = []
     skipped: list[str] = []
@@ -86,15 +79,15 @@ def _talk(model: Recommender, person: dict[str, Any], n: int, options: dict[str,
         person = changed
 
 
-def _with_answer(person: dict[str, Any], question: Question, given: str) -> dict[str, Any]:
-    value = parse_json(given) if given else None
+def _with_answer(person: Arguments, question: Question, given: str) -> Arguments:
+    value = models.parse_json(given) if given else None
     if question["kind"] == "field":
         return {**person, question["name"]: value}
-    answers: dict[str, Any] = person.get("answers") or {}
+    answers: Arguments = person.get("answers") or {}
     return {**person, "answers": {**answers, question["name"]: value}}
 
 
-def _print_list(model: Recommender, person: dict[str, Any], before: list[str]) -> list[str]:
+def _print_list(model: Recommender, person: Arguments, before: list[str]) -> list[str]:
     """Print the best items, with how far each has moved; return their ids."""
     rows = list(model.recommend(person, LIST_LENGTH))
     ids = [str(row["item_id"]) for row in rows]

@@ -18,6 +18,7 @@ import coldhash as ch
 from coldhash.arrays.startup import expect_one_answer
 from coldhash.cli import output
 from coldhash.cli.app import (
+    Arguments,
     AsJson,
     ColumnNames,
     DataOptions,
@@ -93,7 +94,7 @@ def fit(
     check_out(out)
     data: Any = source.read() if parts is None else Prepared.open(parts)
     with ExitStack() as stack:
-        place: dict[str, Any] = {}
+        place: Arguments = {}
         if dask is not None:
             from coldhash.scale.dask import connect
 
@@ -110,7 +111,7 @@ def fit(
             **place,
         )
         if judge:
-            from coldhash.evaluate.held_out import JUDGED, judge_held_out
+            from coldhash.evaluate.compare import JUDGED, judge_held_out
 
             update(0, text="held-out users")
             judged = judge_held_out(data, settings, seed)
@@ -136,7 +137,7 @@ class RecommendOptions:
     popularity: Popularity = 1.0
     fields: Fields = None
 
-    def arguments(self) -> dict[str, Any]:
+    def arguments(self) -> Arguments:
         """Return the arguments of `Recommender.recommend`."""
         candidates = None if self.candidates is None else read_lines(self.candidates)
         return {**vars(self), "candidates": candidates, **_shown(self.where, self.fields)}
@@ -215,7 +216,7 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Show what carries an item for a person: parts that add up to the score."""
-    options: dict[str, Any] = {"popularity": popularity, "unknown": unknown}
+    options: Arguments = {"popularity": popularity, "unknown": unknown}
     found = load_model(file).explain(parse_person(user), item, **options)
     output.print_result(found, output.format_facts(found), as_json)
 
@@ -275,7 +276,7 @@ def query_sql(
     """Print the SQL that ranks the items of an exported database for a person."""
     from coldhash.recommender import planes as bit_planes
 
-    options: dict[str, Any] = {"planes": planes, "popularity": popularity, "condition": condition}
+    options: Arguments = {"planes": planes, "popularity": popularity, "condition": condition}
     print(bit_planes.query_sql(load_model(file), to, parse_person(user), k, **options))
 
 
@@ -296,14 +297,14 @@ def update(
     as_json: AsJson = False,
 ) -> None:
     """Add or remove items, change or add users, without fitting again."""
-    from coldhash.evaluate.held_out import JUDGED
-    from coldhash.update import add_items, remove_items, update_users
+    from coldhash.evaluate.compare import JUDGED
+    from coldhash.update import Change, add_items, remove_items, update_users
 
     if not any((items, ratings, remove, users)):
         raise SettingError(
             "nothing to update", hint="--add-items, --remove-items, --users, --ratings"
         )
-    model, steps = load_model(file), dict[str, Any]()
+    model, steps = load_model(file), dict[str, Change]()
     new_items, rated, people = _read_tables([items, ratings, users], column)
     if remove is not None:
         model, steps["removed"] = remove_items(model, read_lines(remove))
@@ -332,15 +333,15 @@ def parse_json(text: str) -> Any:
         return text
 
 
-def parse_where(where: Texts) -> dict[str, Any] | None:
+def parse_where(where: Texts) -> dict[str, object] | None:
     """Read the texts COLUMN=VALUE of --where."""
-    chosen: dict[str, list[Any]] = {}
+    chosen: dict[str, list[object]] = {}
     for name, text in parse_pairs(where, "--where", hint="COLUMN=VALUE"):
         chosen.setdefault(name, []).append(parse_json(text))
     return {name: each[0] if len(each) == 1 else each for name, each in chosen.items()} or None
 
 
-def _shown(where: Texts, fields: str | None) -> dict[str, Any]:
+def _shown(where: Texts, fields: str | None) -> Arguments:
     """Return the arguments of the library about columns of the item table."""
     return {"where": parse_where(where), "fields": fields.split(",") if fields else None}
 
@@ -386,7 +387,7 @@ def read_lines(path: Path) -> list[str]:
     return [line for line in read_file(path, str(path)).splitlines() if line]
 
 
-def _recommend_all(model: ch.Recommender, arguments: dict[str, Any]) -> Iterator[pa.Table]:
+def _recommend_all(model: ch.Recommender, arguments: Arguments) -> Iterator[pa.Table]:
     with output.progress_bar("recommending") as update:
         yield from model.recommend_all(progress=update, **arguments)
 

@@ -13,7 +13,7 @@ from typer import Option
 
 import coldhash as ch
 from coldhash.arrays.startup import expect_one_answer
-from coldhash.cli.app import File, ModelFile, Texts, command, read_file
+from coldhash.cli.app import Arguments, File, ModelFile, Texts, command, read_file
 from coldhash.errors import SettingError, import_extra
 
 if TYPE_CHECKING:
@@ -75,13 +75,13 @@ def demo(
     port: Annotated[int, Option(help="The port of the page; 0 for any free one.")] = 8000,
 ) -> None:
     """Show what strangers in the embedded sample get, judge it, and open the page."""
-    from coldhash.evaluate.held_out import JUDGED, SHARE, judge_held_out
+    from coldhash.evaluate.compare import HELD_OUT, JUDGED, judge_held_out
 
     if not serve:
         expect_one_answer()
     print(_DEMO_INTRODUCTION, file=sys.stderr)
     data = ch.read("sample")
-    train, cold = ch.split_cold_users(data, SHARE)
+    train, cold = ch.split_cold_users(data, HELD_OUT)
     for line in _show_strangers(ch.MFDCF().fit(train), cold):
         print(line)
     judged = judge_held_out(data, ch.MFDCF())
@@ -106,7 +106,7 @@ def _show_strangers(model: ch.Recommender, cold: ch.Dataset) -> Iterator[str]:
         if None not in person.values()
     ][:3]
 
-    def show(person: dict[str, Any], rated: np.ndarray) -> list[str]:
+    def show(person: Arguments, rated: np.ndarray) -> list[str]:
         found = model.recommend(person, k=_N_SHOWN)
         marks = ["+" if rated[row] >= _LIKED else " " for row in found.rows[0]]
         return [f"{mark} {item['title']}" for mark, item in zip(marks, found, strict=True)]

@@ -13,13 +13,8 @@ import numpy as np
 import pyarrow as pa
 from scipy.sparse import csr_array
 
-from coldhash.data import TITLE
-from coldhash.data.feedback import (
-    Favourite,
-    Feedback,
-    FeedbackKind,
-    Scale,
-)
+from coldhash.data import reading
+from coldhash.data.feedback import Favourite, Feedback, FeedbackKind, Scale
 from coldhash.data.ids import Ids
 from coldhash.data.plan import (
     FeaturePlan,
@@ -30,16 +25,6 @@ from coldhash.data.plan import (
     guess_plan,
 )
 from coldhash.data.ratings import Duplicates, Ratings
-from coldhash.data.reading import (
-    Columns,
-    Wanted,
-    check_columns,
-    pad_table,
-    read_id_table,
-    read_ratings,
-    used_columns,
-    warn_of_ids,
-)
 from coldhash.data.tables import TableLike
 from coldhash.errors import DataError
 from coldhash.render import html_table
@@ -130,7 +115,7 @@ class Dataset:
         users: TableLike | None = None,
         items: TableLike | None = None,
         *,
-        columns: Columns | None = None,
+        columns: reading.Columns | None = None,
         plan: PlanLike | None = None,
         scale: Scale | None = None,
         duplicates: Duplicates | None = None,
@@ -198,16 +183,15 @@ class Dataset:
         (3, '2')
         """
         plan = None if plan is None else as_plan(plan)
-        mapping = check_columns(columns)
-        user_column, user_ids, user_table = read_id_table(users, "user", mapping)
-        item_column, item_ids, item_table = read_id_table(items, "item", mapping)
-        used = used_columns(user_column, item_column, mapping.pop(TITLE, None), item_table)
-        wanted = Wanted(feedback, favourite, event_weights)
-        rated = read_ratings(ratings, mapping, user_ids, item_ids, scale, duplicates, wanted)
+        mapping = reading.check_columns(columns)
+        user_ids, user_table, item_ids, item_table, used = reading.read_sides(users, items, mapping)
+        wanted = reading.Wanted(feedback, favourite, event_weights)
+        sides = (user_ids, item_ids)
+        rated = reading.read_ratings(ratings, mapping, *sides, scale, duplicates, wanted)
         rated.feedback.warn_if_unlikely(int(rated.favourites.sum()), len(rated))
-        warn_of_ids(rated, user_ids, item_ids)
-        user_table = pad_table(user_table, len(rated.users))
-        item_table = pad_table(item_table, len(rated.items))
+        reading.warn_of_ids(rated, *sides)
+        user_table = reading.pad_table(user_table, len(rated.users))
+        item_table = reading.pad_table(item_table, len(rated.items))
         plan = guess_plan(user_table, item_table) if plan is None else plan
         return cls(rated, user_table, item_table, plan, name, used)
 

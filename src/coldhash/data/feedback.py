@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 
@@ -173,7 +173,7 @@ class Feedback:
             warnings.warn(message, UnlikelyFavourites, stacklevel=3)
 
 
-def _as_rule(favourite: Any) -> Favourite:
+def _as_rule(favourite: Favourite) -> Favourite:
     """Return a rule as a number or one of the texts; a number may be written as a text."""
     text = favourite.strip() if isinstance(favourite, str) else favourite
     if text == USER_MEAN:

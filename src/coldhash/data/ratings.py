@@ -149,7 +149,7 @@ class Ratings:
             keep, values, times = merge_duplicates(user_rows, item_rows, values, times, duplicates)
             entries = _sort_entries(user_rows[keep], item_rows[keep], shape)
         times = None if times is None else times[entries.data]
-        matrix = _replace_data(entries, values[entries.data])
+        matrix = with_values(entries, values[entries.data])
         return cls(matrix, users, items, times, scale, feedback)
 
     @classmethod
@@ -205,7 +205,7 @@ class Ratings:
             return f"user {users[stored.row[at]]!r}, item {items[stored.col[at]]!r}"
 
         values = as_ratings(stored.data, scale, name)
-        return cls(_replace_data(entries, values[entries.data]), users, items, None, scale)
+        return cls(with_values(entries, values[entries.data]), users, items, None, scale)
 
     def __len__(self) -> int:
         return int(self.matrix.nnz)
@@ -332,21 +332,18 @@ class Ratings:
     @property
     def _entries(self) -> csr_array:
         """The matrix with the position of each rating in place of its value."""
-        return _replace_data(self.matrix, np.arange(len(self)))
+        return with_values(self.matrix, np.arange(len(self)))
 
     def _take(self, entries: csr_array, users: Ids, items: Ids) -> Ratings:
         """Return the ratings at the positions that a matrix holds."""
-        matrix = _replace_data(entries, self.matrix.data[entries.data])
+        matrix = with_values(entries, self.matrix.data[entries.data])
         times = None if self.times is None else self.times[entries.data]
         return Ratings(matrix, users, items, times, self.declared_scale, self.feedback)
 
 
-def entries_of_rows(indptr: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return the positions of all stored entries of some rows of a CSR matrix, row by row."""
-    counts = np.diff(indptr)[rows]
-    ends = np.cumsum(counts)
-    within = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts, counts)
-    return np.repeat(indptr[rows], counts) + within  # type: ignore[no-any-return]
+def row_of_entries(matrix: csr_array) -> np.ndarray:
+    """Return the row of each stored entry of a CSR matrix."""
+    return np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
 
 
 def _sort_entries(
@@ -361,10 +358,16 @@ def _sort_entries(
     return matrix
 
 
-def _replace_data(matrix: csr_array, data: np.ndarray) -> csr_array:
+def with_values(matrix: csr_array, values: np.ndarray) -> csr_array:
+    """Return a matrix with the stored entries of another one, and these values."""
     from scipy.sparse import csr_array
 
-    return csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
+    return csr_array((values, matrix.indices, matrix.indptr), shape=matrix.shape)
+
+
+def as_ones(matrix: csr_array) -> csr_array:
+    """Return a matrix of ones with the stored entries of another one, whatever their values."""
+    return with_values(matrix, np.ones(len(matrix.indices), dtype=np.float32))
 
 
 def as_ratings(values: ArrayLike, scale: Scale | None, where: NameRow) -> np.ndarray:
@@ -470,7 +473,7 @@ class RatingTarget:
 
     def __call__(self, ratings: csr_array) -> csr_array:
         """Return the targets of users x items as float32."""
-        return _replace_data(ratings, self._values(ratings))
+        return with_values(ratings, self._values(ratings))
 
     def _values(self, ratings: csr_array) -> np.ndarray:
         if self.kind == "favourite":

@@ -13,14 +13,7 @@ import pyarrow.compute as pc
 
 from coldhash.data import OTHER_NAMES, ROLES, TITLE
 from coldhash.data.dates import as_days
-from coldhash.data.feedback import (
-    Favourite,
-    Feedback,
-    FeedbackKind,
-    Scale,
-    ValueFacts,
-    guess_kind,
-)
+from coldhash.data.feedback import Favourite, Feedback, FeedbackKind, Scale, ValueFacts, guess_kind
 from coldhash.data.ids import Ids, NameRow
 from coldhash.data.plan import FEW_ROWS
 from coldhash.data.ratings import MAX_RATING, Duplicates, Ratings
@@ -116,15 +109,25 @@ def read_id_table(
     return name, ids, infer_types(table, keep=name).drop_columns([name])
 
 
-def used_columns(
-    user_id: str | None, item_id: str | None, title: str | None, items: pa.Table
-) -> dict[str, str]:
-    """Return the columns of ids and titles by their roles; that of titles must be there."""
-    if title is not None and title not in items.column_names:
-        hint = f"the item table has: {', '.join(items.column_names) or '-'}"
+def read_sides(
+    users: TableLike | None, items: TableLike | None, columns: Columns
+) -> tuple[Ids | None, pa.Table, Ids | None, pa.Table, dict[str, str]]:
+    """Read the tables of users and items; the column of titles must be there.
+
+    Returns
+    -------
+    user_ids, users, item_ids, items, columns
+        The ids and the other columns of each table, and which columns held ids and titles.
+    """
+    user_column, user_ids, user_table = read_id_table(users, "user", columns)
+    item_column, item_ids, item_table = read_id_table(items, "item", columns)
+    title = columns.get(TITLE)
+    if title is not None and title not in item_table.column_names:
+        hint = f"the item table has: {', '.join(item_table.column_names) or '-'}"
         raise ColumnError(f"the item table has no column {title!r} for {TITLE}", hint=hint)
-    used = {"user_id": user_id, "item_id": item_id, TITLE: title}
-    return {role: column for role, column in used.items() if column is not None}
+    used = {"user_id": user_column, "item_id": item_column, TITLE: title}
+    known = {role: column for role, column in used.items() if column is not None}
+    return user_ids, user_table, item_ids, item_table, known
 
 
 def read_ratings(

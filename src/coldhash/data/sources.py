@@ -289,7 +289,7 @@ def _find_files(path: Path, files: Mapping[str, Style]) -> list[TableFile]:
     raise SourceError(f"{path} {reason}", hint="`coldhash fetch` downloads data sets")
 
 
-def _list_files(place: Path) -> dict[str, dict[str, Any]]:
+def _list_files(place: Path) -> dict[str, Style]:
     """Return where the files of a folder or zip archive are, by name."""
     if place.is_dir():
         return {file.name: {"path": file} for file in place.iterdir()}

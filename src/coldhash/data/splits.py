@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from coldhash.data.dataset import Dataset, is_described
-from coldhash.data.ratings import Ratings
+from coldhash.data.ratings import Ratings, row_of_entries
 from coldhash.errors import DataError, SettingError, check_choice
 
 Order = Literal["time", "random"]
@@ -170,7 +170,7 @@ def split_first_ratings(
         raise SettingError(f"n_given={n_given}", hint="0 or more")
     ratings = cold.ratings
     chance = np.random.default_rng(seed).random(len(ratings))
-    user_rows = np.repeat(np.arange(len(ratings.users)), ratings.per_user)
+    user_rows = row_of_entries(ratings.matrix)
     by_time = () if resolve_order(ratings, order) == "random" else (ratings.times,)
     sequence = np.lexsort((chance, *by_time, user_rows))  # by user, then time, then chance
     place = np.empty(len(ratings), dtype=np.int64)

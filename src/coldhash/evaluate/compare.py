@@ -20,8 +20,9 @@ from coldhash.data.splits import Order, cold_user_splits
 from coldhash.errors import DataError, check_choice, import_extra
 from coldhash.evaluate.judge import KS, judge
 from coldhash.evaluate.protocol import PROTOCOLS, Average, ScoreFunction, make_trial, scorer
+from coldhash.files import Json
 from coldhash.recommender.recommender import Score
-from coldhash.registry import Model
+from coldhash.registry import MODELS, Model
 from coldhash.render import html_table, write_rows
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LEVEL = 0.05  # of intervals and verdicts
+JUDGED = "judged"  # what `judge_held_out` finds, in the report of a model
+HELD_OUT = 0.2  # share of the users
+N_GIVEN = 5  # ratings that people give first, where most have more than twice as many
 _N_CHUNKS, _DRAWINGS_PER_CHUNK = 8, 250
 
 Verdict = Literal["ahead", "behind", "tied"]
@@ -362,7 +366,11 @@ def compare_models(
     first, average = next(iter(models)), counting.average
     others = [key for key in metrics if key[0] != first]
     pairs = [compare(hits[first, n], hits[name, n], average) for name, n in others]
-    verdicts = dict(zip(others, correct(pairs), strict=True))
+    holds = is_significant([pair.p_value for pair in pairs])
+    verdicts: dict[tuple[str, int], Verdict] = {
+        key: pair.verdict if certain else "tied"
+        for key, pair, certain in zip(others, pairs, holds, strict=True)
+    }
 
     def make_row(name: str, n: int) -> ComparisonRow:
         by_split = metrics[name, n]
@@ -372,6 +380,57 @@ def compare_models(
 
     given = trials[max(shots)].order
     return ComparisonTable(k, tuple(make_row(name, n) for name, n in metrics), given)
+
+
+def judge_held_out(data: Dataset, settings: Model, seed: int = 0) -> dict[str, Json]:
+    """Judge settings and popularity on users that are held out, and describe what was found.
+
+    A model is fitted on the other users, so the figure is that of the settings, not of the model
+    that is then fitted on all users.
+
+    Parameters
+    ----------
+    data
+        Ratings and features.
+    settings
+        Settings of a method.
+    seed
+        Seed of the split and of the fit.
+
+    Returns
+    -------
+    dict
+        The number of held-out `users`; `k`; and `rows`, for each number of ratings `given` the
+        Accuracy@k of the `model` and of `popularity` with 95% intervals, and whether the model is
+        "ahead", "tied" or "behind".
+
+    Raises
+    ------
+    DataError
+        There are too few users or favourites to judge by.
+
+    Examples
+    --------
+    >>> from coldhash import MFDCF, read
+    >>> found = judge_held_out(read("sample", n_users=500, n_items=200), MFDCF(n_bits=32))
+    >>> found["users"], [row["given"] for row in found["rows"]]
+    (100, [0, 5])
+    """
+    shots = (0, N_GIVEN) if np.median(data.ratings.per_user) > 2 * N_GIVEN else (0,)
+    models = {"model": settings, "popularity": MODELS["popularity"]()}
+    found = compare_models(data, models, splits=1, share=HELD_OUT, shots=shots, seed=seed)
+    rows = {(row.model, row.shots): row for row in found.rows}
+    judged: list[Json] = [
+        {
+            "given": n,
+            "model": asdict(rows["model", n].accuracy),
+            "popularity": asdict(rows["popularity", n].accuracy),
+            "verdict": rows["popularity", n].verdict,
+        }
+        for n in shots
+    ]
+    users = int(rows["model", 0].metrics["users"])
+    return {"users": users, "k": found.k, "rows": judged}
 
 
 def interval(splits: Sequence[UserHits], average: Average = "pairs") -> Interval:
@@ -449,15 +508,14 @@ def compare(
     return Comparison(mean, low, high, verdict, p_value)
 
 
-def correct(found: Sequence[Comparison]) -> list[Verdict]:
-    """Return the verdicts that hold together at 95%, by Holm's step-down correction."""
-    verdicts: list[Verdict] = ["tied"] * len(found)
-    order = sorted(range(len(found)), key=lambda at: found[at].p_value)
-    for place, at in enumerate(order):
-        if found[at].p_value * (len(found) - place) > LEVEL:
+def is_significant(p_values: Sequence[float]) -> list[bool]:
+    """Mark the differences that hold together at 95%, by Holm's step-down correction."""
+    significant = [False] * len(p_values)
+    for place, at in enumerate(np.argsort(p_values, kind="stable")):
+        if p_values[at] * (len(p_values) - place) > LEVEL:
             break
-        verdicts[at] = found[at].verdict
-    return verdicts
+        significant[at] = True
+    return significant
 
 
 def arrange(splits: Sequence[UserHits]) -> np.ndarray:

@@ -20,6 +20,7 @@ from scipy.sparse import csr_array
 from coldhash.arrays.compiled import compiled
 from coldhash.arrays.threads import run_rows
 from coldhash.data.dataset import Dataset
+from coldhash.data.ratings import as_ones, row_of_entries
 from coldhash.data.splits import Order, resolve_order, split_first_ratings
 from coldhash.errors import DataError, check_choice
 from coldhash.evaluate.metrics import Ties
@@ -168,7 +169,7 @@ class Trial:
             return self.candidates[rows]
         free = np.tile(self.rated, (rows.stop - rows.start, 1))
         excluded = self.excluded[rows]
-        free[np.repeat(np.arange(len(free)), np.diff(excluded.indptr)), excluded.indices] = False
+        free[row_of_entries(excluded), excluded.indices] = False
         return np.where(free, np.arange(free.shape[1], dtype=np.int32), np.int32(-1))
 
 
@@ -309,7 +310,7 @@ def _make_trial(
         raise DataError("the parts have different items", hint="take both from one split")
     given, n_drawn = known.ratings.matrix, protocol.n_candidates
     tested = rest.ratings.matrix if protocol.negatives == "unrated" else favourites
-    excluded = _mark(given) + _mark(tested)
+    excluded = as_ones(given) + as_ones(tested)  # a sum of ratings would lose those of 0
     rated = train.ratings.per_item + known.ratings.per_item + rest.ratings.per_item > 0
     return Trial(
         people=people,
@@ -331,16 +332,9 @@ def _name_people(data: Dataset) -> pa.Table:
     return pa.table({USER_ID: data.user_ids.values})
 
 
-def _mark(ratings: csr_array) -> csr_array:
-    """Return ones where ratings are; a sum of ratings would lose those of 0."""
-    ones = np.ones(ratings.nnz, dtype=np.int8)
-    return csr_array((ones, ratings.indices, ratings.indptr), shape=ratings.shape)
-
-
 def _places(ratings: csr_array) -> np.ndarray:
     """Return a number for each stored entry, another one for every user and item."""
-    rows = np.repeat(np.arange(ratings.shape[0]), np.diff(ratings.indptr))
-    return np.asarray(rows * ratings.shape[1] + ratings.indices)
+    return np.asarray(row_of_entries(ratings) * ratings.shape[1] + ratings.indices)
 
 
 def draw_candidates(

@@ -13,6 +13,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from coldhash.data.dataset import Dataset
+from coldhash.data.ratings import row_of_entries, with_values
 from coldhash.evaluate import judge
 from coldhash.evaluate.protocol import Protocol, Trial, make_trial
 from coldhash.recommender.recommender import Recommender
@@ -66,7 +67,7 @@ class Panel:
         """Draw the candidates of the cold users."""
         matrix = cold.ratings.matrix
         known = np.zeros(matrix.shape, dtype=bool)
-        known[np.repeat(np.arange(len(known)), np.diff(matrix.indptr)), matrix.indices] = True
+        known[row_of_entries(matrix), matrix.indices] = True
         trial = make_trial(train, cold, protocol=protocol)
         return cls(model, train, cold, trial, known, matrix.toarray())
 
@@ -170,8 +171,7 @@ class Tree:
         self._vectors = (model.user_vectors - model.user_vectors.mean(axis=0)) @ root
         above = matrix.data >= self._means[matrix.indices]
         self._liked, self._disliked = (
-            csr_array((some.astype(np.float32), matrix.indices, matrix.indptr), matrix.shape)
-            for some in (above, ~above)
+            with_values(matrix, some.astype(np.float32)) for some in (above, ~above)
         )
         self._orders: dict[bytes, np.ndarray] = {}
 

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from coldhash.errors import import_extra
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
@@ -164,7 +165,7 @@ def draw(
     return figure
 
 
-def _draw_panel(axes: Any, panel: Panel) -> None:
+def _draw_panel(axes: Axes, panel: Panel) -> None:
     for place, line in enumerate(panel.lines):
         names = [name for name in STYLES if f"{line.label}, ".startswith(f"{name}, ")]
         other = _OTHER_STYLES[place % len(_OTHER_STYLES)]
@@ -192,7 +193,7 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.minorticks_off()
     if panel.x_scale == "linear":
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.locator_params(axis="x", integer=True)
     axes.set_yscale(panel.y_scale)
     if panel.y_scale == "linear":
         axes.set_ylim(0, 1.05 * axes.get_ylim()[1])

@@ -24,7 +24,7 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import (
@@ -42,6 +42,7 @@ from coldhash.errors import SettingError, check_choice
 from coldhash.files import replace_text
 from coldhash.lab.experiment import TomlConfig
 from coldhash.lab.printed import METHODS
+from coldhash.lab.results import Row
 from coldhash.lab.runner import stamp
 from coldhash.recommender.settings import settings_from
 from coldhash.registry import Model
@@ -398,7 +399,7 @@ class StudyResult:
             "trials": [asdict(attempt) for attempt in self.attempts],
         }
 
-    def _identity(self) -> dict[str, Any]:
+    def _identity(self) -> Row:
         """Return what determines the trials, as JSON values."""
         defaults = json.loads(json.dumps(vars(self.study.make_model({}))))
         study = self.study.model_dump(mode="json")

@@ -164,7 +164,7 @@ def _checksum(path: Path) -> str:
         return file.read().hex()
 
 
-def _check_folder(folder: Path, batch: dict[str, Any]) -> None:
+def _check_folder(folder: Path, batch: dict[str, object]) -> None:
     """Create the folder, or raise an error if it holds files of another batch."""
     text, note = json.dumps(batch, sort_keys=True, default=repr, indent=1), folder / "batch.json"
     with writing(folder):

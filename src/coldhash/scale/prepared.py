@@ -27,20 +27,12 @@ from pydantic import TypeAdapter
 from scipy.sparse import csr_array
 
 from coldhash.arrays.checks import n_bytes_of
-from coldhash.data import TITLE
+from coldhash.data import reading
 from coldhash.data.dataset import UserRecords, partition_ends
 from coldhash.data.feedback import Favourite, Feedback, FeedbackKind
 from coldhash.data.ids import Ids
 from coldhash.data.plan import FeaturePlan, PlanLike, as_plan, check_plan, guess_plan
 from coldhash.data.ratings import Duplicates
-from coldhash.data.reading import (
-    Wanted,
-    check_columns,
-    duplicates_of,
-    pad_table,
-    read_id_table,
-    used_columns,
-)
 from coldhash.data.tables import TableFile, TableLike
 from coldhash.errors import DataError, SettingError, SourceError, check_choice
 from coldhash.files import replace_file, replace_text, writing
@@ -310,8 +302,8 @@ def prepare(
     Feedback(feedback or "ratings", favourite)  # raises an error before anything is written
     if part_users is not None and part_users < 1:
         raise SettingError(f"part_users={part_users}", hint="at least 1")
-    folder, source, mapping = Path(out), Path(ratings), check_columns(columns)
-    wanted = Wanted(feedback, favourite, event_weights)
+    folder, source, mapping = Path(out), Path(ratings), reading.check_columns(columns)
+    wanted = reading.Wanted(feedback, favourite, event_weights)
     files = {"ratings": source, "users": users, "items": items}
     job = {
         "files": {kind: _identify(file) for kind, file in files.items()},
@@ -324,16 +316,17 @@ def prepare(
     }
     _begin(folder, json.dumps(job))
     if not (folder / MANIFEST).exists():
-        user_column, user_ids, user_table = read_id_table(users, "user", mapping)
-        item_column, item_ids, item_table = read_id_table(items, "item", mapping)
-        used = used_columns(user_column, item_column, mapping.pop(TITLE, None), item_table)
+        user_ids, user_table, item_ids, item_table, used = reading.read_sides(users, items, mapping)
         check_plan(plan or FeaturePlan(), user_table, item_table)
         report = progress or (lambda *_: None)
         with RatingSorter.open(folder, source, n_bytes_of(memory)) as sorter:
             report("sorting", 0, 1)
             n_users, n_items, made = sorter.sort(mapping, user_ids, item_ids, scale, wanted)
             report("sorting", 1, 1)
-            user_table, item_table = pad_table(user_table, n_users), pad_table(item_table, n_items)
+            user_table, item_table = (
+                reading.pad_table(user_table, n_users),
+                reading.pad_table(item_table, n_items),
+            )
             all_items = _with_ids(item_table, sorter.ids("item"), ITEM_ID)
             _write_table(folder / "items.parquet", all_items)
             ends, counts = partition_ends(n_users, part_users), []
@@ -343,7 +336,7 @@ def prepare(
                     rows = user_table.slice(first, last - first)
                     rows = _with_ids(rows, sorter.ids("user", first, last), USER_ID)
                     _write_table(partition_file(folder, "users", at), rows)
-                    rule = duplicates_of(duplicates, made)
+                    rule = reading.duplicates_of(duplicates, made)
                     _write_table(path, sorter.ratings(first, last, rule))
                 counts.append(pq.read_metadata(path).num_rows)
                 report("writing partitions", at + 1, len(ends) - 1)

@@ -13,22 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from coldhash.data import ratings, reading
 from coldhash.data.feedback import Feedback, Scale, ValueFacts
 from coldhash.data.ids import Ids, as_texts
-from coldhash.data.ratings import (
-    MAX_RATING,
-    Duplicates,
-    as_ratings,
-    duplicate_error,
-    merge_duplicates,
-)
-from coldhash.data.reading import (
-    Columns,
-    Wanted,
-    find_rating_columns,
-    warn_of_times,
-    weigh_kinds,
-)
+from coldhash.data.ratings import MAX_RATING, Duplicates, as_ratings
+from coldhash.data.reading import Columns, Wanted
 from coldhash.data.tables import DECIMAL, INTEGER, NULLS, TableFile, guess_separator
 from coldhash.errors import DataError, SettingError, SourceError, TableError, import_extra
 from coldhash.files import DISK_HINT
@@ -136,10 +125,12 @@ class RatingSorter:
         )
         users, items, values, lines = (table.column(at).to_numpy() for at in range(4))
         times = None if table.column(4).null_count else table.column(4).to_numpy()
-        keep, kept, times = merge_duplicates(users, items, values, times, duplicates)
+        keep, kept, times = ratings.merge_duplicates(users, items, values, times, duplicates)
         if duplicates == "error" and len(keep) < len(values):
             ids = (self.ids("user", first, last), self.ids("item"))
-            raise duplicate_error(users, items, *ids, lambda at: f"{self.source}, row {lines[at]}")
+            raise ratings.duplicate_error(
+                users, items, *ids, lambda at: f"{self.source}, row {lines[at]}"
+            )
         columns = {"user": users[keep], "item": items[keep], "rating": kept}
         return pa.table(columns if times is None else columns | {"time": times})
 
@@ -167,7 +158,7 @@ class RatingSorter:
                 if self._first_row(f"SELECT bool_and({test}) FROM raw")[0]:
                     whole = "DOUBLE" not in number
                     return number if whole else f"dense_rank() OVER (ORDER BY {number})"
-            warn_of_times(self._first_row("SELECT time FROM raw LIMIT 1")[0])
+            reading.warn_of_times(self._first_row("SELECT time FROM raw LIMIT 1")[0])
             return "CAST(NULL AS BIGINT)"
         return "dense_rank() OVER (ORDER BY time)"
 
@@ -190,12 +181,12 @@ class RatingSorter:
             )
         described = self.base.execute(f"DESCRIBE FROM {table}").fetchall()
         types, title = {row[0]: row[1] for row in described}, str(self.source)
-        found = find_rating_columns(list(types), wanted.columns(columns), title)
+        found = reading.find_rating_columns(list(types), wanted.columns(columns), title)
         rating = _quote_name(found["rating"]) if "rating" in found else "1"
         if wanted.event_weights is not None:
             kind = f"CAST({_quote_name(found['event'])} AS VARCHAR)" if "event" in found else "NULL"
             kinds = self.base.execute(f"SELECT DISTINCT {kind} FROM {table}").fetchall()
-            weight_of = weigh_kinds(
+            weight_of = reading.weigh_kinds(
                 [row[0] for row in kinds], found.get("event"), wanted.event_weights, title
             )
             cases = (f"WHEN {_quote(str(each))} THEN {w!r}" for each, w in weight_of.items())

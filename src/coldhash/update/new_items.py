@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from coldhash.arrays.codes import signs
 from coldhash.arrays.products import times
-from coldhash.data.ratings import RatingTarget
+from coldhash.data.ratings import RatingTarget, as_ones
 from coldhash.mfdcf.items import descend
 from coldhash.recommender.items import CodeItems
 from coldhash.recommender.recommender import Recommender
@@ -120,12 +120,6 @@ def _fitted_items(model: Recommender, items: CodeItems) -> _Fitted:
     length = float(np.linalg.norm(x)) / max(float(np.linalg.norm(shown)), 1e-12)
     noise = length**2 * np.mean(gains[counts > 0] ** 2 / counts[counts > 0])
     return _Fitted(rows, gains, (x + length * shown) / 2, usual, root, length, float(noise))
-
-
-def as_ones(ratings: csr_array) -> csr_array:
-    """Return a matrix of ones where there are ratings; a loaded model stores a single 1."""
-    ones = np.ones(len(ratings.indices), dtype=np.float32)
-    return csr_array((ones, ratings.indices, ratings.indptr), shape=ratings.shape)
 
 
 def _mean_vectors(

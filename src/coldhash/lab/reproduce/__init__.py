@@ -10,7 +10,7 @@ from coldhash.data.sources import read
 from coldhash.errors import SettingError
 from coldhash.features.describe import describe
 from coldhash.lab.experiment import Experiment, experiments_folder
-from coldhash.lab.reproduce import anywhere, asking, extensions, new_items, paper
+from coldhash.lab.reproduce import extensions, paper
 from coldhash.lab.reproduce.report import DATASETS, Claim, Section, write_report
 from coldhash.lab.results import Results
 from coldhash.lab.runner import RunProgress, run_experiment
@@ -32,7 +32,7 @@ EXPERIMENTS: dict[str, Callable[[Results], Section]] = {
     "shots": extensions.shots_section,
     "bytes": extensions.bytes_section,
     "protocols": extensions.protocols_section,
-    "anywhere": anywhere.anywhere_section,
+    "anywhere": extensions.anywhere_section,
 }
 
 
@@ -55,8 +55,8 @@ def statistics_section(data: Path, quick: bool, progress: RunProgress | None) ->
 
 OTHERS: dict[str, Callable[[Path, bool, RunProgress | None], Section]] = {
     "table-1": statistics_section,
-    "ask": asking.asking_section,
-    "new-items": new_items.new_items_section,
+    "ask": extensions.asking_section,
+    "new-items": extensions.new_items_section,
 }
 SECTIONS = ("table-1", *EXPERIMENTS, "ask", "new-items")
 

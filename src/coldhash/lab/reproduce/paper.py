@@ -8,18 +8,8 @@ from typing import cast
 import numpy as np
 
 from coldhash.lab.figures import Line, Panel, draw
-from coldhash.lab.reproduce.report import (
-    DATASETS,
-    METRICS,
-    Claim,
-    ClaimVerdict,
-    Section,
-    format_accuracy,
-    make_curves,
-    method_name,
-    metric_cells,
-    metric_name,
-)
+from coldhash.lab.reproduce import report
+from coldhash.lab.reproduce.report import DATASETS, Claim, ClaimVerdict, Section, method_name
 from coldhash.lab.results import LoggedTies, Results
 from coldhash.render import format_table
 
@@ -97,14 +87,14 @@ def select_best_score(results: Results) -> Results:
 def _lines_by_k(results: Results, bits: int, score: str, ties: LoggedTies) -> Iterator[Line]:
     for label in METHODS_BY_K:
         if (part := select(results, label, bits, score)).rows:
-            means = [part.mean(metric_name(k, ties)) for k in range(1, 21)]
+            means = [part.mean(report.metric_name(k, ties)) for k in range(1, 21)]
             yield Line(method_name(label), range(1, 21), means)
 
 
 def _lines_by_bits(results: Results, score: str, ties: LoggedTies) -> Iterator[Line]:
     for label in results.values("label"):
         points = [
-            (length, part.mean(metric_name(10, ties)))
+            (length, part.mean(report.metric_name(10, ties)))
             for length in code_lengths(results)
             if (part := select(results, label, length, score)).rows
         ]
@@ -123,11 +113,11 @@ def _main_table(results: Results) -> str:
             name, n_bytes = method_name(label, part.rows[0]["score"]), part.mean("bytes_per_item")
             verdict = "" if label == "mfdcf" else mfdcf.compare(part, 10).verdict
             n_splits = len(part.values("split"))
-            rows.append([name, f"{n_bytes:.0f}", n_splits, *metric_cells(part), verdict])
+            rows.append([name, f"{n_bytes:.0f}", n_splits, *report.metric_cells(part), verdict])
     return (
         f"Codes of {bits} bits, each method scored in the way that suits it best (real-valued query"
         " if not said otherwise):\n\n"
-        + format_table(["method", "bytes an item", "splits", *METRICS, "MFDCF is"], rows)
+        + format_table(["method", "bytes an item", "splits", *report.METRICS, "MFDCF is"], rows)
     )
 
 
@@ -136,7 +126,9 @@ def _ties_table(results: Results) -> str:
     for label in ("mfdcf", PAPER, "dfm", "ddl"):
         for bits, part in results.where(label=label, score="hamming").by("n_bits"):
             kinds = ("expected", "optimistic", "pessimistic")
-            values = [format_accuracy(part.mean(metric_name(10, ties))) for ties in kinds]
+            values = [
+                report.format_accuracy(part.mean(report.metric_name(10, ties))) for ties in kinds
+            ]
             rows.append([method_name(label), bits, *values, f"{part.mean('tied'):.2f}"])
     head = ["by Hamming distance", "bits", "@10, fair", "ties as hits", "as misses", "share tied"]
     return "What ties do to codes on both sides:\n\n" + format_table(head, rows)
@@ -187,7 +179,7 @@ def sensitivity_section(results: Results) -> Section:
     rows, panels = [], []
     for letter, (setting, _) in WEIGHTS.items():
         part = Results([row | {"label": PAPER} for row in results.where(label=letter).rows])
-        table, made = make_curves([(f"{letter} ({setting})", part)], setting, "value", "log")
+        table, made = report.make_curves([(f"{letter} ({setting})", part)], setting, "value", "log")
         rows.append(table)
         panels += made
     note = "MovieLens-1M, 128 bits, fair ties; bands: 95% over users"
