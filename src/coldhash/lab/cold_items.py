@@ -28,6 +28,7 @@ COUNTS = (10, 30, 100, 300, None)  # numbers of neighbours to try; None: all
 POWERS = (1.0, 2.0, 4.0)  # powers of the similarity to try
 RIDGES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 MAX_COLUMNS = 2048  # of content in a ridge regression: the commonest
+MAX_HELD_OUT = 1000  # items that the form of a peer is chosen by
 
 
 def item_accuracy_at(
@@ -305,7 +306,8 @@ def choose_peers(train: Dataset, seed: int = 0, k: int = 10) -> dict[str, Conten
     >>> best["ridge on content"].ridge in RIDGES
     True
     """
-    inner, held = split_cold_items(train, 0.1, seed)
+    share = min(0.1, MAX_HELD_OUT / len(train.ratings.items))
+    inner, held = split_cold_items(train, share, seed)
     encoder = fit_content(inner.plan, inner.items)
     known = encoder.apply(inner.items, len(inner.ratings.items))
     wanted = encoder.apply(held.items, len(held.ratings.items))
