@@ -22,54 +22,20 @@ fixed order.
 
 from __future__ import annotations
 
+import tomllib
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 
 from coldhash.data.dataset import Dataset
-from coldhash.data.plan import FeaturePlan
 from coldhash.errors import SettingError
 
-_GENRES = tuple(
-    "adventure biography comedy crime documentary drama family fantasy history music mystery "
-    "romance".split()
-)
-_OCCUPATIONS = tuple(
-    "artist carpenter clerk cook doctor driver engineer farmer lawyer manager musician nurse "
-    "programmer retired sailor scientist student teacher".split()
-)
-_CITIES = tuple("Aren Boldt Corvo Dunmere Elsk Farrow Gant Holm Ister Jorvik Kells Lund".split())
-_GENDERS = ("female", "male", "other")
-_LABELS = {"gender": _GENDERS, "occupation": _OCCUPATIONS, "city": _CITIES}
-# a title is a pattern filled with words, the first patterns more often
-_PATTERNS = (
-    *("The {kind} {thing}", "The {thing} of {place}", "{name} and the {thing}", "{kind} {thing}"),
-    *("The {thing} in the {scene}", "A {thing} for {name}", "The {kind} Road to {place}"),
-)
-_WORDS = {
-    "kind": "Amber Broken Crooked Distant Empty First Forgotten Frozen Golden Hidden Hollow Hungry "
-    "Iron Last Little Lonely Long Lost Midnight Northern Paper Quiet Red Restless Secret Second "
-    "Silent Silver Sleeping Southern Stolen Velvet White Wild Winter Wooden".split(),
-    "thing": "Baker Bell Bridge Captain Clock Daughter Door Falcon Feather Flame Fox Garden Ghost "
-    "Guest Harbour Heart Heiress Hunter Island Key King Lantern Letter Lighthouse Map Mirror Moon "
-    "Neighbour Orchard Painter Pianist Promise River Rose Sailor Shadow Singer Sister Song Star "
-    "Storm Stranger Summer Thief Tower Train Violin Voyage Widow Witness Wolf".split(),
-    "scene": "Attic Cellar Desert Fields Forest Fog Hills Meadow Mountains Rain Sea Snow Street "
-    "Valley Village".split(),
-    "place": "Amsterdam Bergen Cadiz Dover Lisbon Lucca Marseille Odessa Palermo Porto Riga "
-    "Salzburg Tangier Trieste Turin Vienna".split(),
-    "name": "Agnes Anton Beatrix Casper Clara Edith Elias Felix Greta Hugo Ida Jonas Judith Leo "
-    "Magda Martha Nora Oskar Paula Ruth Simon Stella Theo Vera Viktor".split(),
-}
+_NAMES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_GENRES, _FACTS = _NAMES["genres"], _NAMES["facts"]
 _N_TRAITS = 3
 _BLOCK_USERS = 256  # users drawn at a time, so that memory does not grow with their number
-_PLAN = FeaturePlan(
-    users={
-        "demographics": {"age": "number"}
-        | dict.fromkeys(("gender", "occupation", "city"), "category"),
-    },
-    items={"content": {"genres": "multi-label", "title": "text", "year": "number"}},
-    preference={},
-)
+_PLAN = Path(__file__).with_name("plans") / "sample.toml"
 
 
 def read_sample(
@@ -138,18 +104,18 @@ def _draw_genres(rng: np.random.Generator, n_items: int) -> np.ndarray:
 
 
 def _make_item_table(rng: np.random.Generator, genre_share: np.ndarray) -> pa.Table:
-    n_items = len(genre_share)
+    n_items, patterns = len(genre_share), _NAMES["patterns"]
     years = 2025 - (70 * rng.random(n_items) * rng.random(n_items)).astype(int)
-    patterns = np.minimum(*rng.integers(len(_PATTERNS), size=(2, n_items)))
-    picked = {
-        part: np.array(words)[rng.integers(len(words), size=n_items)].tolist()
-        for part, words in _WORDS.items()
+    chosen = np.minimum(*rng.integers(len(patterns), size=(2, n_items)))
+    words = {
+        part: np.array(several)[rng.integers(len(several), size=n_items)]
+        for part, several in _NAMES["words"].items()
     }
     titles = [
-        _PATTERNS[pattern].format(**dict(zip(picked, words, strict=True)))
-        for pattern, *words in zip(patterns, *picked.values(), strict=True)
+        patterns[pattern].format(**{part: column[item] for part, column in words.items()})
+        for item, pattern in enumerate(chosen)
     ]
-    genres = ["|".join(g for g, s in zip(_GENRES, row, strict=True) if s) for row in genre_share]
+    genres = ["|".join(np.array(_GENRES)[row > 0]) for row in genre_share]
     return pa.table(
         {"item_id": np.arange(1, n_items + 1), "title": titles, "genres": genres, "year": years}
     )
@@ -160,14 +126,14 @@ def _draw_users(rng: np.random.Generator, n_users: int) -> tuple[dict[str, np.nd
     facts = {
         "age": (12 + 32 * (rng.random(n_users) + rng.random(n_users))).astype(int),
         "gender": _draw_places(rng, np.array([0.48, 0.49, 0.03]), n_users),
-        "occupation": rng.integers(len(_OCCUPATIONS), size=n_users),
-        "city": _draw_places(rng, 1.0 / np.arange(1, len(_CITIES) + 1), n_users),  # Zipf
+        "occupation": rng.integers(len(_FACTS["occupation"]), size=n_users),
+        "city": _draw_places(rng, 1.0 / np.arange(1, len(_FACTS["city"]) + 1), n_users),  # Zipf
     }
     columns = {"user_id": pa.array(np.arange(1, n_users + 1))}
     unknown_shares = {"age": 0.1, "gender": 0.05, "occupation": 0.15, "city": 0.3}
     for name, share in unknown_shares.items():
         unknown = rng.random(n_users) < share
-        values = np.array(_LABELS[name])[facts[name]] if name in _LABELS else facts[name]
+        values = np.array(_FACTS[name])[facts[name]] if name in _FACTS else facts[name]
         columns[name] = pa.array(values, mask=unknown)
     return facts, pa.table(columns)
 
@@ -175,8 +141,8 @@ def _draw_users(rng: np.random.Generator, n_users: int) -> tuple[dict[str, np.nd
 def _draw_effects(rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Draw the effect of gender, occupation and age on the taste for each genre."""
     return {
-        "gender": _draw_bells(rng, 1.4, len(_GENDERS), len(_GENRES)),
-        "occupation": _draw_bells(rng, 1.1, len(_OCCUPATIONS), len(_GENRES)),
+        "gender": _draw_bells(rng, 1.4, len(_FACTS["gender"]), len(_GENRES)),
+        "occupation": _draw_bells(rng, 1.1, len(_FACTS["occupation"]), len(_GENRES)),
         "peak_age": 12 + 58 * rng.random(len(_GENRES)),
     }
 

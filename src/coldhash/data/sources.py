@@ -14,53 +14,20 @@ import pyarrow.compute as pc
 
 from coldhash.data.dataset import Dataset
 from coldhash.data.feedback import Favourite, FeedbackKind
-from coldhash.data.plan import Category, FeaturePlan
 from coldhash.data.sample import read_sample
 from coldhash.data.tables import TableFile
 from coldhash.errors import SettingError, SourceError
 
 Style = dict[str, Any]  # options of a `TableFile`
 
+_PLANS = Path(__file__).with_name("plans")
 _RATING_COLUMNS = ("user_id", "item_id", "rating", "timestamp")
 _GENRES = tuple(
     "unknown Action Adventure Animation Children's Comedy Crime Documentary Drama Fantasy "
     "Film-Noir Horror Musical Mystery Romance Sci-Fi Thriller War Western".split()
 )
-# what the README of MovieLens-1M calls the codes
-_OCCUPATIONS = (
-    *("other", "academic/educator", "artist", "clerical/admin", "college/grad student"),
-    *("customer service", "doctor/health care", "executive/managerial", "farmer", "homemaker"),
-    *("K-12 student", "lawyer", "programmer", "retired", "sales/marketing", "scientist"),
-    *("self-employed", "technician/engineer", "tradesman/craftsman", "unemployed", "writer"),
-)
-_AGES = ("under 18", "18-24", "25-34", "35-44", "45-49", "50-55", "56 and over")
-_GENDER_LABELS = {"gender": {"F": "female", "M": "male"}}
-_ML_1M_LABELS = {
-    **_GENDER_LABELS,
-    "age": dict(zip((1, 18, 25, 35, 45, 50, 56), _AGES, strict=True)),
-    "occupation": dict(enumerate(_OCCUPATIONS)),
-}
-_MOVIE_COLUMNS = {
-    "users": {"demographics": dict.fromkeys(_ML_1M_LABELS, Category(min_count=1))},
-    "items": {"content": {"genres": "multi-label", "title": "text", "year": "number"}},
-    "preference": {},
-}
-_BOOK_PLAN = FeaturePlan(
-    users={"demographics": {"age": "number", "country": "category", "state": "category"}},
-    items={"content": {"author": "category", "publisher": "category", "title": "text"}},
-    preference={},
-)
 _COUNTRY = r"(?:^|,)\s*(?P<country>[^,]*?)\s*$"
 _STATE = r"(?:^|,)\s*(?P<state>[^,]*?)\s*,[^,]*$"
-_HOUSEHOLD_COLUMNS = ("age", "income", "home_ownership", "marital_status", "household_size",
-                      "household_comp", "kids_count")  # fmt: skip
-_PRODUCT_COLUMNS = ("department", "brand", "product_category", "product_type")
-_PURCHASE_PLAN = FeaturePlan(
-    users={"demographics": dict.fromkeys(_HOUSEHOLD_COLUMNS, "category")},
-    items={"content": dict.fromkeys(_PRODUCT_COLUMNS, "category")},
-    preference={},
-)
-_JOKE_PLAN = FeaturePlan(users={}, items={"content": {"text": "text"}}, preference={})
 
 
 def read(
@@ -109,20 +76,17 @@ def read(
         hint = f"one of {', '.join(SOURCES)}; your own tables: Dataset.from_tables(...)"
         raise SettingError(f"no data set is called {name!r}", hint=hint)
     reader = SOURCES[name]
-    allowed = inspect.signature(reader).parameters.keys()
-    for option in sorted(options):
-        if option not in allowed:
-            known = ", ".join(sorted(allowed - {"path"})) or "none"
-            raise SettingError(f"{name} has no option {option!r}", hint=f"it has: {known}")
-    if "path" not in allowed:
-        data = reader(**options)
-    elif path is None:
+    places = {} if path is None or name == "sample" else {"path": Path(path)}
+    try:
+        arguments = inspect.signature(reader).bind(**places, **options)
+    except TypeError as error:
         from coldhash.data.fetch import ARCHIVES  # slow to import
 
-        hint = f"`coldhash fetch {name} --to DIR` downloads it" if name in ARCHIVES else "path=..."
-        raise SettingError(f"{name} needs the path of its folder or archive", hint=hint)
-    else:
-        data = reader(Path(path), **options)
+        hint = "read(NAME, PATH, OPTION=VALUE)"
+        if name in ARCHIVES:
+            hint += f"; `coldhash fetch {name} --to DIR` downloads it"
+        raise SettingError(f"{name}: {error}", hint=hint) from None
+    data = reader(*arguments.args, **arguments.kwargs)
     if feedback is None and favourite is None:
         return data
     return data.with_feedback(feedback, favourite)
@@ -142,7 +106,7 @@ def _read_ml_1m(path: Path) -> Dataset:
     every_id = pa.array(range(1, 3953)).cast(pa.string())
     rows = pc.index_in(every_id, table.column("item_id").combine_chunks())
     table = table.take(rows).set_column(0, "item_id", every_id)
-    return _movie_data(ratings, users, table, _ML_1M_LABELS, "ml-1m")
+    return _movie_data(ratings, users, table, "ml-1m")
 
 
 def _read_ml_100k(path: Path) -> Dataset:
@@ -160,12 +124,10 @@ def _read_ml_100k(path: Path) -> Dataset:
     flags = np.column_stack([table.column(genre).to_numpy() == "1" for genre in _GENRES])
     genres = ["|".join(np.array(_GENRES)[row]) or None for row in flags]
     table = table.append_column("genres", pa.array(genres))
-    return _movie_data(ratings, users, table, _GENDER_LABELS, "ml-100k")
+    return _movie_data(ratings, users, table, "ml-100k")
 
 
-def _movie_data(
-    ratings: TableFile, users: TableFile, movies: pa.Table, labels: Mapping[str, object], name: str
-) -> Dataset:
+def _movie_data(ratings: TableFile, users: TableFile, movies: pa.Table, name: str) -> Dataset:
     """Build the data; the year is taken out of titles such as "Heat (1995)"."""
     parts = pc.extract_regex(movies.column("title"), r"^(?P<title>.*?)\s*\((?P<year>\d{4})\)\s*$")
     table = {
@@ -174,7 +136,7 @@ def _movie_data(
         "genres": movies.column("genres"),
         "year": pc.struct_field(parts, "year").cast(pa.int64()),
     }
-    plan = FeaturePlan(**_MOVIE_COLUMNS, labels=labels)
+    plan = _PLANS / f"{name}.toml"
     return Dataset.from_tables(ratings, users, table, plan=plan, scale=(1.0, 5.0), name=name)
 
 
@@ -205,7 +167,7 @@ def _read_book_crossing(path: Path, raw: bool = False) -> Dataset:
             "year": _read_years(books.column("Year-Of-Publication")),
         },
         columns={"user_id": "User-ID", "item_id": "ISBN", "rating": "Book-Rating"},
-        plan=_BOOK_PLAN,
+        plan=_PLANS / "book-crossing.toml",
         scale=(0.0, 10.0),
         duplicates="last",
         name="book-crossing",
@@ -231,20 +193,14 @@ def _read_complete_journey(path: Path) -> Dataset:
     A product counts once for each household that bought it, at the time of the first purchase.
     """
     names = ("transactions.parquet", "demographics.parquet", "products.parquet")
-    purchases, households, products = (
-        file.read() for file in _find_files(path, {name: {} for name in names})
-    )
+    purchases, households, products = _find_files(path, {name: {} for name in names})
+    described = ["product_id", "department", "brand", "product_category", "product_type"]
     data = Dataset.from_tables(
-        purchases.sort_by([("transaction_timestamp", "descending")]),
-        households.select(["household_id", *_HOUSEHOLD_COLUMNS]),
-        products.select(["product_id", *_PRODUCT_COLUMNS]),
-        columns={
-            "user_id": "household_id",
-            "item_id": "product_id",
-            "rating": None,
-            "timestamp": "transaction_timestamp",
-        },
-        plan=_PURCHASE_PLAN,
+        purchases.read().sort_by([("transaction_timestamp", "descending")]),
+        households,
+        products.read().select(described),
+        columns={"rating": None},
+        plan=_PLANS / "complete-journey.toml",
         duplicates="last",
         name="complete-journey",
     )
@@ -254,14 +210,9 @@ def _read_complete_journey(path: Path) -> Dataset:
 def _read_jester(path: Path) -> Dataset:
     """Read Jester: 5,000 people and 100 jokes, -9.95 to 9.9; a favourite has 5 or more."""
     ratings, jokes = _find_files(path, {"ratings.csv.gz": {}, "jokes.csv.gz": {}})
+    plan, scale = _PLANS / "jester.toml", (-10.0, 10.0)
     return Dataset.from_tables(
-        ratings,
-        items=jokes,
-        plan=_JOKE_PLAN,
-        scale=(-10.0, 10.0),
-        feedback="ratings",
-        favourite=5.0,
-        name="jester",
+        ratings, items=jokes, plan=plan, scale=scale, favourite=5.0, name="jester"
     )
 
 
