@@ -171,7 +171,7 @@ def test_folders_and_types_of_events_are_those_of_memory(tmp_path, ending):
         assert prepared.feedback == expected.feedback
     with pytest.raises(DataError, match="no weight for"):
         prepare(tmp_path / "logs", tmp_path / "parts", event_weights={"view": 1, "buy": 2})
-    with pytest.raises(ColumnError, match="no column for the type"):
+    with pytest.raises(ColumnError, match="no column for event"):
         prepare(
             tmp_path / "logs",
             tmp_path / "parts",

@@ -27,9 +27,6 @@ def fetch(
     name: Annotated[str, Argument(help="ml-1m, ml-100k or book-crossing.")],
     to: Annotated[Path, Option(help="The folder to put it in.")],
     archive: Annotated[File, Option("--from", help="Import a local archive instead.")] = None,
-    unchecked: Annotated[
-        bool, Option("--unchecked", help="With --from: accept another edition.")
-    ] = False,
 ) -> None:
     """Download a known data set, with checksum and resume, or import a local archive."""
     from coldhash.data.fetch import ARCHIVES, import_archive
@@ -39,7 +36,7 @@ def fetch(
     known = ARCHIVES[name]
     print(known.about, file=sys.stderr)
     if archive is not None:
-        print(import_archive(known, archive, to, check=not unchecked))
+        print(import_archive(known, archive, to))
         return
     with progress_bar(name, in_bytes=True) as update:
         path = download(known, to, report=update)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import zipfile
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
@@ -47,23 +47,8 @@ class Archive:
         return f"import a copy with `coldhash fetch {self.name} --from FILE`"
 
 
-def _movielens(name: str, checksum: str) -> Archive:
-    url = f"https://files.grouplens.org/datasets/movielens/{name}.zip"
-    terms = "MovieLens: for research use, no redistribution without permission"
-    return Archive(name, url, f"sha256:{checksum}", terms)
-
-
-_KNOWN = (
-    _movielens("ml-1m", "a6898adb50b9ca05aa231689da44c217cb524e7ebd39d264c56e2832f2c54e20"),
-    _movielens("ml-100k", "50d2a982c66986937beb9ffb3aa76efe955bf3d5c6b761f4e3a7cd717c6a3229"),
-    Archive(
-        "book-crossing",
-        "http://www2.informatik.uni-freiburg.de/~cziegler/BX/BX-CSV-Dump.zip",
-        "md5:37d647ee9e18ba134ea6d78ee4fe5292",
-        "Book-Crossing: free for research that cites Ziegler et al. 2005",
-    ),
-)
-ARCHIVES = {archive.name: archive for archive in _KNOWN}
+_LIST = tomllib.loads(Path(__file__).with_name("archives.toml").read_text(encoding="utf-8"))
+ARCHIVES = {name: Archive(name, **facts) for name, facts in _LIST.items()}
 
 
 def fetch(archive: Archive, folder: Path, *, report: Report = lambda done, total: None) -> Path:
@@ -101,24 +86,20 @@ def fetch(archive: Archive, folder: Path, *, report: Report = lambda done, total
     return target
 
 
-def import_archive(archive: Archive, source: Path, folder: Path, *, check: bool = True) -> Path:
+def import_archive(archive: Archive, source: Path, folder: Path) -> Path:
     """Copy a local zip file to where `fetch` would put the archive; returns that path.
 
-    A file that is there already is replaced; without `check` another edition of the data passes.
+    A file that is there already is replaced.
     """
     target = folder / archive.file_name
     with open_regular(source, hint="name the zip file to import") as original:
-        if not zipfile.is_zipfile(original):
-            raise SourceError(f"{source} is not a zip file", hint="import the archive as served")
-        original.seek(0)
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
         with replace_file(target) as copy:
             shutil.copyfileobj(original, copy, _BLOCK_BYTES)
-            if check:  # the copy, not the source: these are the bytes that stay
-                copy.seek(0)
-                hint = "`check=False` (`--unchecked`) accepts another edition of the data"
-                _verify(archive, copy, str(source), hint)
+            copy.seek(0)  # the copy, not the source: these are the bytes that stay
+            hint = "`coldhash describe --dataset NAME --data FILE` reads another edition in place"
+            _verify(archive, copy, str(source), hint)
     return target
 
 
@@ -137,10 +118,6 @@ def _download(archive: Archive, part: Path, report: Report) -> None:
         raise _failure(archive, f"{getattr(error, 'reason', error)}") from error
     with response:
         resumed = response.status == 206
-        extent = response.headers.get("Content-Range", "")
-        if resumed and not extent.startswith(f"bytes {size}-"):
-            part.unlink()
-            raise _failure(archive, f"the server sent {extent!r} for bytes from {size}")
         done = size if resumed else 0
         total = None if response.length is None else done + response.length
         mode = os.O_APPEND if resumed else os.O_TRUNC

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coldhash.data import OTHER_NAMES, ROLES, TITLE
+from coldhash.data import ROLES, TITLE
 from coldhash.data.dates import as_days
 from coldhash.data.feedback import Favourite, Feedback, FeedbackKind, Scale, ValueFacts, guess_kind
 from coldhash.data.ids import Ids, NameRow
@@ -96,15 +96,12 @@ def read_id_table(
     source: TableLike | None, kind: str, columns: Columns
 ) -> tuple[str | None, Ids | None, pa.Table]:
     """Read a table of users or items; returns the name of its id column, its ids, and the rest."""
+    role = f"{kind}_id"
     if source is None:
-        return columns.get(f"{kind}_id"), None, pa.table({})
+        return columns.get(role), None, pa.table({})
     table, title, where = as_table(source, kind)
-    names, role = table.column_names, f"{kind}_id"
-    name = columns.get(role)
-    if name is None or name not in names:
-        others = (other for other in OTHER_NAMES[role] if other.endswith("_id"))
-        alone = "id" in names and not {*ROLES[role], *others} & {*names}
-        name = "id" if alone else find_columns(names, [role], {}, title)[role]
+    own = columns if columns.get(role) in table.column_names else {}
+    name = find_columns(table.column_names, own, title, [role])[role]
     ids = Ids.of(table.column(name), kind, where)
     return name, ids, infer_types(table, keep=name).drop_columns([name])
 
@@ -122,9 +119,8 @@ def read_sides(
     user_column, user_ids, user_table = read_id_table(users, "user", columns)
     item_column, item_ids, item_table = read_id_table(items, "item", columns)
     title = columns.get(TITLE)
-    if title is not None and title not in item_table.column_names:
-        hint = f"the item table has: {', '.join(item_table.column_names) or '-'}"
-        raise ColumnError(f"the item table has no column {title!r} for {TITLE}", hint=hint)
+    if title is not None:
+        find_columns(item_table.column_names, columns, "the item table", [TITLE])
     used = {"user_id": user_column, "item_id": item_column, TITLE: title}
     known = {role: column for role, column in used.items() if column is not None}
     return user_ids, user_table, item_ids, item_table, known
@@ -142,10 +138,13 @@ def read_ratings(
     """Read a table of ratings; ids not in `users` or `items` come after those."""
     numbers = dict.fromkeys(_names_of("rating", columns), pa.float32())
     table, title, where = as_table(source, "ratings", numbers)
-    found = find_rating_columns(table.column_names, wanted.columns(columns), title)
+    found = wanted.find_columns(table.column_names, columns, title)
     values = np.ones(table.num_rows, dtype=np.float32)
     if wanted.event_weights is not None:
-        values = _weigh_events(table, found.get("event"), wanted.event_weights, title)
+        kinds = table.column(found["event"]).cast(pa.string()).combine_chunks()
+        kinds = kinds.dictionary_encode("encode")
+        weights = weigh_kinds(kinds.dictionary.to_pylist(), wanted.event_weights, title)
+        values = np.array([*weights.values()])[kinds.indices.to_numpy()]
         rows = np.flatnonzero(values)
         table, values, name_row = table.take(pa.array(rows)), values[rows], where
 
@@ -180,10 +179,23 @@ class Wanted:
     favourite: Favourite | None = None
     event_weights: Mapping[str, float] | None = None
 
-    def columns(self, columns: Columns) -> Columns:
-        """Return the columns to read: events have no values."""
-        is_event = self.kind == "events" or self.event_weights is not None
-        return {**columns, "rating": None} if is_event else columns
+    def find_columns(self, names: list[str], columns: Columns, title: str) -> dict[str, str]:
+        """Find the columns of ratings; that of a rating or a time may be mapped to None.
+
+        Events have no column of ratings. A table without one is one of events if it has a column
+        for their type, or no columns but ids and times.
+        """
+        needed = ["user_id", "item_id"]
+        if self.event_weights is not None:
+            needed.append("event")
+        if self.event_weights is not None or self.kind == "events":
+            columns = {**columns, "rating": None}
+        names = [name for name in names if name != "id" or name in columns.values()]  # of the row
+        found = find_columns(names, columns, title, needed, ROLES)
+        is_events = "event" in found or {*found.values()} == {*names}
+        if "rating" not in found and columns.get("rating", "") is not None and not is_events:
+            find_columns(names, columns, title, ["rating"])  # raises an error
+        return found
 
     def feedback(
         self, facts: Callable[[], ValueFacts], column: str | None, scale: Scale | None
@@ -200,40 +212,21 @@ def duplicates_of(duplicates: Duplicates | None, feedback: Feedback) -> Duplicat
     return duplicates or ("error" if feedback.kind == "ratings" else "sum")
 
 
-def find_rating_columns(names: list[str], columns: Columns, title: str) -> dict[str, str]:
-    """Find the columns of ratings; that of a rating or a time may be mapped to None.
-
-    A table without a column for ratings is one of events, unless it has no column for their type
-    and other columns that may be meant.
-    """
-    ids = ("user_id", "item_id")
-    roles = [role for role in ROLES if role in ids or columns.get(role, role) is not None]
-    if "rating" not in columns and not set(names) & set(_names_of("rating", columns)):
-        others = [role for role in roles if role != "rating"]
-        found = find_columns(names, others, columns, title)
-        if "event" in found or set(names) == set(found.values()):
-            return found
-    return find_columns(names, roles, columns, title)
-
-
 def find_columns(
-    names: list[str], roles: Iterable[str], columns: Columns, title: str
+    names: list[str],
+    columns: Columns,
+    title: str,
+    needed: Collection[str],
+    optional: Iterable[str] = (),
 ) -> dict[str, str]:
-    """Find the column of each role: as mapped, or under one of its usual names."""
+    """Find the column of each role: as mapped, or the first that has one of its usual names."""
     found: dict[str, str] = {}
-    for role in roles:
-        usual, others = ROLES[role], OTHER_NAMES[role]
-        if role in columns:
-            usual, others = (columns[role] or "",), ()
-        here = [name for name in usual if name in names]
-        here = here or [name for name in others if name in names][:1]
-        if len(here) > 1:
-            hint = f"choose one: columns={{{role!r}: {here[0]!r}}}"
-            raise ColumnError(f"{title} has {' and '.join(map(repr, here))} for {role}", hint=hint)
-        if here:
-            found[role] = here[0]
-        elif role in columns or role not in ("timestamp", "event"):
-            wanted = repr(columns[role]) if columns.get(role) else f"for {role}"
+    for role in dict.fromkeys((*needed, *optional)):
+        name = next((name for name in _names_of(role, columns) if name in names), None)
+        if name is not None:
+            found[role] = name
+        elif role in needed or columns.get(role) is not None:
+            wanted = f"{columns[role]!r} for {role}" if columns.get(role) else f"for {role}"
             none = ", or {'rating': None} if each row is an event" if role == "rating" else ""
             raise ColumnError(
                 f"{title} has no column {wanted}: it has {', '.join(map(repr, names)) or 'none'}",
@@ -244,32 +237,15 @@ def find_columns(
     return found
 
 
-def _names_of(role: str, columns: Columns) -> Sequence[str]:
+def _names_of(role: str, columns: Columns) -> Iterable[str | None]:
     """Return the names that the column of a role may have."""
-    if role in columns:
-        return [columns[role] or ""]
-    return [*ROLES[role], *OTHER_NAMES[role]]
-
-
-def _weigh_events(
-    table: pa.Table, name: str | None, weights: Mapping[str, float], title: str
-) -> np.ndarray:
-    """Return how much each event counts."""
-    kinds = pa.array([], pa.string()).dictionary_encode()
-    if name is not None:
-        column = table.column(name).cast(pa.string())
-        kinds = column.combine_chunks().dictionary_encode("encode")
-    weight_of = weigh_kinds(kinds.dictionary.to_pylist(), name, weights, title)
-    return np.array([*weight_of.values()])[kinds.indices.to_numpy()]  # type: ignore[no-any-return]
+    return [columns[role]] if role in columns else ROLES[role]
 
 
 def weigh_kinds(
-    kinds: Sequence[str | None], name: str | None, weights: Mapping[str, float], title: str
+    kinds: Iterable[str | None], weights: Mapping[str, float], title: str
 ) -> dict[str | None, float]:
-    """Return how much an event of each kind counts; `name` is the column of kinds."""
-    if name is None:
-        message = f"{title} has no column for the type of an event"
-        raise ColumnError(message, hint="columns={'event': NAME}")
+    """Return how much an event of each kind counts."""
     try:
         known = {str(kind): float(weight) for kind, weight in weights.items()}
         valid = all(0 <= weight <= MAX_RATING for weight in known.values())
@@ -281,32 +257,21 @@ def weigh_kinds(
     for kind in kinds:
         if kind not in known:
             hint = f"there are weights for {', '.join(known) or 'none'}; 0 leaves a type out"
-            raise DataError(f"{title}, column {name!r}: no weight for {kind!r}", hint=hint)
-    unused = [kind for kind in known if kind not in kinds]
-    if unused:
-        message = f"event_weights: no event of {title} has the type {', '.join(map(repr, unused))}"
-        warnings.warn(message, UnlikelyData, stacklevel=2)
+            raise DataError(f"{title}: no weight for {kind!r}", hint=hint)
     return {kind: known[str(kind)] for kind in kinds}
 
 
 def _as_numbers(column: pa.ChunkedArray, name: str, where: NameRow) -> np.ndarray:
+    if pa.types.is_string(column.type):
+        column = infer_type(column)
     if column.null_count:
         place = f"{where(pc.index(pc.is_null(column), True).as_py())}, column {name!r}"
         raise DataError(f"{place}: no rating", hint="remove rows without a rating")
-    if pa.types.is_string(column.type):
-        texts = pc.utf8_trim_whitespace(column)
-        try:
-            column = texts.cast(pa.float64())
-        except pa.ArrowInvalid as error:  # Failed to parse string: 'x' as ...
-            text = str(error).partition("'")[2].rpartition("'")[0]
-            place = f"{where(pc.index(texts, text).as_py())}, column {name!r}"
-            hint = "write 3.5, and leave out rows without a number"
-            raise DataError(f"{place}: {text!r} is not a number", hint=hint) from None
-    if pa.types.is_boolean(column.type):
-        column = column.cast(pa.uint8())
-    if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
-        raise DataError(f"ratings are of type {column.type}", hint="numbers")
-    return column.to_numpy()  # type: ignore[no-any-return]
+    values = column.to_numpy()
+    if values.dtype.kind not in "buif":
+        message = f"column {name!r}: ratings are of type {column.type}"
+        raise DataError(message, hint="numbers such as 3.5")
+    return values  # type: ignore[no-any-return]
 
 
 def _as_times(column: pa.ChunkedArray) -> np.ndarray | None:

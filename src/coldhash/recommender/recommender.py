@@ -17,7 +17,7 @@ import pyarrow as pa
 from coldhash.arrays.checks import check_computed
 from coldhash.arrays.codes import signs
 from coldhash.arrays.rows import SparseRows
-from coldhash.data import OTHER_NAMES, ROLES, TITLE
+from coldhash.data import ROLES, TITLE
 from coldhash.data.feedback import Feedback
 from coldhash.data.ids import Ids, IdValue, as_text
 from coldhash.data.ratings import MAX_RATING
@@ -218,8 +218,7 @@ class Recommender:
         str or None
             The one that held the ids of users in training, or one with a usual name.
         """
-        others = OTHER_NAMES.get(USER_ID, ())
-        usual = (self.columns.get(USER_ID, USER_ID), *ROLES[USER_ID], *others, "id")
+        usual = (self.columns.get(USER_ID, USER_ID), *ROLES[USER_ID])
         return next((n for n in usual if n in names and n not in self.person_fields), None)
 
     @property

@@ -181,14 +181,12 @@ class RatingSorter:
             )
         described = self.base.execute(f"DESCRIBE FROM {table}").fetchall()
         types, title = {row[0]: row[1] for row in described}, str(self.source)
-        found = reading.find_rating_columns(list(types), wanted.columns(columns), title)
+        found = wanted.find_columns(list(types), columns, title)
         rating = _quote_name(found["rating"]) if "rating" in found else "1"
         if wanted.event_weights is not None:
-            kind = f"CAST({_quote_name(found['event'])} AS VARCHAR)" if "event" in found else "NULL"
+            kind = f"CAST({_quote_name(found['event'])} AS VARCHAR)"
             kinds = self.base.execute(f"SELECT DISTINCT {kind} FROM {table}").fetchall()
-            weight_of = reading.weigh_kinds(
-                [row[0] for row in kinds], found.get("event"), wanted.event_weights, title
-            )
+            weight_of = reading.weigh_kinds([row[0] for row in kinds], wanted.event_weights, title)
             cases = (f"WHEN {_quote(str(each))} THEN {w!r}" for each, w in weight_of.items())
             rating = f"CASE {kind} {' '.join(cases)} END"
         time = "CAST(NULL AS BIGINT)"
