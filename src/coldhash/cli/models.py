@@ -356,10 +356,11 @@ def parse_person(text: str) -> dict[str, object]:
 
 def _read_tables(paths: list[Path | None], columns: list[str] | None) -> list[Any]:
     """Read tables, their columns called by their roles; without --column, they are read later."""
-    from coldhash.data.reading import check_columns
+    from coldhash.data.reading import RatingOptions
     from coldhash.data.tables import as_table
 
-    roles = {name: role for role, name in check_columns(dict(parse_columns(columns))).items()}
+    chosen = RatingOptions(dict(parse_columns(columns))).columns
+    roles = {name: role for role, name in chosen.items() if name is not None}
     if not roles:
         return paths
     tables = [None if path is None else as_table(path, "user").table for path in paths]

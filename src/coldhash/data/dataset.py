@@ -100,12 +100,9 @@ class Dataset:
     columns: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for title, table, ids in (
-            ("user", self.users, self.ratings.users),
-            ("item", self.items, self.ratings.items),
-        ):
+        for table, ids in ((self.users, self.user_ids), (self.items, self.item_ids)):
             if table.num_columns and table.num_rows != len(ids):
-                raise DataError(f"{table.num_rows:,} rows of {title}s for {len(ids):,} ids")
+                raise DataError(f"{table.num_rows:,} rows of {ids.kind}s for {len(ids):,} ids")
         check_plan(self.plan, self.users, self.items)
 
     @classmethod
@@ -183,13 +180,14 @@ class Dataset:
         (3, '2')
         """
         plan = None if plan is None else as_plan(plan)
-        mapping = reading.check_columns(columns)
-        user_ids, user_table, item_ids, item_table, used = reading.read_sides(users, items, mapping)
-        wanted = reading.Wanted(feedback, favourite, event_weights)
-        sides = (user_ids, item_ids)
-        rated = reading.read_ratings(ratings, mapping, *sides, scale, duplicates, wanted)
+        options = reading.RatingOptions(
+            columns or {}, feedback, favourite, event_weights, scale, duplicates
+        )
+        tables = reading.read_sides(users, items, options.columns)
+        user_ids, user_table, item_ids, item_table, used = tables
+        rated = reading.read_ratings(ratings, user_ids, item_ids, options)
         rated.feedback.warn_if_unlikely(int(rated.favourites.sum()), len(rated))
-        reading.warn_of_ids(rated, *sides)
+        reading.warn_of_ids(rated, user_ids, item_ids)
         user_table = reading.pad_table(user_table, len(rated.users))
         item_table = reading.pad_table(item_table, len(rated.items))
         plan = guess_plan(user_table, item_table) if plan is None else plan
@@ -200,13 +198,12 @@ class Dataset:
         return f"<Dataset {self.name!r}: {counts} {self.feedback.kind}>"
 
     def _repr_html_(self) -> str:
-        rows: list[tuple[str, ...]] = [
-            ("table", "column", "type", "missing", "distinct", "becomes")
-        ]
+        rows = []
         for side, table in (("users", self.users), ("items", self.items)):
             columns = describe_columns(table, getattr(self.plan, side), self.plan.labels)
             rows += [(side, name, *map(str, facts.values())) for name, facts in columns.items()]
-        return escape(repr(self)) + html_table(rows)
+        header = ("table", "column", "type", "missing", "distinct", "becomes")
+        return escape(repr(self)) + html_table([header, *rows])
 
     @cached_property
     def fingerprint(self) -> str:

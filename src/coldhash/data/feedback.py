@@ -6,6 +6,7 @@ Training and evaluation both take the rule from the data, so that they cannot di
 from __future__ import annotations
 
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self, get_args
 
@@ -109,19 +110,15 @@ class Feedback:
     @property
     def bound(self) -> float | None:
         """What a favourite is above; None: the mean of its user."""
-        low, high = self.scale or (0.0, 1.0)
         favourite = self.favourite
         if favourite is None:
-            if self.kind != "ratings":
-                return -np.inf
-            favourite = USUAL_RULE
+            favourite = USUAL_RULE if self.kind == "ratings" else -np.inf
         if favourite == USER_MEAN:
             return None
         if isinstance(favourite, str):
-            share = float(favourite[:-1]) / 100
-            if low >= 0:
-                return share * high * (1 + _MARGIN)
-            return low + share * (high - low) + _MARGIN * (high - low)
+            low, high = self.scale or (0.0, 1.0)
+            low = min(low, 0.0)
+            return low + (float(favourite[:-1]) / 100 + _MARGIN) * (high - low)
         return favourite - _MARGIN * max(abs(favourite), 1.0)
 
     @property
@@ -132,9 +129,9 @@ class Feedback:
             return "above the mean of the user"
         if bound == -np.inf:
             return "all"
-        if self.favourite is None or isinstance(self.favourite, str):
-            return f"above {bound:.4g}, {self.favourite or USUAL_RULE} of the scale"
-        return f"{self.favourite:g} and more"
+        if isinstance(self.favourite, float):
+            return f"{self.favourite:g} and more"
+        return f"above {bound:.4g}, {self.favourite or USUAL_RULE} of the scale"
 
     def is_favourite(self, ratings: csr_array) -> np.ndarray:
         """Mark favourites.
@@ -161,41 +158,34 @@ class Feedback:
     def warn_if_unlikely(self, n_favourites: int, n_ratings: int) -> None:
         """Warn if the rule makes almost no rating a favourite, or almost every one."""
         share = n_favourites / max(n_ratings, 1)
-        if self.kind != "ratings" or n_ratings < _MIN_RATINGS:
-            return
-        if not _LIKELY[0] <= share <= _LIKELY[1]:
-            low, high = self.scale or (0.0, 1.0)
+        likely = _LIKELY[0] <= share <= _LIKELY[1]
+        if self.kind == "ratings" and n_ratings >= _MIN_RATINGS and not likely:
             message = (
-                f"{n_favourites:,} of {n_ratings:,} ratings ({100 * share:.1f}%) from {low:g} to "
-                f"{high:g} are favourites ({self.rule}): set favourite=, such as favourite=4 or "
-                "'user-mean', or feedback='counts' or 'events' if these are not ratings"
+                f"{n_favourites:,} of {n_ratings:,} ratings ({100 * share:.1f}%) are favourites "
+                f"({self.rule}): set favourite=, such as favourite=4 or 'user-mean', or "
+                "feedback='counts' or 'events' if these are not ratings"
             )
             warnings.warn(message, UnlikelyFavourites, stacklevel=3)
 
 
 def _as_rule(favourite: Favourite) -> Favourite:
     """Return a rule as a number or one of the texts; a number may be written as a text."""
-    text = favourite.strip() if isinstance(favourite, str) else favourite
+    text = str(favourite).strip()
     if text == USER_MEAN:
         return USER_MEAN
-    try:
-        if isinstance(text, str) and text.endswith("%"):
-            if 0 <= float(text[:-1]) <= 100:
-                return text
-        elif np.isfinite(float(text)):
+    with suppress(ValueError):
+        if not text.endswith("%") and np.isfinite(float(text)):
             return float(text)
-    except (TypeError, ValueError):
-        pass
+        if 0 <= float(text[:-1]) <= 100:
+            return text
     hint = "a rating such as 4, a share of the scale such as '60%', or 'user-mean'"
     raise SettingError(f"favourite={favourite!r}", hint=hint)
 
 
 def check_scale(scale: Scale) -> Scale:
     """Return a scale as two numbers, checked."""
-    try:
+    with suppress(TypeError, ValueError):
         low, high = map(float, scale)
         if -np.inf < low <= high < np.inf:
             return low, high
-    except (TypeError, ValueError):
-        pass
     raise SettingError(f"scale={scale!r}", hint="the lowest and the highest possible rating")

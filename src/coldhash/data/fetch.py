@@ -47,8 +47,8 @@ class Archive:
         return f"import a copy with `coldhash fetch {self.name} --from FILE`"
 
 
-_LIST = tomllib.loads(Path(__file__).with_name("archives.toml").read_text(encoding="utf-8"))
-ARCHIVES = {name: Archive(name, **facts) for name, facts in _LIST.items()}
+_KNOWN = tomllib.loads(Path(__file__).with_name("known.toml").read_text(encoding="utf-8"))
+ARCHIVES = {name: Archive(name, **s["archive"]) for name, s in _KNOWN.items() if "archive" in s}
 
 
 def fetch(archive: Archive, folder: Path, *, report: Report = lambda done, total: None) -> Path:

@@ -30,7 +30,7 @@ import re
 import tomllib
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias, TypeVar
 
@@ -239,12 +239,13 @@ class Preference(_Part):
     max_width: Annotated[int, Field(ge=1)] = 128
 
 
-Column = Annotated[
-    Category | MultiLabel | Number | Date | Text | Vector,
+Column = Category | MultiLabel | Number | Date | Text | Vector
+_Column = Annotated[
+    Column,
     Field(discriminator="kind"),
     BeforeValidator(lambda column: {"kind": column} if isinstance(column, str) else column),
 ]
-Groups = dict[str, dict[str, Column]]
+Groups = dict[str, Annotated[dict[str, _Column], Field(min_length=1)]]
 Code = Annotated[str, BeforeValidator(str)]  # keys of TOML are texts, those of a dict may be not
 Labels = dict[str, dict[Code, str]]
 
@@ -291,10 +292,6 @@ class FeaturePlan(_Part):
     def _check_groups(self) -> FeaturePlan:
         if "preference" in self.users:
             raise ValueError("users.preference is a taken name: use the [preference] table")
-        for side, groups in (("users", self.users), ("items", self.items)):
-            for group, columns in groups.items():
-                if not columns:
-                    raise ValueError(f"{side}.{group} has no columns")
         if self.preference is not None and not self.items:
             raise ValueError("a preference needs item columns to be made from")
         return self
@@ -327,9 +324,8 @@ class FeaturePlan(_Part):
         str
         """
         tables: dict[tuple[str, ...], Mapping[str, object]] = {}
-        for side, groups in (("users", self.users), ("items", self.items)):
-            for group, columns in groups.items():
-                tables[side, group] = {name: _toml_column(each) for name, each in columns.items()}
+        tables |= {("users", group): columns for group, columns in self.users.items()}
+        tables |= {("items", group): columns for group, columns in self.items.items()}
         if self.preference is not None:
             tables["preference",] = self.preference.model_dump()
         tables |= {("labels", name): labels for name, labels in self.labels.items()}
@@ -358,19 +354,19 @@ def as_plan(plan: object) -> FeaturePlan:
 
 def check_plan(plan: FeaturePlan, users: pa.Table, items: pa.Table) -> None:
     """Raise an error if a plan names a column that is not there."""
-    for title, table, groups in (("user", users, plan.users), ("item", items, plan.items)):
+    names = {"user": users.column_names, "item": items.column_names}
+    for side, groups in (("user", plan.users), ("item", plan.items)):
         for group, columns in groups.items():
-            for column in columns:
-                if column not in table.column_names:
-                    raise ColumnError(
-                        f"the plan's group {group!r} needs column {column!r}",
-                        hint=f"the {title} table has: {', '.join(table.column_names) or '-'}",
-                    )
-    known = [*users.column_names, *items.column_names]
-    for column in plan.labels:
-        if column not in known:
-            hint = f"the tables have: {', '.join(known) or '-'}"
-            raise ColumnError(f"the plan's labels need column {column!r}", hint=hint)
+            _check_columns(columns, f"group {group!r} needs", names[side], f"the {side} table has")
+    every = [*names["user"], *names["item"]]
+    _check_columns(plan.labels, "labels need", every, "the tables have")
+
+
+def _check_columns(columns: Iterable[str], what: str, names: list[str], where: str) -> None:
+    for column in columns:
+        if column not in names:
+            hint = f"{where}: {', '.join(names) or '-'}"
+            raise ColumnError(f"the plan's {what} column {column!r}", hint=hint)
 
 
 def guess_plan(users: pa.Table, items: pa.Table) -> FeaturePlan:
@@ -435,10 +431,9 @@ def describe_columns(
             "becomes": kinds.get(name) or f"left out: {why_not}",
         }
         if name in labels:
-            counts = Counter(map(str, column.drop_null().to_pylist()))
-            described[name]["values"] = {
-                label: counts[value] for value, label in labels[name].items()
-            }
+            counts = Counter(map(str, column.to_pylist()))
+            named = {label: counts[value] for value, label in labels[name].items()}
+            described[name]["values"] = named
     return described
 
 
@@ -484,16 +479,14 @@ def _guess_separator(known: pa.ChunkedArray, n_distinct: int) -> str | None:
     return None
 
 
-def _toml_column(column: Column) -> object:
-    options = column.model_dump(exclude_defaults=True)
-    return {"kind": column.kind} | options if options else column.kind
-
-
 def _toml_key(key: str) -> str:
     return key if re.fullmatch("[A-Za-z0-9_-]+", key) else _toml_value(key)
 
 
 def _toml_value(value: object) -> str:
+    if isinstance(value, Column):
+        options = value.model_dump(exclude_defaults=True)
+        value = {"kind": value.kind} | options if options else value.kind
     if isinstance(value, dict):
         return "{" + ", ".join(f"{name} = {_toml_value(v)}" for name, v in value.items()) + "}"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -135,6 +135,7 @@ class Ratings:
         array([3.], dtype=float32)
         """
         check_choice("duplicates", duplicates, get_args(Duplicates))
+        scale = None if scale is None else check_scale(scale)
         users, user_rows = assign_rows(user_ids, users, "user", where)
         items, item_rows = assign_rows(item_ids, items, "item", where)
         values = as_ratings(values, scale, where)
@@ -193,19 +194,20 @@ class Ratings:
         if not issparse(matrix):
             hint = "scipy.sparse.csr_array(matrix): what is not stored is unknown"
             raise DataError(f"a {type(matrix).__name__} is not a sparse matrix", hint=hint)
-        stored = matrix.tocoo()
         users = Ids.of(np.arange(matrix.shape[0]) if users is None else users, "user")
         items = Ids.of(np.arange(matrix.shape[1]) if items is None else items, "item")
         _check_shape(matrix.shape, (len(users), len(items)))
-        entries = _sort_entries(stored.row, stored.col, matrix.shape)
-        if entries.nnz < stored.nnz:
-            raise DataError("the matrix stores an entry twice", hint="matrix.sum_duplicates()")
-
-        def name(at: int) -> str:
-            return f"user {users[stored.row[at]]!r}, item {items[stored.col[at]]!r}"
-
-        values = as_ratings(stored.data, scale, name)
-        return cls(with_values(entries, values[entries.data]), users, items, None, scale)
+        stored = matrix.tocoo()
+        raters, rated = users.values.take(stored.row), items.values.take(stored.col)
+        return cls.from_columns(
+            raters,
+            rated,
+            stored.data,
+            users=users,
+            items=items,
+            scale=scale,
+            where=lambda at: f"user {raters[at].as_py()!r}, item {rated[at].as_py()!r}",
+        )
 
     def __len__(self) -> int:
         return int(self.matrix.nnz)
@@ -397,15 +399,9 @@ def _check_values(values: np.ndarray, scale: Scale | None, where: NameRow) -> No
     if not len(values) or (values.min() >= low and values.max() <= high):  # false for NaN
         return
     at = int(np.argmax(~((values >= low) & (values <= high))))
-    value = float(values[at])
-    if not np.isfinite(value):
-        fault, hint = f"{value}, not a number", "leave out unknown ratings"
-    elif scale is not None:
-        fault, hint = f"{value:g}, outside the scale {low:g} to {high:g}", "correct the scale"
-    else:
-        fault = f"{value:g}, {'above ' if value > 0 else 'below -'}{MAX_RATING:g}"
-        hint = "is this column a time or an id?"
-    raise DataError(f"{where(at)}: the rating is {fault}", hint=hint)
+    hint = "leave out unknown ratings; declare the scale; or is this column a time or an id?"
+    message = f"the rating is {values[at]:g}, outside the scale {low:g} to {high:g}"
+    raise DataError(f"{where(at)}: {message}", hint=hint)
 
 
 def merge_duplicates(
@@ -422,17 +418,18 @@ def merge_duplicates(
     starts = np.flatnonzero(new)
     ends = np.append(starts[1:], len(order))
     last = order[ends - 1]
-    last_time = None if times is None else times[last]
-    if rule in ("last", "error"):
-        return last, values[last], last_time
+    merged, merged_times = values[last], None if times is None else times[last]
     if rule == "max":
-        return last, np.maximum.reduceat(values[order], starts), last_time
-    sums = np.add.reduceat(values[order].astype(np.float64), starts)
-    if rule == "mean":
-        return last, (sums / (ends - starts)).astype(np.float32), last_time
-    first_time = None if times is None else np.minimum.reduceat(times[order], starts)
-    sums = np.clip(sums, -MAX_RATING, MAX_RATING)  # of valid values, such as quantities in grams
-    return last, sums.astype(np.float32), first_time
+        merged = np.maximum.reduceat(values[order], starts)
+    elif rule in ("mean", "sum"):
+        merged = np.add.reduceat(values[order].astype(np.float64), starts)
+        if rule == "mean":
+            merged /= ends - starts
+        # a sum of valid values, such as quantities in grams, may be larger than a rating
+        merged = merged.clip(-MAX_RATING, MAX_RATING).astype(np.float32)
+    if rule == "sum" and times is not None:
+        merged_times = np.minimum.reduceat(times[order], starts)
+    return last, merged, merged_times
 
 
 def duplicate_error(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import get_args
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,7 @@ from coldhash.data.ids import Ids, NameRow
 from coldhash.data.plan import FEW_ROWS
 from coldhash.data.ratings import MAX_RATING, Duplicates, Ratings
 from coldhash.data.tables import TableLike, as_table, infer_type, infer_types
-from coldhash.errors import ColumnError, DataError, SettingError, UnlikelyData
+from coldhash.errors import ColumnError, DataError, SettingError, UnlikelyData, check_choice
 
 _HEADER_HINT = "a file needs a header line (or TableFile(..., names=[...]))"
 Columns = Mapping[str, str | None]  # role -> name of its column; None: there is none
@@ -83,15 +84,6 @@ def _spelling(ids: pa.Array) -> pa.Array:
     return pc.utf8_ltrim(pc.replace_substring_regex(plain, r"\.0$", ""), "0")
 
 
-def check_columns(columns: Columns | None) -> dict[str, str | None]:
-    """Return which column has which role, the roles checked."""
-    roles = (*ROLES, TITLE)
-    if not isinstance(columns, Mapping | None) or not {*(columns or {})} <= {*roles}:
-        hint = f"the roles are {', '.join(roles)}"
-        raise SettingError(f"columns={columns!r}", hint=hint)
-    return dict(columns or {})
-
-
 def read_id_table(
     source: TableLike | None, kind: str, columns: Columns
 ) -> tuple[str | None, Ids | None, pa.Table]:
@@ -126,24 +118,69 @@ def read_sides(
     return user_ids, user_table, item_ids, item_table, known
 
 
+@dataclass(frozen=True)
+class RatingOptions:
+    """What a caller says about ratings; `Dataset.from_tables` describes it."""
+
+    columns: Columns = field(default_factory=dict)
+    kind: FeedbackKind | None = None
+    favourite: Favourite | None = None
+    event_weights: Mapping[str, float] | None = None
+    scale: Scale | None = None
+    duplicates: Duplicates | None = None
+
+    def __post_init__(self) -> None:
+        roles = (*ROLES, TITLE)
+        if not isinstance(self.columns, Mapping) or not {*self.columns} <= {*roles}:
+            hint = f"the roles are {', '.join(roles)}"
+            raise SettingError(f"columns={self.columns!r}", hint=hint)
+        Feedback(self.kind or "ratings", self.favourite, self.scale)  # checks them
+        check_choice("duplicates", self.duplicates or "error", get_args(Duplicates))
+
+    def find_columns(self, names: list[str], title: str) -> dict[str, str]:
+        """Find the columns of ratings; that of a rating or a time may be mapped to None.
+
+        Events have no column of ratings. A table without one is one of events if it has a column
+        for their type, or no columns but ids and times.
+        """
+        needed, columns = ["user_id", "item_id"], self.columns
+        if self.event_weights is not None:
+            needed.append("event")
+        if self.event_weights is not None or self.kind == "events":
+            columns = {**columns, "rating": None}
+        names = [name for name in names if name != "id" or name in columns.values()]  # of the row
+        found = find_columns(names, columns, title, needed, ROLES)
+        is_events = "event" in found or {*found.values()} == {*names}
+        if "rating" not in found and columns.get("rating", "") is not None and not is_events:
+            find_columns(names, columns, title, ["rating"])  # raises an error
+        return found
+
+    def feedback(self, facts: Callable[[], ValueFacts], column: str | None) -> Feedback:
+        """Return the feedback, its kind guessed if it is not given."""
+        kind = self.kind
+        if kind is None and column is None:
+            kind = "events" if self.event_weights is None else "counts"
+        if kind is None:
+            kind = guess_kind(facts(), column) if self.scale is None else "ratings"
+        return Feedback(kind, self.favourite)
+
+    def duplicates_of(self, feedback: Feedback) -> Duplicates:
+        """Return what to do with repeated rows: those of counts and events are added up."""
+        return self.duplicates or ("error" if feedback.kind == "ratings" else "sum")
+
+
 def read_ratings(
-    source: TableLike,
-    columns: Columns,
-    users: Ids | None,
-    items: Ids | None,
-    scale: Scale | None,
-    duplicates: Duplicates | None,
-    wanted: Wanted,
+    source: TableLike, users: Ids | None, items: Ids | None, options: RatingOptions
 ) -> Ratings:
     """Read a table of ratings; ids not in `users` or `items` come after those."""
-    numbers = dict.fromkeys(_names_of("rating", columns), pa.float32())
+    numbers = dict.fromkeys(_names_of("rating", options.columns), pa.float32())
     table, title, where = as_table(source, "ratings", numbers)
-    found = wanted.find_columns(table.column_names, columns, title)
+    found = options.find_columns(table.column_names, title)
     values = np.ones(table.num_rows, dtype=np.float32)
-    if wanted.event_weights is not None:
+    if options.event_weights is not None:
         kinds = table.column(found["event"]).cast(pa.string()).combine_chunks()
         kinds = kinds.dictionary_encode("encode")
-        weights = weigh_kinds(kinds.dictionary.to_pylist(), wanted.event_weights, title)
+        weights = weigh_kinds(kinds.dictionary.to_pylist(), options.event_weights, title)
         values = np.array([*weights.values()])[kinds.indices.to_numpy()]
         rows = np.flatnonzero(values)
         table, values, name_row = table.take(pa.array(rows)), values[rows], where
@@ -156,7 +193,7 @@ def read_ratings(
     column = {role: table.column(name) for role, name in found.items()}
     if "rating" in found:
         values = _as_numbers(column["rating"], found["rating"], where)
-    feedback = wanted.feedback(lambda: ValueFacts.of(values), found.get("rating"), scale)
+    feedback = options.feedback(lambda: ValueFacts.of(values), found.get("rating"))
     return Ratings.from_columns(
         column["user_id"],
         column["item_id"],
@@ -164,52 +201,11 @@ def read_ratings(
         times=_as_times(column["timestamp"]) if "timestamp" in found else None,
         users=users,
         items=items,
-        scale=scale,
-        duplicates=duplicates_of(duplicates, feedback),
+        scale=options.scale,
+        duplicates=options.duplicates_of(feedback),
         feedback=feedback,
         where=where,
     )
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What a caller says about feedback."""
-
-    kind: FeedbackKind | None = None
-    favourite: Favourite | None = None
-    event_weights: Mapping[str, float] | None = None
-
-    def find_columns(self, names: list[str], columns: Columns, title: str) -> dict[str, str]:
-        """Find the columns of ratings; that of a rating or a time may be mapped to None.
-
-        Events have no column of ratings. A table without one is one of events if it has a column
-        for their type, or no columns but ids and times.
-        """
-        needed = ["user_id", "item_id"]
-        if self.event_weights is not None:
-            needed.append("event")
-        if self.event_weights is not None or self.kind == "events":
-            columns = {**columns, "rating": None}
-        names = [name for name in names if name != "id" or name in columns.values()]  # of the row
-        found = find_columns(names, columns, title, needed, ROLES)
-        is_events = "event" in found or {*found.values()} == {*names}
-        if "rating" not in found and columns.get("rating", "") is not None and not is_events:
-            find_columns(names, columns, title, ["rating"])  # raises an error
-        return found
-
-    def feedback(
-        self, facts: Callable[[], ValueFacts], column: str | None, scale: Scale | None
-    ) -> Feedback:
-        """Return the feedback, its kind guessed if it is not given."""
-        if self.kind is not None or column is None:
-            usual: FeedbackKind = "events" if self.event_weights is None else "counts"
-            return Feedback(self.kind or usual, self.favourite)
-        return Feedback(guess_kind(facts(), column) if scale is None else "ratings", self.favourite)
-
-
-def duplicates_of(duplicates: Duplicates | None, feedback: Feedback) -> Duplicates:
-    """Return what to do with repeated rows: those of counts and events are added up."""
-    return duplicates or ("error" if feedback.kind == "ratings" else "sum")
 
 
 def find_columns(

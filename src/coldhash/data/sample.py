@@ -35,7 +35,6 @@ _NAMES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="u
 _GENRES, _FACTS = _NAMES["genres"], _NAMES["facts"]
 _N_TRAITS = 3
 _BLOCK_USERS = 256  # users drawn at a time, so that memory does not grow with their number
-_PLAN = Path(__file__).with_name("plans") / "sample.toml"
 
 
 def read_sample(
@@ -73,7 +72,8 @@ def read_sample(
         blocks.append((start + user_rows + 1, item_rows + 1, np.clip(np.rint(score), 1, 5)))
     columns = map(np.concatenate, zip(*blocks, strict=True))
     ratings = dict(zip(("user_id", "item_id", "rating"), columns, strict=True))
-    return Dataset.from_tables(ratings, users, items, plan=_PLAN, scale=(1.0, 5.0), name="sample")
+    plan = _NAMES["plan"]
+    return Dataset.from_tables(ratings, users, items, plan=plan, scale=(1.0, 5.0), name="sample")
 
 
 def _draw_bells(rng: np.random.Generator, scale: float, *shape: int) -> np.ndarray:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import tomllib
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,10 @@ import pyarrow.compute as pc
 from coldhash.data.dataset import Dataset
 from coldhash.data.feedback import Favourite, FeedbackKind
 from coldhash.data.sample import read_sample
-from coldhash.data.tables import TableFile
+from coldhash.data.tables import TableFile, TableLike
 from coldhash.errors import SettingError, SourceError
 
-Style = dict[str, Any]  # options of a `TableFile`
-
-_PLANS = Path(__file__).with_name("plans")
-_RATING_COLUMNS = ("user_id", "item_id", "rating", "timestamp")
-_GENRES = tuple(
-    "unknown Action Adventure Animation Children's Comedy Crime Documentary Drama Fantasy "
-    "Film-Noir Horror Musical Mystery Romance Sci-Fi Thriller War Western".split()
-)
+KNOWN = tomllib.loads(Path(__file__).with_name("known.toml").read_text(encoding="utf-8"))
 _COUNTRY = r"(?:^|,)\s*(?P<country>[^,]*?)\s*$"
 _STATE = r"(?:^|,)\s*(?P<state>[^,]*?)\s*,[^,]*$"
 
@@ -80,10 +74,8 @@ def read(
     try:
         arguments = inspect.signature(reader).bind(**places, **options)
     except TypeError as error:
-        from coldhash.data.fetch import ARCHIVES  # slow to import
-
         hint = "read(NAME, PATH, OPTION=VALUE)"
-        if name in ARCHIVES:
+        if "archive" in KNOWN.get(name, {}):
             hint += f"; `coldhash fetch {name} --to DIR` downloads it"
         raise SettingError(f"{name}: {error}", hint=hint) from None
     data = reader(*arguments.args, **arguments.kwargs)
@@ -92,52 +84,42 @@ def read(
     return data.with_feedback(feedback, favourite)
 
 
+def _build(name: str, ratings: TableLike, users: TableLike | None, items: TableLike) -> Dataset:
+    known = KNOWN[name]
+    return Dataset.from_tables(
+        ratings, users, items, plan=known["plan"], name=name, **known["options"]
+    )
+
+
 def _read_ml_1m(path: Path) -> Dataset:
     """Read MovieLens-1M: 6,040 users and the movie ids 1 to 3,952, of which 3,883 are listed."""
-    style: Style = {"separator": "::", "quote": None}
-    user_columns = ("user_id", "gender", "age", "occupation", "zip")
-    files = {
-        "ratings.dat": {"names": _RATING_COLUMNS, **style},
-        "users.dat": {"names": user_columns, **style},
-        "movies.dat": {"names": ("item_id", "title", "genres"), "encoding": "latin-1", **style},
-    }
-    ratings, users, movies = _find_files(path, files)
+    ratings, users, movies = _find_files("ml-1m", path)
     table = movies.read()
     every_id = pa.array(range(1, 3953)).cast(pa.string())
     rows = pc.index_in(every_id, table.column("item_id").combine_chunks())
     table = table.take(rows).set_column(0, "item_id", every_id)
-    return _movie_data(ratings, users, table, "ml-1m")
+    return _build("ml-1m", ratings, users, _split_titles(table))
 
 
 def _read_ml_100k(path: Path) -> Dataset:
     """Read MovieLens-100K: 943 users, 1,682 movies, genres as 19 columns of 0 and 1."""
-    style: Style = {"separator": "|", "quote": None, "encoding": "latin-1"}
-    user_columns = ("user_id", "age", "gender", "occupation", "zip")
-    item_columns = ("item_id", "title", "released", "video", "address", *_GENRES)
-    files = {
-        "u.data": {"names": _RATING_COLUMNS, "separator": "\t"},
-        "u.user": {"names": user_columns, **style},
-        "u.item": {"names": item_columns, **style},
-    }
-    ratings, users, movies = _find_files(path, files)
+    ratings, users, movies = _find_files("ml-100k", path)
     table = movies.read()
-    flags = np.column_stack([table.column(genre).to_numpy() == "1" for genre in _GENRES])
-    genres = ["|".join(np.array(_GENRES)[row]) or None for row in flags]
-    table = table.append_column("genres", pa.array(genres))
-    return _movie_data(ratings, users, table, "ml-100k")
+    names = np.array(table.column_names[-19:])
+    flags = np.column_stack([table.column(genre).to_numpy() == "1" for genre in names])
+    genres = pa.array(["|".join(names[row]) or None for row in flags])
+    return _build("ml-100k", ratings, users, _split_titles(table.append_column("genres", genres)))
 
 
-def _movie_data(ratings: TableFile, users: TableFile, movies: pa.Table, name: str) -> Dataset:
-    """Build the data; the year is taken out of titles such as "Heat (1995)"."""
+def _split_titles(movies: pa.Table) -> dict[str, pa.ChunkedArray]:
+    """Take the year out of titles such as "Heat (1995)"."""
     parts = pc.extract_regex(movies.column("title"), r"^(?P<title>.*?)\s*\((?P<year>\d{4})\)\s*$")
-    table = {
+    return {
         "item_id": movies.column("item_id"),
         "title": pc.coalesce(pc.struct_field(parts, "title"), movies.column("title")),
         "genres": movies.column("genres"),
         "year": pc.struct_field(parts, "year").cast(pa.int64()),
     }
-    plan = _PLANS / f"{name}.toml"
-    return Dataset.from_tables(ratings, users, table, plan=plan, scale=(1.0, 5.0), name=name)
 
 
 def _read_book_crossing(path: Path, raw: bool = False) -> Dataset:
@@ -148,30 +130,21 @@ def _read_book_crossing(path: Path, raw: bool = False) -> Dataset:
     remaining ratings. It leaves 2,151 users, 6,830 books and 180,595 ratings. A rating of 0 means
     that a book was read and not rated: it is kept as a rating of 0.
     """
-    style: Style = {"separator": ";", "encoding": "latin-1", "escape": "\\"}
-    names = ("BX-Users.csv", "BX-Books.csv", "BX-Book-Ratings.csv")
-    users, books, ratings = (file.read() for file in _find_files(path, dict.fromkeys(names, style)))
-    data = Dataset.from_tables(
-        ratings,
-        {
-            "user_id": users.column("User-ID"),
-            "age": users.column("Age"),
-            "country": _find_place(users.column("Location"), _COUNTRY),
-            "state": _find_place(users.column("Location"), _STATE),
-        },
-        {
-            "item_id": books.column("ISBN"),
-            "title": books.column("Book-Title"),
-            "author": books.column("Book-Author"),
-            "publisher": books.column("Publisher"),
-            "year": _read_years(books.column("Year-Of-Publication")),
-        },
-        columns={"user_id": "User-ID", "item_id": "ISBN", "rating": "Book-Rating"},
-        plan=_PLANS / "book-crossing.toml",
-        scale=(0.0, 10.0),
-        duplicates="last",
-        name="book-crossing",
-    )
+    ratings, users, books = (file.read() for file in _find_files("book-crossing", path))
+    people = {
+        "user_id": users.column("User-ID"),
+        "age": users.column("Age"),
+        "country": _find_place(users.column("Location"), _COUNTRY),
+        "state": _find_place(users.column("Location"), _STATE),
+    }
+    table = {
+        "item_id": books.column("ISBN"),
+        "title": books.column("Book-Title"),
+        "author": books.column("Book-Author"),
+        "publisher": books.column("Publisher"),
+        "year": _read_years(books.column("Year-Of-Publication")),
+    }
+    data = _build("book-crossing", ratings, people, table)
     return data if raw else _filter_books(data, ratings, books.column("ISBN"))
 
 
@@ -192,28 +165,18 @@ def _read_complete_journey(path: Path) -> Dataset:
 
     A product counts once for each household that bought it, at the time of the first purchase.
     """
-    names = ("transactions.parquet", "demographics.parquet", "products.parquet")
-    purchases, households, products = _find_files(path, {name: {} for name in names})
-    described = ["product_id", "department", "brand", "product_category", "product_type"]
-    data = Dataset.from_tables(
-        purchases.read().sort_by([("transaction_timestamp", "descending")]),
-        households,
-        products.read().select(described),
-        columns={"rating": None},
-        plan=_PLANS / "complete-journey.toml",
-        duplicates="last",
-        name="complete-journey",
-    )
+    purchases, households, products = _find_files("complete-journey", path)
+    latest_first = purchases.read().sort_by([("transaction_timestamp", "descending")])
+    described = KNOWN["complete-journey"]["plan"]["items"]["content"]
+    table = products.read().select(["product_id", *described])
+    data = _build("complete-journey", latest_first, households, table)
     return data.of_items(np.flatnonzero(data.ratings.per_item))
 
 
 def _read_jester(path: Path) -> Dataset:
     """Read Jester: 5,000 people and 100 jokes, -9.95 to 9.9; a favourite has 5 or more."""
-    ratings, jokes = _find_files(path, {"ratings.csv.gz": {}, "jokes.csv.gz": {}})
-    plan, scale = _PLANS / "jester.toml", (-10.0, 10.0)
-    return Dataset.from_tables(
-        ratings, items=jokes, plan=plan, scale=scale, favourite=5.0, name="jester"
-    )
+    ratings, jokes = _find_files("jester", path)
+    return _build("jester", ratings, None, jokes)
 
 
 def _find_place(location: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
@@ -228,19 +191,17 @@ def _read_years(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.if_else(is_year, column, None).cast(pa.int64())
 
 
-def _find_files(path: Path, files: Mapping[str, Style]) -> list[TableFile]:
-    """Find the files of a data set in a folder, in a folder or archive within it, or in an archive.
-
-    `files` are the options of `TableFile` by file name.
-    """
+def _find_files(name: str, path: Path) -> list[TableFile]:
+    """Find the files of a data set in a folder or archive, or in one within the folder."""
+    files = KNOWN[name]["files"]
     for found in map(_list_files, [path, *sorted(path.glob("*"))]):
         if files.keys() <= found.keys():
-            return [TableFile(**found[name], **style) for name, style in files.items()]
+            return [TableFile(**found[file], **style) for file, style in files.items()]
     reason = f"holds no {' or no '.join(files)}" if path.exists() else "does not exist"
     raise SourceError(f"{path} {reason}", hint="`coldhash fetch` downloads data sets")
 
 
-def _list_files(place: Path) -> dict[str, Style]:
+def _list_files(place: Path) -> dict[str, dict[str, Any]]:
     """Return where the files of a folder or zip archive are, by name."""
     if place.is_dir():
         return {file.name: {"path": file} for file in place.iterdir()}

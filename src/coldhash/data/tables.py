@@ -83,7 +83,7 @@ class TableFile:
     separator : str, optional
         One character or `::`; guessed from the first line if not given.
     quote : str or None
-        The quote character; None if quotes have no meaning, which is so beside `::`.
+        The quote character; None or empty if quotes have no meaning, which is so beside `::`.
     escape : str, optional
         The character that takes the meaning from the next one.
     names : tuple of str, optional
@@ -118,6 +118,7 @@ class TableFile:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", Path(self.path))
+        object.__setattr__(self, "quote", self.quote or None)
         marks = [m for m in (self.separator, self.quote, self.escape) if m is not None]
         single = [m for m in marks if len(m) == 1 and m.isascii() and m not in "\r\n\0"]
         if len(set(single)) + (self.separator == "::") < len(marks):

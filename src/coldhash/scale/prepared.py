@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +33,7 @@ from coldhash.data.ids import Ids
 from coldhash.data.plan import FeaturePlan, PlanLike, as_plan, check_plan, guess_plan
 from coldhash.data.ratings import Duplicates
 from coldhash.data.tables import TableFile, TableLike
-from coldhash.errors import DataError, SettingError, SourceError, check_choice
+from coldhash.errors import DataError, SettingError, SourceError
 from coldhash.files import replace_file, replace_text, writing
 from coldhash.partitions import Allocate
 from coldhash.scale.sorting import RatingSorter
@@ -297,31 +296,28 @@ def prepare(
     (2, 3, (0, 1, 2))
     """
     plan = None if plan is None else as_plan(plan)
-    if duplicates is not None:
-        check_choice("duplicates", duplicates, get_args(Duplicates))
-    Feedback(feedback or "ratings", favourite)  # raises an error before anything is written
     if part_users is not None and part_users < 1:
         raise SettingError(f"part_users={part_users}", hint="at least 1")
-    folder, source, mapping = Path(out), Path(ratings), reading.check_columns(columns)
-    wanted = reading.Wanted(feedback, favourite, event_weights)
+    folder, source = Path(out), Path(ratings)
+    options = reading.RatingOptions(
+        columns or {}, feedback, favourite, event_weights, scale, duplicates
+    )
     files = {"ratings": source, "users": users, "items": items}
     job = {
         "files": {kind: _identify(file) for kind, file in files.items()},
-        "columns": mapping,
-        "scale": scale,
-        "duplicates": duplicates,
-        "feedback": repr(wanted),
+        "options": repr(options),
         "part_users": part_users,
         "plan": None if plan is None else plan.model_dump(),
     }
     _begin(folder, json.dumps(job))
     if not (folder / MANIFEST).exists():
-        user_ids, user_table, item_ids, item_table, used = reading.read_sides(users, items, mapping)
+        tables = reading.read_sides(users, items, options.columns)
+        user_ids, user_table, item_ids, item_table, used = tables
         check_plan(plan or FeaturePlan(), user_table, item_table)
         report = progress or (lambda *_: None)
         with RatingSorter.open(folder, source, n_bytes_of(memory)) as sorter:
             report("sorting", 0, 1)
-            n_users, n_items, made = sorter.sort(mapping, user_ids, item_ids, scale, wanted)
+            n_users, n_items, made = sorter.sort(user_ids, item_ids, options)
             report("sorting", 1, 1)
             user_table, item_table = (
                 reading.pad_table(user_table, n_users),
@@ -336,7 +332,7 @@ def prepare(
                     rows = user_table.slice(first, last - first)
                     rows = _with_ids(rows, sorter.ids("user", first, last), USER_ID)
                     _write_table(partition_file(folder, "users", at), rows)
-                    rule = reading.duplicates_of(duplicates, made)
+                    rule = options.duplicates_of(made)
                     _write_table(path, sorter.ratings(first, last, rule))
                 counts.append(pq.read_metadata(path).num_rows)
                 report("writing partitions", at + 1, len(ends) - 1)

@@ -17,7 +17,7 @@ from coldhash.data import ratings, reading
 from coldhash.data.feedback import Feedback, Scale, ValueFacts
 from coldhash.data.ids import Ids, as_texts
 from coldhash.data.ratings import MAX_RATING, Duplicates, as_ratings
-from coldhash.data.reading import Columns, Wanted
+from coldhash.data.reading import RatingOptions
 from coldhash.data.tables import DECIMAL, INTEGER, NULLS, TableFile, guess_separator
 from coldhash.errors import DataError, SettingError, SourceError, TableError, import_extra
 from coldhash.files import DISK_HINT
@@ -68,12 +68,7 @@ class RatingSorter:
         shutil.rmtree(folder / "sort.tmp", ignore_errors=True)
 
     def sort(
-        self,
-        columns: dict[str, str | None],
-        users: Ids | None,
-        items: Ids | None,
-        scale: Scale | None,
-        wanted: Wanted,
+        self, users: Ids | None, items: Ids | None, options: RatingOptions
     ) -> tuple[int, int, Feedback]:
         """Sort the ratings by user, with rows for ids, unless that is done.
 
@@ -82,11 +77,11 @@ class RatingSorter:
         n_users, n_items, feedback
             The numbers of users and items, and what the ratings are.
         """
-        query, rating = self._read_query(columns, wanted)
+        query, rating = self._read_query(options)
         tables = {name for (name,) in self.base.execute("SHOW TABLES").fetchall()}
         if "sorted" not in tables:
             self._create("raw", query)
-            self._check(scale)
+            self._check(options.scale)
             for kind, known in (("user", users), ("item", items)):
                 self._number(kind, known)
             self._create(
@@ -100,7 +95,7 @@ class RatingSorter:
         n_users, n_items = (
             self._first_row(f"SELECT count(*) FROM {kind}")[0] for kind in ("users", "items")
         )
-        return n_users, n_items, wanted.feedback(self._value_facts, rating, scale)
+        return n_users, n_items, options.feedback(self._value_facts, rating)
 
     def _value_facts(self) -> ValueFacts:
         """Return what the kind of feedback is guessed from."""
@@ -162,7 +157,7 @@ class RatingSorter:
             return "CAST(NULL AS BIGINT)"
         return "dense_rank() OVER (ORDER BY time)"
 
-    def _read_query(self, columns: Columns, wanted: Wanted) -> tuple[str, str | None]:
+    def _read_query(self, options: RatingOptions) -> tuple[str, str | None]:
         """Return how columns are read as they are, with row numbers, and the name of ratings."""
         files = TableFile(path=self.source).files()
         paths = ", ".join(_quote(str(file.path)) for file in files)
@@ -181,12 +176,12 @@ class RatingSorter:
             )
         described = self.base.execute(f"DESCRIBE FROM {table}").fetchall()
         types, title = {row[0]: row[1] for row in described}, str(self.source)
-        found = wanted.find_columns(list(types), columns, title)
+        found = options.find_columns(list(types), title)
         rating = _quote_name(found["rating"]) if "rating" in found else "1"
-        if wanted.event_weights is not None:
+        if options.event_weights is not None:
             kind = f"CAST({_quote_name(found['event'])} AS VARCHAR)"
             kinds = self.base.execute(f"SELECT DISTINCT {kind} FROM {table}").fetchall()
-            weight_of = reading.weigh_kinds([row[0] for row in kinds], wanted.event_weights, title)
+            weight_of = reading.weigh_kinds([row[0] for row in kinds], options.event_weights, title)
             cases = (f"WHEN {_quote(str(each))} THEN {w!r}" for each, w in weight_of.items())
             rating = f"CASE {kind} {' '.join(cases)} END"
         time = "CAST(NULL AS BIGINT)"
@@ -198,7 +193,7 @@ class RatingSorter:
             f"TRY_CAST({rating} AS DOUBLE) AS rating, {time} AS time, "
             f"row_number() OVER () - 1 AS line FROM {table}"
         )
-        if wanted.event_weights is not None:
+        if options.event_weights is not None:
             query = f"SELECT * FROM ({query}) WHERE rating <> 0"
         return query, found.get("rating")
 

@@ -14,7 +14,7 @@ from coldhash.arrays.codes import signs
 from coldhash.data.dataset import Dataset
 from coldhash.data.ids import Ids, assign_rows
 from coldhash.data.ratings import Ratings, RatingTarget, as_ones
-from coldhash.data.reading import Wanted, pad_table, read_id_table, read_ratings
+from coldhash.data.reading import RatingOptions, pad_table, read_id_table, read_ratings
 from coldhash.data.tables import TableLike
 from coldhash.errors import DataError, SettingError, UnknownId
 from coldhash.mfdcf.model import MFDCF
@@ -306,7 +306,7 @@ def _read_ratings(
         return Ratings(csr_array((len(users), len(items)), dtype=np.float32), users, items)
     kind = model.feedback.kind
     scale = model.scale if kind == "ratings" else None  # counts have no highest one
-    rated = read_ratings(ratings, {}, users, items, scale, None, Wanted(kind))
+    rated = read_ratings(ratings, users, items, RatingOptions(kind=kind, scale=scale))
     if len(rated.items) > len(items):
         raise UnknownId(f"item {rated.items[len(items)]!r} is rated, but not known", hint=hint)
     return rated
