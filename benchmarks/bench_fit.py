@@ -90,10 +90,7 @@ def growth(repeats: int, quick: bool) -> list[Row]:
     """Grow users, items and ratings together 16-fold, and bits 16-fold."""
     factors = (1, 4) if quick else (1, 2, 4, 8, 16)
     fixed = MFDCF(n_bits=32, ridge=30.0, n_rounds=4, tolerance=0.0)
-    worlds = {
-        f: read("sample", n_users=4000 * f, n_items=1000 * f, ratings_per_user=60.0)
-        for f in factors
-    }
+    worlds = {f: read("sample", n_users=4000 * f, n_items=1000 * f) for f in factors}
     ratings = [float(len(world.ratings)) for world in worlds.values()]
     seconds = [round_seconds(fixed, world, repeats) for world in worlds.values()]
     bits = [16.0, 64.0] if quick else [16.0, 32.0, 64.0, 128.0, 256.0]

@@ -60,5 +60,3 @@ def test_cities_say_nothing_that_a_check_of_occupations_would_see(sample):
 def test_settings_are_checked():
     with pytest.raises(SettingError, match="n_users=1"):
         read("sample", n_users=1)
-    with pytest.raises(SettingError, match="ratings_per_user"):
-        read("sample", n_users=20, n_items=20, ratings_per_user=15)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, Self, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
@@ -32,33 +32,20 @@ _LIKELY = (0.01, 0.95)  # share of favourites
 _MIN_RATINGS = 100  # of which a share says something
 
 
-class ValueFacts(NamedTuple):
-    """What the kind of feedback is guessed from."""
-
-    lowest: float
-    highest: float
-    median: float
-    whole: bool  # whether all are whole numbers
-
-    @classmethod
-    def of(cls, values: np.ndarray) -> Self:
-        """Return the facts of values, at least one."""
-        low, high, whole = values.min(), values.max(), bool((values == np.floor(values)).all())
-        middle = np.partition(values, (len(values) - 1) // 2)[(len(values) - 1) // 2]
-        return cls(float(low), float(high), float(middle), whole)
-
-
-def guess_kind(facts: ValueFacts, column: str | None = None) -> FeedbackKind:
-    """Guess what values are; `column` is the name of their column.
+def guess_kind(values: np.ndarray, column: str | None = None) -> FeedbackKind:
+    """Guess what values are, at least one; `column` is the name of their column.
 
     Values that are all equal are events. Whole numbers from 0 upwards are counts if their column is
     called so, or if they have a long tail: the highest is above 10 and at least five times the
     median. Everything else is ratings.
     """
-    if facts.lowest == facts.highest:
+    lowest, highest = values.min(), values.max()
+    if lowest == highest:
         return "events"
-    if facts.whole and facts.lowest >= 0:
-        long_tail = facts.highest > _MAX_GRADES and facts.highest >= _TAIL * facts.median
+    if lowest >= 0 and (values == np.floor(values)).all():
+        middle = (len(values) - 1) // 2
+        median = np.partition(values, middle)[middle]
+        long_tail = highest > _MAX_GRADES and highest >= _TAIL * median
         if long_tail or (column or "").lower() in COUNT_NAMES:
             return "counts"
     return "ratings"

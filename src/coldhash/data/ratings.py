@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
-from coldhash.data.feedback import Feedback, Scale, ValueFacts, check_scale, guess_kind
+from coldhash.data.feedback import Feedback, Scale, check_scale, guess_kind
 from coldhash.data.ids import Ids, IdValue, NameRow, assign_rows, find_repeat
 from coldhash.errors import DataError, check_choice
 
@@ -227,9 +227,7 @@ class Ratings:
         feedback = self.declared_feedback
         if feedback is None:
             guessed = self.declared_scale is None and len(self)
-            feedback = Feedback(
-                guess_kind(ValueFacts.of(self.matrix.data)) if guessed else "ratings"
-            )
+            feedback = Feedback(guess_kind(self.matrix.data) if guessed else "ratings")
         return feedback if feedback.scale is not None else replace(feedback, scale=self.scale)
 
     @cached_property

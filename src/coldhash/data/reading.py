@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from coldhash.data import ROLES, TITLE
 from coldhash.data.dates import as_days
-from coldhash.data.feedback import Favourite, Feedback, FeedbackKind, Scale, ValueFacts, guess_kind
+from coldhash.data.feedback import Favourite, Feedback, FeedbackKind, Scale, guess_kind
 from coldhash.data.ids import Ids, NameRow
 from coldhash.data.plan import FEW_ROWS
 from coldhash.data.ratings import MAX_RATING, Duplicates, Ratings
@@ -34,42 +34,38 @@ def pad_table(table: pa.Table, n_rows: int) -> pa.Table:
 
 
 def warn_of_ids(ratings: Ratings, users: Ids | None, items: Ids | None) -> None:
-    """Warn if the ids of a table do not fit those of the ratings."""
+    """Warn if the ids of a table do not fit those of the ratings, or fit the other column."""
     if users is None and items is None:
         return
     raters = ratings.users.values.filter(pa.array(ratings.per_user > 0))
     rated = ratings.items.values.filter(pa.array(ratings.per_item > 0))
-    for kind, ids, own, other in (("user", users, raters, rated), ("item", items, rated, raters)):
-        if ids is not None and len(ids) >= FEW_ROWS:
-            message = _find_mismatch(kind, ids.values, own, other)
-            if message is not None:
-                warnings.warn(message, UnlikelyData, stacklevel=3)
-
-
-def _find_mismatch(kind: str, ids: pa.Array, own: pa.Array, other: pa.Array) -> str | None:
-    """Tell if the ids of a table are those of the other side, or are written differently.
-
-    `own` and `other` are the ids of this side and the other one in the ratings.
-    """
-    straight, swapped = _overlap(ids, own), _overlap(ids, other)
-    # whole numbers may fit both sides: a table of the other side then has all ids of that side
-    fits_other = swapped > max(straight + 0.5, 0.9) and _overlap(other, ids) > 0.9
-    if swapped > max(10 * straight, 0.1) or fits_other:
-        shares = f"{100 * swapped:.0f}% fit the other column, {100 * straight:.0f}% their own"
-        return f"user and item columns look swapped: of the ids of the {kind} table {shares}"
-    unknown = own.filter(pc.invert(pc.is_in(own, ids)))
-    unrated = ids.filter(pc.invert(pc.is_in(ids, own)))
-    places = pc.index_in(_spelling(unknown), _spelling(unrated))
-    n_alike = len(places) - places.null_count
-    if n_alike > len(unknown) / 10:
-        at = pc.index(pc.is_valid(places), True).as_py()
-        example = f"{unknown[at].as_py()!r} is {unrated[places[at].as_py()].as_py()!r} there"
-        different = f"{kind}s of the ratings are written differently in the {kind} table"
-        return f"{n_alike:,} {different}: {example}"
-    if straight:
-        return None
-    example = f"{ids[0].as_py()!r} in the table, {own[0].as_py()!r} in the ratings"
-    return f"none of the {len(ids):,} {kind}s of the {kind} table has a rating: {example}"
+    for ids, own, other in ((users, raters, rated), (items, rated, raters)):
+        if ids is None or len(ids) < FEW_ROWS:
+            continue
+        straight, swapped = _overlap(ids.values, own), _overlap(ids.values, other)
+        # whole numbers may fit both sides: a table of the other side then has all ids of that side
+        is_other = swapped > max(straight + 0.5, 0.9)
+        unknown = own.filter(pc.invert(pc.is_in(own, ids.values)))
+        unrated = ids.values.filter(pc.invert(pc.is_in(ids.values, own)))
+        places = pc.index_in(_spelling(unknown), _spelling(unrated))
+        n_alike = len(places) - places.null_count
+        if swapped > max(10 * straight, 0.1) or is_other:
+            shares = f"{100 * swapped:.0f}% fit the other column, {100 * straight:.0f}% their own"
+            text = (
+                f"user and item columns look swapped: of the ids of the {ids.kind} table {shares}"
+            )
+        elif n_alike > len(unknown) / 10:
+            at = pc.index(pc.is_valid(places), True).as_py()
+            example = f"{unknown[at].as_py()!r} is {unrated[places[at].as_py()].as_py()!r} there"
+            table = f"{ids.kind}s of the ratings are written differently in the {ids.kind} table"
+            text = f"{n_alike:,} {table}: {example}"
+        elif not straight:
+            example = f"{ids[0]!r} in the table, {own[0].as_py()!r} in the ratings"
+            table = f"{len(ids):,} {ids.kind}s of the {ids.kind} table"
+            text = f"none of the {table} has a rating: {example}"
+        else:
+            continue
+        warnings.warn(text, UnlikelyData, stacklevel=3)
 
 
 def _overlap(ids: pa.Array, others: pa.Array) -> float:
@@ -155,13 +151,13 @@ class RatingOptions:
             find_columns(names, columns, title, ["rating"])  # raises an error
         return found
 
-    def feedback(self, facts: Callable[[], ValueFacts], column: str | None) -> Feedback:
-        """Return the feedback, its kind guessed if it is not given."""
+    def feedback(self, values: Callable[[], np.ndarray], column: str | None) -> Feedback:
+        """Return the feedback, its kind guessed from values if it is not given."""
         kind = self.kind
         if kind is None and column is None:
             kind = "events" if self.event_weights is None else "counts"
         if kind is None:
-            kind = guess_kind(facts(), column) if self.scale is None else "ratings"
+            kind = guess_kind(values(), column) if self.scale is None else "ratings"
         return Feedback(kind, self.favourite)
 
     def duplicates_of(self, feedback: Feedback) -> Duplicates:
@@ -193,7 +189,7 @@ def read_ratings(
     column = {role: table.column(name) for role, name in found.items()}
     if "rating" in found:
         values = _as_numbers(column["rating"], found["rating"], where)
-    feedback = options.feedback(lambda: ValueFacts.of(values), found.get("rating"))
+    feedback = options.feedback(lambda: values, found.get("rating"))
     return Ratings.from_columns(
         column["user_id"],
         column["item_id"],

@@ -46,8 +46,7 @@ def read(
         What the ratings are, and which of them make an item a favourite, as for
         `Dataset.from_tables`.
     **options
-        `book-crossing`: `raw=True` omits the filter. `sample`: `seed`, `n_users`, `n_items`,
-        `ratings_per_user`.
+        `book-crossing`: `raw=True` omits the filter. `sample`: `seed`, `n_users`, `n_items`.
 
     Returns
     -------

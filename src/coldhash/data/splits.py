@@ -9,7 +9,7 @@ import numpy as np
 
 from coldhash.data.dataset import Dataset, is_described
 from coldhash.data.ratings import Ratings, row_of_entries
-from coldhash.errors import DataError, SettingError, check_choice
+from coldhash.errors import DataError, SettingError, check_choice, check_positive
 
 Order = Literal["time", "random"]
 
@@ -122,8 +122,7 @@ def cold_user_splits(
     >>> [len(cold.ratings.users) for train, cold in splits]
     [20, 20, 20]
     """
-    if repeats < 1:
-        raise SettingError(f"repeats={repeats}", hint="at least 1")
+    check_positive("repeats", repeats)
     for one_seed in range(seed, seed + repeats):
         yield split_cold_users(data, share, one_seed)
 

@@ -165,20 +165,14 @@ class TableFile:
         SettingError
             If the encoding is unknown.
         """
-        if (files := self.files()) != [self]:
-            n_above = len([*takewhile(lambda part: not has_magic(part), self.path.parts)])
-            with ThreadPoolExecutor() as pool:
-                tables = list(pool.map(lambda file: file._read_part(n_above, types), files))
-            try:
-                return pa.concat_tables(tables, promote_options="permissive")
-            except pa.ArrowException as error:
-                hint = "a column must keep one type in all files"
-                raise TableError(str(error), file=self.title, hint=hint) from None
-        if self.format == "parquet":
-            return self._read_parquet()
-        if self.format == "json":
-            return self._read_json(self._utf_8())
-        return self._read_text(self._utf_8(), types or {})
+        n_above = len([*takewhile(lambda part: not has_magic(part), self.path.parts)])
+        with ThreadPoolExecutor() as pool:
+            tables = list(pool.map(lambda file: file._read_one(n_above, types or {}), self.files()))
+        try:
+            return pa.concat_tables(tables, promote_options="permissive")
+        except pa.ArrowException as error:
+            hint = "a column must keep one type in all files"
+            raise TableError(str(error), file=self.title, hint=hint) from None
 
     def where(self, row: int) -> str:
         """Return the name of a row for errors: the file and, unless it is Parquet, the line.
@@ -203,9 +197,10 @@ class TableFile:
             files.pop(0)
         if files[0] != self:
             return files[0].where(row)
+        if self.format == "parquet":
+            return f"{self.title}, row {row}"
         has_header = self.format == "text" and self.names is None
-        line = None if self.format == "parquet" else self._line(row + has_header)
-        return f"{self.title}, row {row}" if line is None else f"{self.title}, line {line}"
+        return f"{self.title}, line {self._line(row + has_header)}"
 
     def _line(self, row: int) -> int | None:
         """Return the line in which a row starts; row 0 is the header line if there is one."""
@@ -236,9 +231,14 @@ class TableFile:
             raise SourceError(f"{self.title}: no files", hint="a file, a folder or logs/*.parquet")
         return [replace(self, path=path) for path in files]
 
-    def _read_part(self, n_above: int, types: Mapping[str, pa.DataType] | None) -> pa.Table:
-        """Read one of several files; folders such as year=2024 become columns."""
-        table = self.read(types)
+    def _read_one(self, n_above: int, types: Mapping[str, pa.DataType]) -> pa.Table:
+        """Read a single file; folders such as year=2024 become columns."""
+        if self.format == "parquet":
+            table = self._read_parquet()
+        elif self.format == "json":
+            table = self._read_json(self._utf_8())
+        else:
+            table = self._read_text(self._utf_8(), types)
         for name, value in _HIVE.findall("/".join(self.path.parts[n_above:])):
             if unquote(name) not in table.column_names:
                 text = pa.scalar(None if value == _HIVE_NULL else unquote(value), pa.string())
@@ -246,10 +246,44 @@ class TableFile:
         return table
 
     def _bytes(self) -> bytes:
-        return read_bytes(self.path, self.member, self.title)
+        """Read the file, or the member of a zip archive, and unpack it according to its suffix."""
+        try:
+            if self.member is None:
+                content = self.path.read_bytes()
+            else:
+                with zipfile.ZipFile(self.path) as archive, archive.open(self.member) as file:
+                    n_packed = archive.getinfo(self.member).compress_size
+                    content = _unpack(file.read, n_packed, self.title)
+            suffix = (self.member or self.path.name).rsplit(".", 1)[-1].lower()
+            if suffix in COMPRESSION:
+                packed = pa.BufferReader(content)
+                with pa.CompressedInputStream(packed, COMPRESSION[suffix]) as stream:
+                    content = _unpack(stream.read, len(content), self.title)
+        except KeyError:
+            raise SourceError(f"{self.path} holds no {self.member}") from None
+        except SourceError:
+            raise
+        except _READ_ERRORS as error:
+            reason = getattr(error, "strerror", None) or error
+            raise SourceError(f"{self.title}: {reason}") from None
+        return content
 
     def _text(self) -> str:
-        return decode(self._bytes(), self.encoding, self.title)
+        """Return the content as text without a byte order mark; an error names the line."""
+        content = self._bytes()
+        try:
+            return content.decode(self.encoding).removeprefix("\ufeff")
+        except UnicodeDecodeError as error:
+            utf_16 = content[:2] in (b"\xff\xfe", b"\xfe\xff")
+            raise TableError(
+                f"byte {content[error.start]:#04x} is not {self.encoding}",
+                file=self.title,
+                line=len(content[: error.start + 1].splitlines()),
+                hint=f"encoding={'utf-16' if utf_16 else 'latin-1'!r}",
+            ) from None
+        except (LookupError, ValueError):
+            hint = "'utf-8', 'latin-1'"
+            raise SettingError(f"unknown encoding {self.encoding!r}", hint=hint) from None
 
     def _utf_8(self) -> bytes:
         """Return the content as utf-8 without a byte order mark; raise an error if it is empty."""
@@ -276,7 +310,8 @@ class TableFile:
         whole = pyarrow.json.ReadOptions(block_size=min(len(content), _MAX_BLOCK))
         try:
             table = pyarrow.json.read_json(pa.BufferReader(content), whole)
-            schema = pa.schema([(field.name, _without_dates(field.type)) for field in table.schema])
+            fields = [(field.name, _simple_type(field.type, False)) for field in table.schema]
+            schema = pa.schema(fields)
             if schema != table.schema:  # a text that looks like a date is still a text
                 options = pyarrow.json.ParseOptions(explicit_schema=schema)
                 table = pyarrow.json.read_json(pa.BufferReader(content), whole, options)
@@ -302,35 +337,29 @@ class TableFile:
         spans_lines = file._spans_lines(content)
         if spans_lines:
             deque(file._rows(self._text(), strict=True), maxlen=0)
+        reading = pyarrow.csv.ReadOptions(
+            block_size=max(READ_BYTES, COLUMN_BYTES * len(names)),
+            column_names=names,
+            skip_rows_after_names=int(self.names is None),
+        )
+        parsing = pyarrow.csv.ParseOptions(
+            delimiter=file._delimiter,
+            quote_char=file.quote or False,
+            escape_char=self.escape or False,
+            newlines_in_values=spans_lines,
+        )
         kinds = {name: types.get(name, pa.string()) for name in names}
-        for use_threads in (True, False):  # without threads, an error names the row
+        converting = pyarrow.csv.ConvertOptions(
+            column_types=kinds, null_values=[""], strings_can_be_null=True
+        )
+        for reading.use_threads in (True, False):  # without threads, an error names the row
             try:
-                return _read_header_types(file._parse(content, kinds, spans_lines, use_threads))
+                source = pa.BufferReader(content)
+                table = pyarrow.csv.read_csv(source, reading, parsing, converting)
+                return _read_header_types(table)
             except pa.ArrowException as error:
                 failure = error
         raise self._error(failure, names)
-
-    def _parse(
-        self, content: bytes, types: dict[str, pa.DataType], spans_lines: bool, use_threads: bool
-    ) -> pa.Table:
-        return pyarrow.csv.read_csv(
-            pa.BufferReader(content),
-            pyarrow.csv.ReadOptions(
-                use_threads=use_threads,
-                block_size=max(READ_BYTES, COLUMN_BYTES * len(types)),
-                column_names=list(types),
-                skip_rows_after_names=int(self.names is None),
-            ),
-            pyarrow.csv.ParseOptions(
-                delimiter=self._delimiter,
-                quote_char=self.quote or False,
-                escape_char=self.escape or False,
-                newlines_in_values=spans_lines,
-            ),
-            pyarrow.csv.ConvertOptions(
-                column_types=types, null_values=[""], strings_can_be_null=True
-            ),
-        )
 
     def _error(self, error: Exception, names: Sequence[str] = ()) -> TableError:
         """Return what Arrow says about a file, with the line and the column of the row it names."""
@@ -393,28 +422,6 @@ class TableFile:
         return re.fullmatch(within_lines, content) is None
 
 
-def read_bytes(path: Path, member: str | None, title: str) -> bytes:
-    """Read a file, or a member of a zip archive, and unpack it according to its suffix."""
-    try:
-        if member is None:
-            content = path.read_bytes()
-        else:
-            with zipfile.ZipFile(path) as archive, archive.open(member) as file:
-                content = _unpack(file.read, archive.getinfo(member).compress_size, title)
-        suffix = (member or path.name).rsplit(".", 1)[-1].lower()
-        if suffix in COMPRESSION:
-            packed = pa.BufferReader(content)
-            with pa.CompressedInputStream(packed, COMPRESSION[suffix]) as stream:
-                content = _unpack(stream.read, len(content), title)
-    except KeyError:
-        raise SourceError(f"{path} holds no {member}") from None
-    except SourceError:
-        raise
-    except _READ_ERRORS as error:
-        raise SourceError(f"{title}: {getattr(error, 'strerror', None) or error}") from None
-    return content
-
-
 def _unpack(read: Callable[[int], bytes], n_packed: int, title: str) -> bytes:
     """Read what is unpacked, unless it is so much that the file must be malicious."""
     limit = max(UNPACKED_BYTES, EXPANSION * n_packed)
@@ -426,22 +433,6 @@ def _unpack(read: Callable[[int], bytes], n_packed: int, title: str) -> bytes:
             raise SourceError(f"{title}: {message}", hint="unpack it first if this is right")
         blocks.append(block)
     return b"".join(blocks)
-
-
-def decode(content: bytes, encoding: str, title: str) -> str:
-    """Turn bytes into text without a byte order mark; an error names the line."""
-    try:
-        return content.decode(encoding).removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        utf_16 = content[:2] in (b"\xff\xfe", b"\xfe\xff")
-        raise TableError(
-            f"byte {content[error.start]:#04x} is not {encoding}",
-            file=title,
-            line=len(content[: error.start + 1].splitlines()),
-            hint=f"encoding={'utf-16' if utf_16 else 'latin-1'!r}",
-        ) from None
-    except (LookupError, ValueError):
-        raise SettingError(f"unknown encoding {encoding!r}", hint="'utf-8', 'latin-1'") from None
 
 
 def guess_separator(start: str, quote: str | None) -> str:
@@ -486,12 +477,6 @@ def _read_header_types(table: pa.Table) -> pa.Table:
 
 # files, a table of pandas, polars, pyarrow or DuckDB, also a lazy one, or a dict of columns
 TableLike: TypeAlias = str | Path | TableFile | ArrowTable | LazyTable | Mapping[str, object]
-
-
-def _without_dates(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_list(kind):
-        return pa.list_(_without_dates(kind.value_type))
-    return pa.string() if pa.types.is_timestamp(kind) else kind
 
 
 class NamedTable(NamedTuple):
@@ -556,16 +541,17 @@ def _simplify(table: pa.Table) -> pa.Table:
     return table.cast(pa.schema(fields))
 
 
-def _simple_type(kind: pa.DataType) -> pa.DataType:
+def _simple_type(kind: pa.DataType, dates: bool = True) -> pa.DataType:
     if pa.types.is_dictionary(kind):
         return _simple_type(kind.value_type)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return pa.list_(_simple_type(kind.value_type))
+        return pa.list_(_simple_type(kind.value_type, dates))
     if isinstance(kind, pa.BaseExtensionType):  # such as a period of pandas
         return _simple_type(kind.storage_type)
     if pa.types.is_decimal(kind):
         return pa.float64()
-    return pa.string() if is_text(kind) else kind
+    is_date = pa.types.is_timestamp(kind)
+    return pa.string() if is_text(kind) or (is_date and not dates) else kind
 
 
 def infer_types(table: pa.Table, keep: str) -> pa.Table:

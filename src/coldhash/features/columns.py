@@ -72,13 +72,9 @@ class FittedColumn(ABC):
     def example(self) -> Value:
         """Return a value that the column knows."""
 
-    def encode_each(self, values: Sequence[Value], name: str) -> list[Cells]:
-        """Return the cells of each value; `name` is the column's in an error."""
-        return _map_values(self.cells, values, name)
-
     def encode(self, values: Sequence[Value], name: str) -> Entries:
         """Encode values; `name` is the column's in an error."""
-        rows = self.encode_each(values, name)
+        rows = map_values(self.cells, values, name)
         columns = np.array([at for row in rows for at, _ in row], dtype=np.int32)
         numbers = np.array([number for row in rows for _, number in row], dtype=np.float32)
         return Entries(np.array([len(row) for row in rows], np.int64), columns, numbers)
@@ -216,7 +212,7 @@ class Knots(FittedColumn):
 
     def encode(self, values: Sequence[Value], name: str) -> Entries:
         """Encode values; `name` is the column's in an error."""
-        numbers = np.array(_map_values(self.number, values, name), np.float64)
+        numbers = np.array(map_values(self.number, values, name), np.float64)
         known = ~np.isnan(numbers)
         within = numbers[known].clip(self.knots[0], self.knots[-1])
         left = (self.knots.searchsorted(within) - 1).clip(0)
@@ -291,7 +287,7 @@ class Given(FittedColumn):
 
     def encode(self, values: Sequence[Value], name: str) -> Entries:
         """Encode values; `name` is the column's in an error."""
-        vectors = _map_values(self.vector, values, name)
+        vectors = map_values(self.vector, values, name)
         lengths = np.array([len(vector) for vector in vectors], np.int64)
         columns = np.tile(np.arange(self.width, dtype=np.int32), np.count_nonzero(lengths))
         return Entries(lengths, columns, np.concatenate([np.zeros(0, np.float32), *vectors]))
@@ -354,7 +350,7 @@ def _split_lists(column: pa.Array, name: str) -> Sequence[Value]:
     return [flat[end - n : end] if n else None for end, n in zip(ends, lengths, strict=True)]
 
 
-def _map_values(function: Callable[[Value], T], values: Sequence[Value], name: str) -> list[T]:
+def map_values(function: Callable[[Value], T], values: Sequence[Value], name: str) -> list[T]:
     """Apply a function to each value; an error names the column and the value."""
     results = []
     for row, value in enumerate(values):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from coldhash.arrays.checks import check_memory
-from coldhash.features.columns import Cells, FittedColumn, Given, Value, distinct_values
+from coldhash.features.columns import Cells, FittedColumn, Given, Value, distinct_values, map_values
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -95,8 +95,12 @@ class GroupEncoder:
         widths = [column.width for column in self.columns.values()]
         places, signs = np.arange(sum(widths)), np.ones(sum(widths), np.float32)
         if self.folded:
-            weights = np.concatenate([_frequencies(column) for column in self.columns.values()])
-            places, signs = places_of(weights, WIDEST - 1)
+            # the share of the data in which each number is set; those of a vector are for everybody
+            shares = [
+                np.ones_like(column.mean) if isinstance(column, Given) else column.mean
+                for column in self.columns.values()
+            ]
+            places, signs = places_of(np.concatenate(shares), WIDEST - 1)
         ends = np.cumsum(widths)[:-1]
         own = zip(np.split(places, ends), np.split(signs, ends), strict=True)
         return dict(zip(self.columns, own, strict=True))
@@ -116,7 +120,7 @@ class GroupEncoder:
         column, (places, signs) = self.columns[name], self.places[name]
         distinct, codes = distinct_values(values, name)
         if codes is None and len(distinct) <= _FEW and not isinstance(column, Given):
-            return column.encode_each(distinct, name)
+            return map_values(column.cells, distinct, name)
         lengths, at, numbers = column.encode(distinct, name)
         starts = np.concatenate([[0], np.cumsum(lengths)])
         rows = np.arange(len(distinct)) if codes is None else codes.astype(np.int64)
@@ -179,10 +183,3 @@ def _hash_integers(values: np.ndarray) -> np.ndarray:
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
-
-
-def _frequencies(column: FittedColumn) -> np.ndarray:
-    """Return the share of the data in which each number of a column is set."""
-    if isinstance(column, Given):  # the numbers are set for everybody
-        return np.ones(column.width, dtype=np.float32)
-    return column.mean

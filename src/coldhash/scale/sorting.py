@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from coldhash.data import ratings, reading
-from coldhash.data.feedback import Feedback, Scale, ValueFacts
+from coldhash.data.feedback import Feedback, Scale
 from coldhash.data.ids import Ids, as_texts
 from coldhash.data.ratings import MAX_RATING, Duplicates, as_ratings
 from coldhash.data.reading import RatingOptions
@@ -95,15 +95,15 @@ class RatingSorter:
         n_users, n_items = (
             self._first_row(f"SELECT count(*) FROM {kind}")[0] for kind in ("users", "items")
         )
-        return n_users, n_items, options.feedback(self._value_facts, rating)
+        return n_users, n_items, options.feedback(self._typical_values, rating)
 
-    def _value_facts(self) -> ValueFacts:
-        """Return what the kind of feedback is guessed from."""
-        low, high, median, whole = self._first_row(
-            "SELECT min(rating), max(rating), quantile_disc(rating, 0.5), "
-            "bool_and(rating = floor(rating)) FROM sorted"
+    def _typical_values(self) -> np.ndarray:
+        """Return a few values, from which the kind of feedback is guessed as from all of them."""
+        values = self._first_row(
+            "SELECT min(rating), quantile_disc(rating, 0.5), max(rating), "
+            "min(rating) FILTER (rating <> floor(rating)) FROM sorted"
         )
-        return ValueFacts(float(low), float(high), float(median), whole)
+        return np.array([value for value in values if value is not None], np.float64)
 
     def ids(self, kind: str, first: int = 0, last: int = 2**62) -> Ids:
         """Return the ids of some rows, in order."""
