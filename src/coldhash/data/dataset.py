@@ -100,9 +100,10 @@ class Dataset:
     columns: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for table, ids in ((self.users, self.user_ids), (self.items, self.item_ids)):
+        sides = (("user", self.users, self.user_ids), ("item", self.items, self.item_ids))
+        for side, table, ids in sides:
             if table.num_columns and table.num_rows != len(ids):
-                raise DataError(f"{table.num_rows:,} rows of {ids.kind}s for {len(ids):,} ids")
+                raise DataError(f"{table.num_rows:,} rows of {side}s for {len(ids):,} ids")
         check_plan(self.plan, self.users, self.items)
 
     @classmethod

@@ -68,36 +68,30 @@ def learn_features(
 
 
 def _fit_groups(users: Partitions, plan: FeaturePlan) -> dict[str, GroupEncoder]:
-    groups = plan.users
+    specs = [
+        (group, name, spec)
+        for group, columns in plan.users.items()
+        for name, spec in columns.items()
+    ]
 
-    def count(records: UserRecords) -> dict[tuple[str, str], Counter[Value]]:
-        return {
-            (group, name): count_values(spec, records.table.column(name), name)
-            for group, columns in groups.items()
-            for name, spec in columns.items()
-        }
+    def count(records: UserRecords) -> list[Counter[Value]]:
+        return [count_values(spec, records.table.column(name), name) for _, name, spec in specs]
 
-    totals: dict[tuple[str, str], Counter[Value]] = {}
-    for counted in users.map(count, users.records) if groups else ():
-        for key, counts in counted.items():
-            totals.setdefault(key, Counter()).update(counts)
-    return {
-        group: GroupEncoder(
-            {name: fit_column(spec, totals[group, name], name) for name, spec in columns.items()}
-        )
-        for group, columns in groups.items()
-    }
+    totals: list[Counter[Value]] = [Counter() for _ in specs]
+    for counted in users.map(count, users.records) if specs else ():
+        for total, counts in zip(totals, counted, strict=True):
+            total.update(counts)
+    fitted: dict[str, dict[str, FittedColumn]] = {group: {} for group in plan.users}
+    for (group, name, spec), total in zip(specs, totals, strict=True):
+        fitted[group][name] = fit_column(spec, total, name)
+    return {group: GroupEncoder(columns) for group, columns in fitted.items()}
 
 
 def fit_content(plan: FeaturePlan, items: pa.Table) -> ContentEncoder:
     """Fit the item columns."""
-    return ContentEncoder(
-        {
-            name: fit_column(spec, count_values(spec, items.column(name), name), name)
-            for columns in plan.items.values()
-            for name, spec in columns.items()
-        }
-    )
+    specs = {name: spec for columns in plan.items.values() for name, spec in columns.items()}
+    counts = {name: count_values(spec, items.column(name), name) for name, spec in specs.items()}
+    return ContentEncoder({name: fit_column(specs[name], counts[name], name) for name in specs})
 
 
 def count_values(spec: Column, column: pa.ChunkedArray, name: str) -> Counter[Value]:

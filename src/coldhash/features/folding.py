@@ -137,8 +137,12 @@ class GroupEncoder:
         some = slice(start, start + len(block))
         has, unknown = has[some], {}
         for name, cells in encoded.items():
-            if isinstance(cells, list):
-                known = self._add_cells(block, name, cells)
+            if isinstance(cells, list):  # of few rows: without the cost of arrays
+                places, signs = self.places[name]
+                for row, own in enumerate(cells):
+                    for at, number in own:
+                        block[row, places[at]] += number * signs[at]
+                known = np.array([bool(own) for own in cells])
             else:
                 from coldhash.arrays.kernels import add_cells
 
@@ -154,14 +158,6 @@ class GroupEncoder:
                 places, numbers = self.means[name]
                 block[(missing & has).nonzero()[0][:, None], places] += numbers
         block[:, -1] = has
-
-    def _add_cells(self, block: np.ndarray, name: str, rows: list[Cells]) -> np.ndarray:
-        """Add the numbers of few rows, without the cost of arrays; returns which have any."""
-        places, signs = self.places[name]
-        for row, cells in enumerate(rows):
-            for at, number in cells:
-                block[row, places[at]] += number * signs[at]
-        return np.array([bool(cells) for cells in rows])
 
 
 def places_of(weights: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
