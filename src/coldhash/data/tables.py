@@ -239,6 +239,7 @@ class TableFile:
             table = self._read_json(self._utf_8())
         else:
             table = self._read_text(self._utf_8(), types)
+        _check_names(table.column_names, self.title)
         for name, value in _HIVE.findall("/".join(self.path.parts[n_above:])):
             if unquote(name) not in table.column_names:
                 text = pa.scalar(None if value == _HIVE_NULL else unquote(value), pa.string())
@@ -498,7 +499,7 @@ def as_table(
     else:
         name = f"the {title} table"
         found = NamedTable(_from_frame(source, title), name, f"row {{}} of {name}".format)
-    _check_names(found.table.column_names, found.title)
+        _check_names(found.table.column_names, name)
     return found
 
 
