@@ -37,10 +37,9 @@ def times(A: np.ndarray | csr_array | SparseRows, B: np.ndarray) -> np.ndarray:
     kernels = _kernels()
     if isinstance(A, np.ndarray):
         A, steps = _read_only(A), np.arange(len(A) + 1)
-        run_rows(lambda first, last: kernels.multiply_dense(A, B, product, first, last), steps)
+        run_rows(kernels.multiply_dense, steps, A, B, product)
         return product
-    rows = _rows_of(A)
-    run_rows(lambda first, last: kernels.multiply_sparse(*rows, B, product, first, last), A.indptr)
+    run_rows(kernels.multiply_sparse, A.indptr, *_rows_of(A), B, product)
     return product
 
 
@@ -61,20 +60,9 @@ def times_codes(
             for entry in range(start, end):
                 product[row] += values[entry]
         return product
-    kernel, rows = _kernels().multiply_codes, _rows_of(A)
-    words, weights = _read_only(words), _read_only(weights)
-    run_rows(lambda first, last: kernel(*rows, words, weights, product, first, last), A.indptr)
+    codes = (_read_only(words), _read_only(weights))
+    run_rows(_kernels().multiply_codes, A.indptr, *_rows_of(A), *codes, product)
     return product
-
-
-def even_order(indptr: np.ndarray) -> np.ndarray:
-    """Order rows so that every stretch of them holds about the same number of entries.
-
-    Rows are ranked by size and ordered by the golden ratio, which spreads any ranking evenly.
-    """
-    by_size = np.argsort(-np.diff(indptr), kind="stable")
-    golden = (np.arange(len(by_size)) * 0.6180339887498949) % 1
-    return by_size[np.argsort(golden, kind="stable")]
 
 
 @cache
