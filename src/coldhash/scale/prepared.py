@@ -18,15 +18,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import get_args
+from typing import Annotated, get_args
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import TypeAdapter
+from pydantic import ByteSize, Field, TypeAdapter, ValidationError
 from scipy.sparse import csr_array
 
-from coldhash.arrays.checks import n_bytes_of
 from coldhash.data import reading
 from coldhash.data.dataset import UserRecords, partition_ends
 from coldhash.data.feedback import Favourite, Feedback, FeedbackKind
@@ -34,13 +33,14 @@ from coldhash.data.ids import Ids
 from coldhash.data.plan import FeaturePlan, PlanLike, as_plan, check_plan, guess_plan
 from coldhash.data.ratings import Duplicates
 from coldhash.data.tables import TableFile, TableLike
-from coldhash.errors import DataError, SettingError, SourceError, check_choice
+from coldhash.errors import DataError, SettingError, SourceError, check_choice, check_positive
 from coldhash.files import replace_file, replace_text, writing
 from coldhash.partitions import Allocate
 from coldhash.scale.sorting import RatingSorter
 
 MANIFEST_FORMAT = 2
 MANIFEST = "manifest.json"
+_SIZE: TypeAdapter[ByteSize] = TypeAdapter(Annotated[ByteSize, Field(gt=0)])
 USER_ID, ITEM_ID, TIME = "user_id", "item_id", "time"
 
 
@@ -63,17 +63,11 @@ class StoredRecords:
         table = pq.read_table(partition_file(self.folder, "users", self.at))
         rated = pq.read_table(partition_file(self.folder, "ratings", self.at))
         times = rated.column(TIME).to_numpy() if TIME in rated.column_names else None
-        return UserRecords(self.first, self._matrix(rated), _without(table, USER_ID), times)
-
-    def load_ratings(self) -> csr_array:
-        """Read the ratings as users x items."""
-        return self._matrix(pq.read_table(partition_file(self.folder, "ratings", self.at)))
-
-    def _matrix(self, table: pa.Table) -> csr_array:
-        users, items, values = (table.column(at).to_numpy() for at in range(3))
+        users, items, values = (rated.column(at).to_numpy() for at in range(3))
         indptr = np.zeros(self.shape[0] + 1, dtype=np.int32)
         np.cumsum(np.bincount(users, minlength=self.shape[0]), out=indptr[1:])
-        return csr_array((values, items, indptr), shape=self.shape)
+        ratings = csr_array((values, items, indptr), shape=self.shape)
+        return UserRecords(self.first, ratings, _without(table, USER_ID), times)
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,7 +205,7 @@ class Prepared:
         indices = allocate("seen", (self.n_ratings,), kind)
         end = 0
         for part in self.records():
-            ratings = part.load_ratings()
+            ratings = part.load().ratings
             begin, end = end, end + ratings.nnz
             indices[begin:end] = ratings.indices
             indptr[part.first + 1 : part.first + part.shape[0] + 1] = ratings.indptr[1:] + begin
@@ -300,8 +294,8 @@ def prepare(
     if duplicates is not None:
         check_choice("duplicates", duplicates, get_args(Duplicates))
     Feedback(feedback or "ratings", favourite)  # raises an error before anything is written
-    if part_users is not None and part_users < 1:
-        raise SettingError(f"part_users={part_users}", hint="at least 1")
+    if part_users is not None:
+        check_positive("part_users", part_users)
     folder, source, mapping = Path(out), Path(ratings), reading.check_columns(columns)
     wanted = reading.Wanted(feedback, favourite, event_weights)
     files = {"ratings": source, "users": users, "items": items}
@@ -344,10 +338,10 @@ def prepare(
         totals = (n_users, sum(counts), scale or (0.0, 1.0), tuple(ends), max(counts))
         done = Prepared(folder, *totals, plan, made, used)
         if scale is None:
-            found = [values for part in done.records() if len(values := part.load_ratings().data)]
+            found = [values for part in done.records() if len(values := part.load().ratings.data)]
             scale = float(min(map(np.min, found))), float(max(map(np.max, found)))
         done = replace(done, scale=scale, feedback=replace(made, scale=scale))
-        liked = (done.feedback.is_favourite(part.load_ratings()).sum() for part in done.records())
+        liked = (done.feedback.is_favourite(part.load().ratings).sum() for part in done.records())
         done.feedback.warn_if_unlikely(int(sum(liked)), done.n_ratings)
         facts = TypeAdapter(Prepared).dump_python(
             done, mode="json", exclude={"folder"}, exclude_none=True
@@ -355,6 +349,14 @@ def prepare(
         replace_text(folder / MANIFEST, json.dumps({"format": MANIFEST_FORMAT, **facts}))
     RatingSorter.remove(folder)  # the partitions hold the ratings
     return Prepared.open(folder)
+
+
+def n_bytes_of(size: int | str) -> int:
+    """Return the bytes of 2_000_000_000, "2GB" or "1.5 GiB"."""
+    try:
+        return int(_SIZE.validate_python(size))
+    except ValidationError:
+        raise SettingError(f"{size!r} is not a size", hint="such as 2GB or 512MB") from None
 
 
 def _identify(source: object) -> list[str] | None:
