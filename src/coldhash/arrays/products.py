@@ -7,15 +7,13 @@ differently for one row than for many.
 
 from __future__ import annotations
 
-from functools import cache
 from itertools import pairwise
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from coldhash.arrays import prefer_numpy
 from coldhash.arrays.codes import unpack
-from coldhash.arrays.startup import prefer_numpy
 from coldhash.arrays.threads import run_rows
 
 if TYPE_CHECKING:
@@ -34,7 +32,8 @@ def times(A: np.ndarray | csr_array | SparseRows, B: np.ndarray) -> np.ndarray:
     n_numbers = A.size if isinstance(A, np.ndarray) else len(A.indices)
     if prefer_numpy(_KERNELS, n_numbers * _ROW_COST):
         return _add_rows(A, B, product)
-    kernels = _kernels()
+    from coldhash.arrays import kernels  # and numba with them
+
     if isinstance(A, np.ndarray):
         A, steps = _read_only(A), np.arange(len(A) + 1)
         run_rows(kernels.multiply_dense, steps, A, B, product)
@@ -60,17 +59,11 @@ def times_codes(
             for entry in range(start, end):
                 product[row] += values[entry]
         return product
-    codes = (_read_only(words), _read_only(weights))
-    run_rows(_kernels().multiply_codes, A.indptr, *_rows_of(A), *codes, product)
-    return product
-
-
-@cache
-def _kernels() -> ModuleType:
-    """Import the compiled functions, and numba with them, when they are first called."""
     from coldhash.arrays import kernels
 
-    return kernels
+    codes = (_read_only(words), _read_only(weights))
+    run_rows(kernels.multiply_codes, A.indptr, *_rows_of(A), *codes, product)
+    return product
 
 
 def _add_rows(A: np.ndarray | csr_array | SparseRows, B: np.ndarray, P: np.ndarray) -> np.ndarray:
