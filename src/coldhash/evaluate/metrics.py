@@ -31,8 +31,8 @@ from coldhash.errors import SettingError, check_choice
 Ties = Literal["expected", "optimistic", "pessimistic"]
 
 
-def hits_at(k: int, greater: np.ndarray, equal: np.ndarray, ties: Ties = "expected") -> np.ndarray:
-    """Compute the probability that each favourite is among the first k of its candidates.
+def accuracy_at(k: int, greater: np.ndarray, equal: np.ndarray, ties: Ties = "expected") -> float:
+    """Compute Accuracy@k: the share of hits among all test pairs, pooled over users.
 
     Parameters
     ----------
@@ -43,31 +43,6 @@ def hits_at(k: int, greater: np.ndarray, equal: np.ndarray, ties: Ties = "expect
     ties
         How ties count: by their "expected" value, as hits ("optimistic") or as misses
         ("pessimistic").
-
-    Returns
-    -------
-    numpy.ndarray
-
-    Raises
-    ------
-    SettingError
-        If k is below 1 or `ties` is unknown.
-
-    Examples
-    --------
-    >>> hits_at(10, np.array([0, 9, 10]), np.array([0, 1, 0])).tolist()
-    [1.0, 0.5, 0.0]
-    """
-    return group_hits(k, greater, equal + 1, 1, ties)
-
-
-def accuracy_at(k: int, greater: np.ndarray, equal: np.ndarray, ties: Ties = "expected") -> float:
-    """Compute Accuracy@k: the share of hits among all test pairs, pooled over users.
-
-    Parameters
-    ----------
-    k, greater, equal, ties
-        As for `hits_at`.
 
     Returns
     -------
@@ -88,7 +63,7 @@ def accuracy_at(k: int, greater: np.ndarray, equal: np.ndarray, ties: Ties = "ex
     """
     if not len(greater):
         return float("nan")
-    return float(hits_at(k, greater, equal, ties).mean())
+    return float(group_hits(k, greater, equal + 1, 1, ties).mean())
 
 
 def group_hits(
