@@ -216,7 +216,5 @@ def open_partitions(data: Dataset | Prepared, on: Place = None) -> Iterator[Part
             f"on={on!r} is not a place for a fit",
             hint="None, Memory(), Disk(folder), or a synchronous dask.distributed.Client",
         )
-    try:
+    with contextlib.closing(users):
         yield users
-    finally:
-        users.close()

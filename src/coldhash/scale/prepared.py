@@ -136,16 +136,14 @@ class Prepared:
         """
         try:
             facts = json.loads((Path(folder) / MANIFEST).read_text(encoding="utf-8"))
-            if facts["format"] > MANIFEST_FORMAT:
-                raise SourceError(f"{folder} was prepared by a newer version", hint="upgrade")
-            return TypeAdapter(cls).validate_python({**facts, "folder": folder})
-        except SourceError:
-            raise
+            if facts["format"] <= MANIFEST_FORMAT:
+                return TypeAdapter(cls).validate_python({**facts, "folder": folder})
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise SourceError(
                 f"{folder} holds no prepared data, or only a part of it: {error!r}",
                 hint="coldhash prepare --ratings FILE --out DIR starts it, or continues it",
             ) from None
+        raise SourceError(f"{folder} was prepared by a newer version", hint="upgrade")
 
     @cached_property
     def _items(self) -> pa.Table:
@@ -298,17 +296,8 @@ def prepare(
         check_positive("part_users", part_users)
     folder, source, mapping = Path(out), Path(ratings), reading.check_columns(columns)
     wanted = reading.Wanted(feedback, favourite, event_weights)
-    files = {"ratings": source, "users": users, "items": items}
-    job = {
-        "files": {kind: _identify(file) for kind, file in files.items()},
-        "columns": mapping,
-        "scale": scale,
-        "duplicates": duplicates,
-        "feedback": repr(wanted),
-        "part_users": part_users,
-        "plan": None if plan is None else plan.model_dump(),
-    }
-    _begin(folder, json.dumps(job))
+    files = [_identify(file) for file in (source, users, items)]
+    _begin(folder, repr((files, mapping, scale, duplicates, wanted, part_users, plan)))
     if not (folder / MANIFEST).exists():
         user_ids, user_table, item_ids, item_table, used = reading.read_sides(users, items, mapping)
         check_plan(plan or FeaturePlan(), user_table, item_table)
@@ -375,7 +364,7 @@ def _begin(folder: Path, job: str) -> None:
     """Make the folder; remove what another job made in it, but nothing else."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "job.json"
+    path = folder / "job"
     if path.is_file() and path.read_text(encoding="utf-8", errors="replace") == job:
         return
     RatingSorter.remove(folder)
