@@ -8,7 +8,7 @@ import numba
 import numpy as np
 from rivals import IRSPACK, People, als, as_implicit, irspack_ials
 from scipy.sparse import csr_array
-from table import Row, best_times, finish, options
+from table import Row, best_times, exponent, finish, options
 
 from coldhash import Dataset, read, split_cold_users
 from coldhash.arrays.products import times, times_codes
@@ -69,11 +69,6 @@ def beside_bandwidth(train: Dataset, repeats: int) -> list[Row]:
         Row("S D with packed codes / its bytes over the bandwidth", best["codes"], limit, "<= 12"),
         Row("S'H / its bytes over the bandwidth", best["vectors"], limit, "<= 12"),
     ]
-
-
-def exponent(sizes: list[float], seconds: list[float]) -> float:
-    """Fit seconds ~ size ** exponent."""
-    return float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
 
 
 def round_seconds(settings: MFDCF, data: Dataset, repeats: int) -> float:

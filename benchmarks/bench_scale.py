@@ -17,8 +17,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from bench_fit import exponent
-from table import Row, finish, options, run_python
+from table import Row, exponent, finish, options, run_python
 
 N_ITEMS, PER_USER, BLOCK = 100_000, 100, 50_000
 ROUNDS = 10

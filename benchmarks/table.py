@@ -15,6 +15,8 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import numpy as np
+
 LOAD = os.getloadavg()[0]  # of the machine before the benchmark: how far to trust its times
 
 
@@ -78,6 +80,11 @@ class Cost:
     seconds: float
     processor_seconds: float
     peak: float  # bytes
+
+
+def exponent(sizes: list[float], seconds: list[float]) -> float:
+    """Fit seconds ~ size ** exponent."""
+    return float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
 
 
 def run_python(*arguments: object) -> Cost:

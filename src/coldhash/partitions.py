@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import iadd
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -41,9 +41,6 @@ class PerPartition(Generic[T]):
     parts: list[Any]
 
 
-RunResult: TypeAlias = tuple[tuple[PerPartition[Any], ...], Iterator[Any]]  # kept, results
-
-
 class Partitions(ABC):
     """Users in partitions; a place to keep them implements `run` and `scatter`."""
 
@@ -55,15 +52,15 @@ class Partitions(ABC):
 
     @abstractmethod
     def run(
-        self, function: Callable[..., Any], *values: PerPartition[Any], n_kept: int
-    ) -> RunResult:
+        self, function: Callable[..., Any], *values: PerPartition[Any], keep: bool = True
+    ) -> tuple[PerPartition[Any], Iterator[Any]]:
         """Apply a function to the values of every partition.
 
         Parameters
         ----------
         function
-            Takes one value of each of `values`; returns `n_kept` values that stay in the partition
-            and one that is returned, or only the latter if `n_kept` is 0.
+            Takes one value of each of `values`; returns one that stays in the partition and one
+            that is returned, or only the latter unless `keep`.
 
         Returns
         -------
@@ -79,18 +76,18 @@ class Partitions(ABC):
 
     def map(self, function: Callable[..., T], *values: PerPartition[Any]) -> Iterator[T]:
         """Apply a function to every partition and return the results in order."""
-        return self.run(function, *values, n_kept=0)[1]
+        return self.run(function, *values, keep=False)[1]
 
     def sum(self, function: Callable[..., T], *values: PerPartition[Any]) -> T:
         """Add up what a function returns for every partition."""
         return add_up(self.map(function, *values))
 
     def update(
-        self, function: Callable[..., tuple[Any, ...]], *values: PerPartition[Any], n_kept: int = 1
-    ) -> tuple[Any, ...]:
-        """Keep the first values that a function returns, and add up the last one."""
-        kept, results = self.run(function, *values, n_kept=n_kept)
-        return (*kept, add_up(results))
+        self, function: Callable[..., tuple[Any, T]], *values: PerPartition[Any]
+    ) -> tuple[PerPartition[Any], T]:
+        """Keep the first value that a function returns, and add up the second."""
+        kept, results = self.run(function, *values)
+        return kept, add_up(results)
 
     def gather(self, rows: PerPartition[np.ndarray], n_rows: int, n_columns: int) -> np.ndarray:
         """Stack the rows of all partitions in one float32 array."""
@@ -119,20 +116,20 @@ class MemoryPartitions(Partitions):
         self.records = self.scatter(records)
 
     def run(
-        self, function: Callable[..., Any], *values: PerPartition[Any], n_kept: int
-    ) -> RunResult:
+        self, function: Callable[..., Any], *values: PerPartition[Any], keep: bool = True
+    ) -> tuple[PerPartition[Any], Iterator[Any]]:
         """Apply a function to the values of every partition."""
-        kept: tuple[PerPartition[Any], ...] = tuple(PerPartition([]) for _ in range(n_kept))
+        kept: PerPartition[Any] = PerPartition([])
 
         def load_and_run(parts: tuple[Any, ...]) -> Any:
             return function(*map(self._load, parts))
 
         def results() -> Iterator[Any]:
             parts = zip(*(value.parts for value in values), strict=True)
-            for made in self._apply(load_and_run, parts):
-                *to_keep, result = made if n_kept else (made,)
-                for each, value in zip(kept, to_keep, strict=True):
-                    each.parts.append(self._store(value))
+            for result in self._apply(load_and_run, parts):
+                if keep:
+                    value, result = result
+                    kept.parts.append(self._store(value))
                 yield result
 
         return kept, results()

@@ -12,7 +12,6 @@ A model file names an encoder of this package: a model with another one cannot b
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -23,39 +22,32 @@ if TYPE_CHECKING:
     from coldhash.recommender.recommender import Recommender
     from coldhash.recommender.settings import Callback
 
+_GROUP = "coldhash.models"
 _CLASSES = {
-    "mfdcf": "coldhash.mfdcf.model.MFDCF",
+    "mfdcf": "coldhash.mfdcf.model:MFDCF",
     # the baselines of its paper
-    "cbfknn": "coldhash.baselines.cbfknn.CBFKNN",
-    "dfm": "coldhash.baselines.dfm.DFM",
-    "ddl": "coldhash.baselines.ddl.DDL",
-    "zsr": "coldhash.baselines.zsr.ZSR",
+    "cbfknn": "coldhash.baselines.cbfknn:CBFKNN",
+    "dfm": "coldhash.baselines.dfm:DFM",
+    "ddl": "coldhash.baselines.ddl:DDL",
+    "zsr": "coldhash.baselines.zsr:ZSR",
     # the related systems that it names
-    "lsh": "coldhash.baselines.lsh.LSH",
-    "itq": "coldhash.baselines.itq.ITQ",
-    "bccf": "coldhash.baselines.bccf.BCCF",
-    "ch": "coldhash.baselines.ch.CH",
-    "pph": "coldhash.baselines.pph.PPH",
-    "dcf": "coldhash.baselines.dcf.DCF",
-    "dcmf": "coldhash.baselines.dcf.DCMF",
-    "mf": "coldhash.baselines.mf.MF",
+    "lsh": "coldhash.baselines.lsh:LSH",
+    "itq": "coldhash.baselines.itq:ITQ",
+    "bccf": "coldhash.baselines.bccf:BCCF",
+    "ch": "coldhash.baselines.ch:CH",
+    "pph": "coldhash.baselines.pph:PPH",
+    "dcf": "coldhash.baselines.dcf:DCF",
+    "dcmf": "coldhash.baselines.dcf:DCMF",
+    "mf": "coldhash.baselines.mf:MF",
     # the controls that every table must show
-    "popularity": "coldhash.baselines.popularity.Popularity",
-    "ridge": "coldhash.baselines.ridge.Ridge",
+    "popularity": "coldhash.baselines.popularity:Popularity",
+    "ridge": "coldhash.baselines.ridge:Ridge",
 }
 
 
-def _entry_points() -> dict[str, EntryPoint]:
+def _other_entries() -> dict[str, EntryPoint]:
     """Find the methods of other packages."""
-    return {entry.name: entry for entry in entry_points(group="coldhash.models")}
-
-
-def _load(entry: EntryPoint) -> type[Model]:
-    try:
-        return cast("type[Model]", entry.load())
-    except (ImportError, AttributeError) as error:
-        hint = "install or remove the package that adds it"
-        raise SettingError(f"method {entry.name!r}, {entry.value}: {error}", hint=hint) from error
+    return {entry.name: entry for entry in entry_points(group=_GROUP)}
 
 
 class Model(Protocol):
@@ -108,13 +100,16 @@ class _Models(Mapping[str, type[Model]]):
     """
 
     def __getitem__(self, name: str) -> type[Model]:
-        if name not in _CLASSES:
-            return _load(_entry_points()[name])
-        module, _, form = _CLASSES[name].rpartition(".")
-        return cast("type[Model]", getattr(import_module(module), form))
+        own = name in _CLASSES
+        entry = EntryPoint(name, _CLASSES[name], _GROUP) if own else _other_entries()[name]
+        try:
+            return cast("type[Model]", entry.load())
+        except (ImportError, AttributeError) as error:
+            hint = "install or remove the package that adds it"
+            raise SettingError(f"method {name!r}, {entry.value}: {error}", hint=hint) from error
 
     def __iter__(self) -> Iterator[str]:
-        return iter({**_CLASSES, **_entry_points()})
+        return iter({**_CLASSES, **_other_entries()})
 
     def __len__(self) -> int:
         return len(list(iter(self)))

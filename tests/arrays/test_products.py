@@ -60,14 +60,6 @@ def test_packed_codes_give_the_product_with_codes(n_bits, dense):
     np.testing.assert_allclose(product, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_the_even_order_takes_every_row_once_and_spreads_them(rng):
-    sizes = np.sort(rng.integers(0, 100, size=1000))
-    order = products.even_order(np.concatenate([[0], np.cumsum(sizes)]))
-    assert sorted(order) == list(range(1000))
-    halves = sizes[order[:500]].sum(), sizes[order[500:]].sum()
-    assert abs(halves[0] - halves[1]) < 0.05 * sizes.sum()
-
-
 @pytest.mark.parametrize("dense", [False, True])
 def test_without_compiled_code_products_are_the_same_bits(monkeypatch, dense):
     S, D = matrices(20, 30, 16, 5)

@@ -63,8 +63,8 @@ def test_the_kernel_agrees_with_the_interpreter(rng):
     T = csr_array(random_array((12, 9), density=0.5, rng=rng))
     T.indices, T.indptr = T.indices.astype(np.int64), T.indptr.astype(np.int64)  # as ratings are
     U, V = rng.standard_normal((12, 4)), rng.standard_normal((9, 4))
-    order = np.arange(12)
-    slow = _update_rows.py_func(T.indptr, T.indices, T.data, U.copy(), V, 2.5, 0.5, 2, order)
+    slow = U.copy()
+    _update_rows.py_func(T.indptr, T.indices, T.data, V, 2.5, 0.5, 2, slow, 0, 12)
     np.testing.assert_allclose(update_rows(T, U, V, 2.5, 0.5, 2), slow, atol=1e-9)
 
 

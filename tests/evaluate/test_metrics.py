@@ -13,9 +13,7 @@ from coldhash.evaluate import metrics
 from coldhash.evaluate.metrics import (
     accuracy_at,
     group_hits,
-    hits_at,
-    make_single_lists,
-    make_user_lists,
+    make_lists,
     sum_rows,
 )
 
@@ -62,10 +60,10 @@ def test_expected_ties_equal_random_tie_breaking(candidates, own, k):
     """Against the average over every place at which the favourite may stand."""
     greater, equal = counts(candidates, [own])
     expected = np.mean([greater[0] + place < k for place in range(equal[0] + 1)])
-    (hit,) = hits_at(k, greater, equal)
+    (hit,) = group_hits(k, greater, equal + 1, 1)
     assert hit == pytest.approx(expected)
-    (low,) = hits_at(k, greater, equal, "pessimistic")
-    (high,) = hits_at(k, greater, equal, "optimistic")
+    (low,) = group_hits(k, greater, equal + 1, 1, "pessimistic")
+    (high,) = group_hits(k, greater, equal + 1, 1, "optimistic")
     assert low <= hit <= high
 
 
@@ -75,7 +73,7 @@ def test_expected_ties_equal_random_tie_breaking(candidates, own, k):
 def test_a_list_of_favourites_equals_every_way_to_break_its_ties(candidates, favourites):
     found = orders(candidates, favourites)
     greater, equal = counts(candidates, favourites)
-    groups = make_user_lists(greater, equal, np.array([0, len(favourites)]))
+    groups = make_lists(greater, equal, np.array([0, len(favourites)]))
     for column, k in enumerate(KS):
         hits = [sum(marks[:k]) for marks in found]
         assert groups.hits(KS)[0, column] == pytest.approx(mean_over(found, lambda m: sum(m[:k])))  # noqa: B023
@@ -89,7 +87,8 @@ def test_a_list_of_favourites_equals_every_way_to_break_its_ties(candidates, fav
 @settings(deadline=None, max_examples=40)
 @given(SCORES, st.lists(st.integers(0, 2), min_size=1, max_size=3))
 def test_favourites_alone_are_lists_of_one(candidates, favourites):
-    groups = make_single_lists(*counts(candidates, favourites))
+    indptr = np.arange(len(favourites) + 1)
+    groups = make_lists(*counts(candidates, favourites), indptr)
     for row, favourite in enumerate(favourites):
         found = orders(candidates, [favourite])
         for column, k in enumerate(KS):
@@ -105,7 +104,7 @@ def test_favourites_alone_are_lists_of_one(candidates, favourites):
 def test_larger_lists_equal_random_tie_breaking(rng):
     """Groups too large to write out every order, against many random ones."""
     candidates, favourites = rng.integers(0, 4, 60), rng.integers(0, 4, 9)
-    groups = make_user_lists(*counts(candidates, favourites), np.array([0, 9]))
+    groups = make_lists(*counts(candidates, favourites), np.array([0, 9]))
     scores, liked = np.r_[candidates, favourites], np.arange(69) >= 60
     marks = [
         tuple(liked[np.lexsort((rng.random(69), -scores))].tolist()) for _ in range(4000)
@@ -128,7 +127,7 @@ def several_lists(rng, n_lists=20, level=True):
     ]  # fmt: skip
     pairs = [counts(row[:30], row[30:]) for row in scores]
     greater, equal = (np.concatenate(column) for column in zip(*pairs, strict=True))
-    groups = make_user_lists(greater, equal, np.r_[0, np.cumsum(sizes)])
+    groups = make_lists(greater, equal, np.r_[0, np.cumsum(sizes)])
     return scores, [np.arange(len(row)) >= 30 for row in scores], groups
 
 
@@ -177,9 +176,9 @@ def test_lists_do_not_touch_each_other(rng):
     pairs = [counts(rng.integers(0, 3, 8), rng.integers(0, 3, n)) for n in (3, 0, 5, 0, 0, 1)]
     greater, equal = (np.concatenate(column) for column in zip(*pairs, strict=True))
     indptr = np.r_[0, np.cumsum([len(each) for each, _ in pairs])]
-    groups = make_user_lists(greater, equal, indptr)
+    groups = make_lists(greater, equal, indptr)
     for row, (own_greater, own_equal) in enumerate(pairs):
-        own = make_user_lists(own_greater, own_equal, np.array([0, len(own_greater)]))
+        own = make_lists(own_greater, own_equal, np.array([0, len(own_greater)]))
         np.testing.assert_allclose(groups.hits(KS)[row], own.hits(KS)[0], atol=1e-12)
         np.testing.assert_allclose(groups.ndcg(KS)[row], own.ndcg(KS)[0], atol=1e-12)
         assert groups.reciprocal_ranks()[row] == pytest.approx(own.reciprocal_ranks()[0])

@@ -51,25 +51,27 @@ def expected(path, k, **options):
 @pytest.mark.parametrize("options", [{}, {"score": "hamming", "exclude": ["3", "5"]}])
 def test_the_same_as_recommend_all(client, path, tmp_path, options):
     reported = []
-    batch = recommend_all_on(
+    files = recommend_all_on(
         client, path, tmp_path, 5, users_per_file=70,
         progress=lambda done, total: reported.append((done, total)), **options,
     )  # fmt: skip
-    assert len(batch.files) == 8
-    assert batch.n_present == 0
+    assert len(files) == 8
     assert reported == [(n, 8) for n in range(9)]
-    assert whole(batch.files) == expected(path, 5, **options)
+    assert whole(files) == expected(path, 5, **options)
     assert len(list(tmp_path.iterdir())) == 9  # and the note: no drafts
 
 
 def test_what_is_there_is_not_done_again(client, path, tmp_path):
     first = recommend_all_on(client, path, tmp_path, 3, users_per_file=100)
-    first.files[1].unlink()
-    before = {file: file.stat().st_mtime_ns for file in first.files if file.exists()}
-    again = recommend_all_on(client, path, tmp_path, 3, users_per_file=100)
-    assert again.n_present == 4
+    first[1].unlink()
+    before = {file: file.stat().st_mtime_ns for file in first if file.exists()}
+    reported = []
+    again = recommend_all_on(
+        client, path, tmp_path, 3, users_per_file=100, progress=lambda *done: reported.append(done)
+    )
+    assert reported == [(4, 5), (5, 5)]
     assert {file: file.stat().st_mtime_ns for file in before} == before
-    assert whole(again.files) == expected(path, 3)
+    assert whole(again) == expected(path, 3)
 
 
 def test_another_batch_in_the_folder_is_refused(client, path, tmp_path):
@@ -95,7 +97,7 @@ def test_a_mistake_reaches_the_caller_and_leaves_no_file(client, path, tmp_path)
 
 def test_a_model_that_changed_under_the_workers_is_refused(path, tmp_path):
     with pytest.raises(SourceError, match="has changed"):
-        write_part(path, "0" * 64, tmp_path, 10, {"k": 3}, 0)
+        write_part(path, "0" * 64, 10, {"k": 3}, tmp_path / "part", 0)
     assert not list(tmp_path.iterdir())
 
 
@@ -108,9 +110,9 @@ def test_a_worker_killed_in_the_middle(client, path, tmp_path):
             killed.append(client.run(os.getpid))
             os.kill(next(iter(killed[0].values())), signal.SIGKILL)
 
-    batch = recommend_all_on(client, path, tmp_path, 3, users_per_file=10, progress=kill_once)
+    files = recommend_all_on(client, path, tmp_path, 3, users_per_file=10, progress=kill_once)
     assert len(killed) == 1
-    assert whole(batch.files) == expected(path, 3)
+    assert whole(files) == expected(path, 3)
 
 
 BATCH = """
@@ -138,9 +140,12 @@ def test_killed_and_started_again(client, path, tmp_path):
         run.wait()
     present = len(list(out.glob("part-*")))
     assert 20 <= present < 500
-    batch = recommend_all_on(client, path, out, 3, users_per_file=1)
-    assert batch.n_present == present
-    assert whole(batch.files) == expected(path, 3)
+    reported = []
+    files = recommend_all_on(
+        client, path, out, 3, users_per_file=1, progress=lambda done, _: reported.append(done)
+    )
+    assert reported[0] == present
+    assert whole(files) == expected(path, 3)
 
 
 def test_the_command(client, path, tmp_path):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import resource
 from collections.abc import Mapping
 
 import numpy as np
 
-from coldhash.errors import DataError, ModelFileError, SettingError
+from coldhash.errors import DataError, ModelFileError
 
 _CHECKED = 1 << 20  # numbers checked at a time
 Forms = dict[str, tuple[str | int, ...]]  # of arrays, as `take` checks them
@@ -71,21 +70,6 @@ def check_computed(computed: np.ndarray) -> None:
             "an answer is not finite: numbers in the model are too large",
             hint="fit the model again, or use another model file",
         )
-
-
-_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-_UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
-
-
-def n_bytes_of(size: int | str | None) -> int:
-    """Return the bytes of 2_000_000_000, "2GB" or "1.5 GiB"."""
-    found = re.fullmatch(r"\s*([0-9.]+)\s*([A-Za-z]*)\s*", str(size))
-    try:
-        if found is not None and found[2].upper() in _UNITS and float(found[1]) > 0:
-            return int(float(found[1]) * _UNITS[found[2].upper()])
-    except ValueError:
-        pass
-    raise SettingError(f"{size!r} is not a size", hint="such as 2GB or 512MB")
 
 
 def check_memory(n_bytes: int, what: str) -> None:

@@ -1,4 +1,4 @@
-"""Matrix products in which no row depends on another.
+"""Sparse rows, and matrix products in which no row depends on another.
 
 Each row is summed in one fixed order, so a row is the same bit for bit at any number of threads and
 among any other rows: a person's vector must not depend on who else is in the batch, and BLAS rounds
@@ -7,24 +7,77 @@ differently for one row than for many.
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from coldhash.arrays import prefer_numpy
 from coldhash.arrays.codes import unpack
-from coldhash.arrays.startup import prefer_numpy
 from coldhash.arrays.threads import run_rows
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-    from coldhash.arrays.rows import SparseRows
-
 _KERNELS = "coldhash.arrays.kernels"
 _ROW_COST = 1024  # operations that NumPy could do in the time in which it adds one short row
+
+
+@dataclass(frozen=True, eq=False)
+class SparseRows:
+    """The parts of a CSR matrix, as `scipy.sparse.csr_array` calls them.
+
+    To import scipy.sparse takes as long as hundreds of answers, and to build one of its matrices as
+    long as half an answer.
+    """
+
+    data: np.ndarray
+    indices: np.ndarray
+    indptr: np.ndarray
+    shape: tuple[int, int]
+
+    @classmethod
+    def of(cls, matrix: csr_array | SparseRows) -> SparseRows:
+        """Return the parts of a matrix, not copied."""
+        if isinstance(matrix, SparseRows):
+            return matrix
+        return cls(matrix.data, matrix.indices, matrix.indptr, matrix.shape)
+
+    @classmethod
+    def of_lists(cls, lists: Sequence[np.ndarray], n_columns: int) -> SparseRows:
+        """Build from the columns of each row; all values are 1."""
+        indptr = np.cumsum([0, *map(len, lists)])
+        indices = np.concatenate([np.zeros(0, np.int32), *lists])
+        ones = np.ones(len(indices), np.float32)
+        return cls(ones, indices.astype(np.int32, copy=False), indptr, (len(lists), n_columns))
+
+    def select(self, some: np.ndarray) -> SparseRows:
+        """Return some of the entries."""
+        if len(self.indptr) == 2:  # one row, as of most requests
+            indptr = np.array([0, np.count_nonzero(some)])
+        else:
+            indptr = np.concatenate([[0], np.cumsum(some)])[self.indptr]
+        return SparseRows(self.data[some], self.indices[some], indptr, self.shape)
+
+    def rows(self) -> list[SparseRows]:
+        """Return each row as a matrix of its own."""
+        ends = list(pairwise(self.indptr.tolist()))
+        bodies = [(self.data[i:j], self.indices[i:j], np.array([0, j - i])) for i, j in ends]
+        return [SparseRows(*body, (1, self.shape[1])) for body in bodies]
+
+    def counts(self) -> np.ndarray:
+        """Return the number of entries of each row, for few rows sooner than by `np.diff`."""
+        return np.asarray(self.indptr[1:] - self.indptr[:-1])
+
+    def owners(self) -> np.ndarray:
+        """Return the row of each entry."""
+        return np.repeat(np.arange(self.shape[0]), self.counts())
+
+    def lists(self) -> list[np.ndarray]:
+        """Return the columns of each row."""
+        return [self.indices[start:end] for start, end in pairwise(self.indptr.tolist())]
 
 
 def times(A: np.ndarray | csr_array | SparseRows, B: np.ndarray) -> np.ndarray:
@@ -34,13 +87,13 @@ def times(A: np.ndarray | csr_array | SparseRows, B: np.ndarray) -> np.ndarray:
     n_numbers = A.size if isinstance(A, np.ndarray) else len(A.indices)
     if prefer_numpy(_KERNELS, n_numbers * _ROW_COST):
         return _add_rows(A, B, product)
-    kernels = _kernels()
+    from coldhash.arrays import kernels  # and numba with them
+
     if isinstance(A, np.ndarray):
         A, steps = _read_only(A), np.arange(len(A) + 1)
-        run_rows(lambda first, last: kernels.multiply_dense(A, B, product, first, last), steps)
+        run_rows(kernels.multiply_dense, steps, A, B, product)
         return product
-    rows = _rows_of(A)
-    run_rows(lambda first, last: kernels.multiply_sparse(*rows, B, product, first, last), A.indptr)
+    run_rows(kernels.multiply_sparse, A.indptr, *_rows_of(A), B, product)
     return product
 
 
@@ -61,28 +114,11 @@ def times_codes(
             for entry in range(start, end):
                 product[row] += values[entry]
         return product
-    kernel, rows = _kernels().multiply_codes, _rows_of(A)
-    words, weights = _read_only(words), _read_only(weights)
-    run_rows(lambda first, last: kernel(*rows, words, weights, product, first, last), A.indptr)
-    return product
-
-
-def even_order(indptr: np.ndarray) -> np.ndarray:
-    """Order rows so that every stretch of them holds about the same number of entries.
-
-    Rows are ranked by size and ordered by the golden ratio, which spreads any ranking evenly.
-    """
-    by_size = np.argsort(-np.diff(indptr), kind="stable")
-    golden = (np.arange(len(by_size)) * 0.6180339887498949) % 1
-    return by_size[np.argsort(golden, kind="stable")]
-
-
-@cache
-def _kernels() -> ModuleType:
-    """Import the compiled functions, and numba with them, when they are first called."""
     from coldhash.arrays import kernels
 
-    return kernels
+    codes = (_read_only(words), _read_only(weights))
+    run_rows(kernels.multiply_codes, A.indptr, *_rows_of(A), *codes, product)
+    return product
 
 
 def _add_rows(A: np.ndarray | csr_array | SparseRows, B: np.ndarray, P: np.ndarray) -> np.ndarray:

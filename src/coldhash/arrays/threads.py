@@ -57,18 +57,18 @@ def run_pieces(
             future.cancel()
 
 
-def run_rows(function: Callable[[int, int], None], ends: np.ndarray) -> None:
-    """Call a function with the first row and the last of ranges that hold about as many entries.
+def run_rows(function: Callable[..., None], ends: np.ndarray, *arguments: object) -> None:
+    """Call a function with arguments and a range of rows, for ranges with about as many entries.
 
     `ends` says how many entries there are before each row and after the last, as in a CSR matrix.
     """
     n_rows = len(ends) - 1
     if n_rows <= _FEW_ROWS:
-        function(0, n_rows)
+        function(*arguments, 0, n_rows)
         return
     shares = np.linspace(ends[0], ends[-1], _PIECES + 1)[1:-1]
     rows = [0, *np.searchsorted(ends, shares).clip(max=n_rows).tolist(), n_rows]
-    for _ in run_pieces(lambda at: function(rows[at], rows[at + 1]), range(_PIECES)):
+    for _ in run_pieces(lambda at: function(*arguments, *rows[at : at + 2]), range(_PIECES)):
         pass
 
 

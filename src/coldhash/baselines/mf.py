@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numba import prange
 from pydantic import PositiveFloat, PositiveInt
 from scipy.sparse import csr_array
 
 from coldhash.arrays.compiled import compiled
-from coldhash.arrays.products import even_order
+from coldhash.arrays.threads import run_rows
 from coldhash.baselines.shared import Baseline, StackEncoder, Training
 from coldhash.data.ratings import TargetKind, row_of_entries
 from coldhash.recommender.recommender import Recommender
@@ -80,17 +79,16 @@ class MF(Baseline):
     def _solve_rows(self, S: csr_array, Q: np.ndarray) -> np.ndarray:
         """Solve for the factors of rows, given those of columns."""
         gram = (Q.T @ Q).astype(np.float64) + self.ridge * np.eye(Q.shape[1])
-        Q, order = Q.astype(np.float64), even_order(S.indptr)
-        P = _solve_rows(S.indptr, S.indices, S.data, Q, gram, order, self.confidence)
-        return np.asarray(P, dtype=np.float32)
+        Q, P = Q.astype(np.float64), np.zeros((S.shape[0], Q.shape[1]))
+        entries = (S.indptr, S.indices, S.data)
+        run_rows(_solve_rows, S.indptr, *entries, Q, gram, self.confidence, P)
+        return P.astype(np.float32)
 
 
-@compiled(parallel=True)
-def _solve_rows(indptr, indices, values, Q, gram, order, confidence):  # type: ignore[no-untyped-def]
+@compiled(nogil=True)
+def _solve_rows(indptr, indices, values, Q, gram, confidence, P, first, last):  # type: ignore[no-untyped-def]
     """Solve (Q'Q + λI + Σ α s q q') p = Σ (1 + α s) s q for each row."""
-    P = np.zeros((len(indptr) - 1, Q.shape[1]))
-    for position in prange(len(order)):
-        u = order[position]
+    for u in range(first, last):
         start, end = indptr[u], indptr[u + 1]
         if start == end:
             continue
@@ -99,7 +97,6 @@ def _solve_rows(indptr, indices, values, Q, gram, order, confidence):  # type: i
         extra = confidence * s
         weighed = np.ascontiguousarray(chosen.T * extra)
         P[u] = np.linalg.solve(gram + weighed @ chosen, chosen.T @ ((1 + extra) * s))
-    return P
 
 
 def loss(S: csr_array, P: np.ndarray, Q: np.ndarray, confidence: float, ridge: float) -> float:

@@ -11,13 +11,12 @@ other, so the result is the same bit for bit at any number of threads.
 from dataclasses import dataclass
 
 import numpy as np
-from numba import prange
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from scipy.sparse import csr_array
 
 from coldhash.arrays.codes import signs
 from coldhash.arrays.compiled import compiled
-from coldhash.arrays.products import even_order
+from coldhash.arrays.threads import run_rows
 from coldhash.baselines.shared import Baseline, Bits, balance, polar
 from coldhash.data.ratings import Ratings, row_of_entries, with_values
 from coldhash.errors import DataError
@@ -46,14 +45,14 @@ def flip_bits(
     """
     D, pull = (np.ascontiguousarray(each, dtype=np.float64) for each in (D, pull))
     new, rest, values = B.astype(np.float64), rho * (D.T @ D), S.data.astype(np.float64)
-    _flip_rows(*layout(S), values, new, D, pull, rest, 1 - rho, even_order(S.indptr), n_sweeps)
+    given = (*layout(S), values, D, pull, rest, 1 - rho, n_sweeps)
+    run_rows(_flip_rows, S.indptr, *given, new)
     return new
 
 
-@compiled(parallel=True)
-def _flip_rows(indptr, indices, values, B, D, pull, gram, share, order, n_sweeps):  # type: ignore[no-untyped-def]
-    for position in prange(len(order)):
-        u = order[position]
+@compiled(nogil=True)
+def _flip_rows(indptr, indices, values, D, pull, gram, share, n_sweeps, B, first, last):  # type: ignore[no-untyped-def]
+    for u in range(first, last):
         own = slice(indptr[u], indptr[u + 1])
         flip_row(indices[own], values[own], B[u], D, pull[u], gram, share, n_sweeps)
 
@@ -110,19 +109,17 @@ def solve_rows(
 ) -> np.ndarray:
     """Lower (1) + ridge Σ |Ω_b| ‖b‖² over real b: one least-squares problem a row."""
     D = np.ascontiguousarray(D, dtype=np.float32)
-    order, values = even_order(S.indptr), S.data.astype(np.float32)
-    rest = rho * (D.T @ D).astype(np.float64)
-    return np.asarray(_solve_rows(*layout(S), values, D, pull, rest, 1 - rho, ridge, order))
+    rest, new = rho * (D.T @ D).astype(np.float64), np.zeros((S.shape[0], D.shape[1]))
+    given = (*layout(S), S.data.astype(np.float32), D, pull, rest, 1 - rho, ridge)
+    run_rows(_solve_rows, S.indptr, *given, new)
+    return new
 
 
-@compiled(parallel=True)
-def _solve_rows(indptr, indices, values, D, pull, rest, share, ridge, order):  # type: ignore[no-untyped-def]
-    new = np.zeros((len(indptr) - 1, D.shape[1]))
-    for position in prange(len(order)):
-        u = order[position]
+@compiled(nogil=True)
+def _solve_rows(indptr, indices, values, D, pull, rest, share, ridge, new, first, last):  # type: ignore[no-untyped-def]
+    for u in range(first, last):
         start, end = indptr[u], indptr[u + 1]
         _solve_row(indices[start:end], values[start:end], D, pull[u], rest, share, ridge, new[u])
-    return new
 
 
 @compiled()
@@ -177,18 +174,17 @@ def relax(
 def fitted_entries(S: csr_array, B: np.ndarray, D: np.ndarray) -> np.ndarray:
     """Compute b·d for each stored entry, in the order of S.data."""
     B, D = (np.ascontiguousarray(each, dtype=np.float64) for each in (B, D))
-    return np.asarray(_fitted_entries(*layout(S), B, D, even_order(S.indptr)))
+    found = np.zeros(S.nnz)
+    run_rows(_fitted_entries, S.indptr, *layout(S), B, D, found)
+    return found
 
 
-@compiled(parallel=True)
-def _fitted_entries(indptr, indices, B, D, order):  # type: ignore[no-untyped-def]
-    found = np.zeros(len(indices))
-    for position in prange(len(order)):
-        u = order[position]
+@compiled(nogil=True)
+def _fitted_entries(indptr, indices, B, D, found, first, last):  # type: ignore[no-untyped-def]
+    for u in range(first, last):
         for j in range(indptr[u], indptr[u + 1]):
             for k in range(B.shape[1]):
                 found[j] += B[u, k] * D[indices[j], k]
-    return found
 
 
 def loss(S: csr_array, B: np.ndarray, D: np.ndarray, rho: float = 0.0) -> float:

@@ -22,12 +22,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import prange
 from pydantic import PositiveFloat, PositiveInt
 from scipy.sparse import csr_array
 
 from coldhash.arrays.compiled import compiled
-from coldhash.arrays.products import even_order
+from coldhash.arrays.threads import run_rows
 from coldhash.baselines.shared import Baseline, Bits, Training
 from coldhash.data.ratings import row_of_entries, with_values
 from coldhash.recommender.recommender import Recommender
@@ -107,21 +106,17 @@ def update_rows(
     T: csr_array, U: np.ndarray, V: np.ndarray, middle: float, length_weight: float, n_sweeps: int
 ) -> np.ndarray:
     """Lower (1) over the rows' vectors, given those of the columns; return the new ones."""
-    order = even_order(T.indptr)
-    new = _update_rows(
-        T.indptr, T.indices, T.data, U.copy(), V, middle, length_weight, n_sweeps, order
-    )
-    return np.asarray(new)
+    new, entries = U.copy(), (T.indptr, T.indices, T.data)
+    run_rows(_update_rows, T.indptr, *entries, V, middle, length_weight, n_sweeps, new)
+    return new
 
 
-@compiled(parallel=True)
-def _update_rows(indptr, indices, values, U, V, middle, weight, n_sweeps, order):  # type: ignore[no-untyped-def]
+@compiled(nogil=True)
+def _update_rows(indptr, indices, values, V, middle, weight, n_sweeps, U, first, last):  # type: ignore[no-untyped-def]
     """Update each row; rows do not depend on each other."""
-    for position in prange(len(order)):
-        u = order[position]
+    for u in range(first, last):
         start, end = indptr[u], indptr[u + 1]
         _update_row(indices[start:end], values[start:end], U[u], V, middle, weight, n_sweeps)
-    return U
 
 
 @compiled()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 import coldhash as ch
-from coldhash.arrays.startup import expect_one_answer
+from coldhash.arrays import expect_one_answer
 from coldhash.cli import output
 from coldhash.cli.app import (
     Arguments,

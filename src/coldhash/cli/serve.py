@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 import coldhash as ch
-from coldhash.arrays.startup import expect_one_answer
+from coldhash.arrays import expect_one_answer
 from coldhash.cli.app import Arguments, File, ModelFile, Texts, command, read_file
 from coldhash.errors import SettingError, import_extra
 

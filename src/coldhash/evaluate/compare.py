@@ -19,7 +19,7 @@ from coldhash.data.dataset import Dataset
 from coldhash.data.splits import Order, cold_user_splits
 from coldhash.errors import DataError, check_choice, import_extra
 from coldhash.evaluate.judge import KS, judge
-from coldhash.evaluate.protocol import PROTOCOLS, Average, ScoreFunction, make_trial, scorer
+from coldhash.evaluate.protocol import Average, ScoreFunction, make_trial, scorer
 from coldhash.files import Json
 from coldhash.recommender.recommender import Score
 from coldhash.registry import MODELS, Model
@@ -340,12 +340,10 @@ def compare_models(
     """
     metrics, hits = defaultdict(list), defaultdict(list)  # by model and ratings given
     ks = tuple(sorted({*KS, k}))
-    check_choice("protocol", protocol, PROTOCOLS)
-    counting = PROTOCOLS[protocol]
     for number, (train, cold) in enumerate(cold_user_splits(data, share, seed, splits)):
         trials = {
             n: make_trial(
-                train, cold, protocol=counting, n_given=n, order=order, seed=seed + number
+                train, cold, protocol=protocol, n_given=n, order=order, seed=seed + number
             )
             for n in shots
         }
@@ -355,15 +353,16 @@ def compare_models(
             scores: Any = settings if fit is None else scorer(fit(train, seed + number), score)
             for n, trial in trials.items():
                 judged = judge(scores, trial, ks)
-                found = judged.hits if counting.ties == "expected" else judged.hits_optimistic
-                at_k = UserHits(user_ids, found[:, ks.index(k)], judged.pairs)
+                expected = trial.protocol.ties == "expected"
+                found = judged.hits if expected else judged.hits_optimistic
                 metrics[name, n].append(judged.metrics)
-                hits[name, n].append(at_k)
+                hits[name, n].append(UserHits(user_ids, found[:, ks.index(k)], judged.pairs))
             if progress is not None:
                 done = number * len(models) + place
                 progress(done, splits * len(models), f"{name}, split {number}")
 
-    first, average = next(iter(models)), counting.average
+    last = trials[max(shots)]
+    first, average = next(iter(models)), last.protocol.average
     others = [key for key in metrics if key[0] != first]
     pairs = [compare(hits[first, n], hits[name, n], average) for name, n in others]
     holds = is_significant([pair.p_value for pair in pairs])
@@ -378,8 +377,7 @@ def compare_models(
         own = interval(hits[name, n], average=average)
         return ComparisonRow(name, n, means, own, verdicts.get((name, n)))
 
-    given = trials[max(shots)].order
-    return ComparisonTable(k, tuple(make_row(name, n) for name, n in metrics), given)
+    return ComparisonTable(k, tuple(make_row(name, n) for name, n in metrics), last.order)
 
 
 def judge_held_out(data: Dataset, settings: Model, seed: int = 0) -> dict[str, Json]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from coldhash.errors import SettingError
-from coldhash.evaluate.metrics import make_single_lists, make_user_lists, sum_rows
+from coldhash.evaluate.metrics import make_lists, sum_rows
 from coldhash.evaluate.protocol import LIST_LENGTH, Average, Ranks, ScoreFunction, Trial, rank
 
 KS = (*range(1, 21), 30, 40, 50, 100)
@@ -85,11 +85,11 @@ def judge(score: ScoreFunction, trial: Trial, ks: Sequence[int] = KS) -> Judgeme
     if not len(ks) or min(ks) < 1:
         raise SettingError(f"ks={tuple(ks)}", hint="at least one k, each at least 1")
     ranks, columns, average = rank(score, trial), np.array(ks), trial.protocol.average
-    if trial.protocol.lists == "together":
-        groups = make_user_lists(ranks.greater, ranks.equal, ranks.indptr)
-        indptr = np.arange(trial.n_users + 1)  # of users over lists
-    else:
-        groups, indptr = make_single_lists(ranks.greater, ranks.equal), ranks.indptr
+    # of lists over pairs, and of users over lists
+    lists, indptr = ranks.indptr, np.arange(trial.n_users + 1)
+    if trial.protocol.lists == "alone":
+        lists, indptr = np.arange(len(ranks.greater) + 1), ranks.indptr
+    groups = make_lists(ranks.greater, ranks.equal, lists)
     pairs = np.diff(ranks.indptr)
     n_lists = sum_rows((groups.totals > 0).astype(np.float64), indptr)  # of each user
     hits = groups.hits(columns)

@@ -31,8 +31,8 @@ from coldhash.errors import SettingError, check_choice
 Ties = Literal["expected", "optimistic", "pessimistic"]
 
 
-def hits_at(k: int, greater: np.ndarray, equal: np.ndarray, ties: Ties = "expected") -> np.ndarray:
-    """Compute the probability that each favourite is among the first k of its candidates.
+def accuracy_at(k: int, greater: np.ndarray, equal: np.ndarray, ties: Ties = "expected") -> float:
+    """Compute Accuracy@k: the share of hits among all test pairs, pooled over users.
 
     Parameters
     ----------
@@ -43,31 +43,6 @@ def hits_at(k: int, greater: np.ndarray, equal: np.ndarray, ties: Ties = "expect
     ties
         How ties count: by their "expected" value, as hits ("optimistic") or as misses
         ("pessimistic").
-
-    Returns
-    -------
-    numpy.ndarray
-
-    Raises
-    ------
-    SettingError
-        If k is below 1 or `ties` is unknown.
-
-    Examples
-    --------
-    >>> hits_at(10, np.array([0, 9, 10]), np.array([0, 1, 0])).tolist()
-    [1.0, 0.5, 0.0]
-    """
-    return group_hits(k, greater, equal + 1, 1, ties)
-
-
-def accuracy_at(k: int, greater: np.ndarray, equal: np.ndarray, ties: Ties = "expected") -> float:
-    """Compute Accuracy@k: the share of hits among all test pairs, pooled over users.
-
-    Parameters
-    ----------
-    k, greater, equal, ties
-        As for `hits_at`.
 
     Returns
     -------
@@ -88,7 +63,7 @@ def accuracy_at(k: int, greater: np.ndarray, equal: np.ndarray, ties: Ties = "ex
     """
     if not len(greater):
         return float("nan")
-    return float(hits_at(k, greater, equal, ties).mean())
+    return float(group_hits(k, greater, equal + 1, 1, ties).mean())
 
 
 def group_hits(
@@ -165,23 +140,18 @@ class TieGroups:
         return int(np.max(self.above + self.places, initial=1))
 
 
-def make_single_lists(greater: np.ndarray, equal: np.ndarray) -> TieGroups:
-    """Make every test pair a list of its own: one favourite among the candidates."""
-    return TieGroups(np.arange(len(greater) + 1), greater, equal + 1, np.ones_like(greater))
-
-
-def make_user_lists(greater: np.ndarray, equal: np.ndarray, indptr: np.ndarray) -> TieGroups:
-    """Make one list of all favourites of a user, which compete with each other as well."""
+def make_lists(greater: np.ndarray, equal: np.ndarray, indptr: np.ndarray) -> TieGroups:
+    """Make lists of test pairs; the favourites of a list compete with each other as well."""
     # A favourite that beats another with the same `greater` has no candidate between or tied with
     # it: its `equal` is 0. So the same `greater` and an `equal` above 0 mean the same score; those
     # with 0 come first, and whether they tie does not matter, as all are favourites.
-    users = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
-    order = np.lexsort((equal, greater, users))
+    lists = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    order = np.lexsort((equal, greater, lists))
     greater, equal = greater[order], equal[order]
-    keys = np.stack([users, greater, equal])
+    keys = np.stack([lists, greater, equal])
     starts = np.flatnonzero(np.any(np.diff(keys, axis=1, prepend=-1) != 0, axis=0))
-    relevant = np.diff(starts, append=len(users))
-    earlier = starts - indptr[users[starts]]
+    relevant = np.diff(starts, append=len(lists))
+    earlier = starts - indptr[lists[starts]]
     return TieGroups(
         np.searchsorted(starts, indptr),
         greater[starts] + earlier,

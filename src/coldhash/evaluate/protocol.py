@@ -9,7 +9,7 @@ judged in the same way by what they rated after the training data end.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -235,14 +235,17 @@ def make_trial(
     (40, True)
     """
     known, rest = split_first_ratings(cold, n_given, seed, order)
-    history = cold.ratings.matrix if oracle else known.ratings.matrix if n_given else None
-    people = cold.users if cold.users.num_columns else _name_people(cold)
-    chosen = resolve_order(cold.ratings, order) if n_given else None
     # by the rule for all ratings of a user, given or not
     every, given = _places(cold.ratings.matrix), _places(known.ratings.matrix)
     left = np.isin(every, given, assume_unique=True, invert=True)
     liked = cold.ratings.where(cold.ratings.favourites & left).matrix
-    return _make_trial(train, known, rest, liked, people, history, protocol, seed, chosen)
+    trial = _make_trial(train, known, rest, liked, protocol, seed)
+    return replace(
+        trial,
+        people=cold.users if cold.users.num_columns else trial.people,
+        history=cold.ratings.matrix if oracle else known.ratings.matrix if n_given else None,
+        order=resolve_order(cold.ratings, order) if n_given else None,
+    )
 
 
 def make_known_trial(
@@ -288,7 +291,7 @@ def make_known_trial(
     if train.ratings.users != later.ratings.users:
         raise DataError("the parts have different users", hint="take both from split_by_time")
     liked = later.ratings.where(later.ratings.favourites).matrix
-    return _make_trial(train, train, later, liked, _name_people(later), None, protocol, seed, None)
+    return _make_trial(train, train, later, liked, protocol, seed)
 
 
 def _make_trial(
@@ -296,11 +299,8 @@ def _make_trial(
     known: Dataset,
     rest: Dataset,
     favourites: csr_array,
-    people: pa.Table,
-    history: csr_array | None,
     protocol: str | Protocol,
     seed: int,
-    order: Order | None,
 ) -> Trial:
     """Draw candidates for people of whom some ratings are known and the rest is the test."""
     if isinstance(protocol, str):
@@ -313,8 +313,9 @@ def _make_trial(
     excluded = as_ones(given) + as_ones(tested)  # a sum of ratings would lose those of 0
     rated = train.ratings.per_item + known.ratings.per_item + rest.ratings.per_item > 0
     return Trial(
-        people=people,
-        history=history,
+        # nothing but ids: a table without columns would have no rows
+        people=pa.table({USER_ID: rest.user_ids.values}),
+        history=None,
         candidates=None if n_drawn is None else draw_candidates(excluded, rated, n_drawn, seed),
         favourites=favourites,
         protocol=protocol,
@@ -323,13 +324,7 @@ def _make_trial(
         rated=rated,
         popularity=train.ratings.per_item,
         n_train_users=len(train.ratings.users),
-        order=order,
     )
-
-
-def _name_people(data: Dataset) -> pa.Table:
-    """Return a table of nothing but the ids of users: one without columns would have no rows."""
-    return pa.table({USER_ID: data.user_ids.values})
 
 
 def _places(ratings: csr_array) -> np.ndarray:
@@ -428,17 +423,11 @@ def rank(score: ScoreFunction, trial: Trial) -> Ranks:
             raise DataError(f"a model returned scores of shape {scores.shape}", hint=f"{shape}")
         if not np.isfinite(scores).all():
             raise DataError("a model returned a score that is not a finite number")
-        pairs = slice(indptr[rows.start], indptr[rows.stop])
-        ends = indptr[rows.start : rows.stop + 1] - indptr[rows.start]
-        found = (trial.candidates_of(rows), ends, indices[pairs], greater[pairs], equal[pairs])
-        given = trial.given[rows]
-        listed = (given.indptr, given.indices, top_items[rows])
-
-        def rank_rows(first: int, last: int) -> None:
-            count_candidates(scores, *found, first, last)  # noqa: B023
-            _find_best(scores, *listed, first, last)  # noqa: B023
-
-        run_rows(rank_rows, np.arange(len(scores) + 1))
+        pairs, each = slice(indptr[rows.start], indptr[rows.stop]), np.arange(len(scores) + 1)
+        ends, given = indptr[rows.start : rows.stop + 1] - indptr[rows.start], trial.given[rows]
+        competing = (trial.candidates_of(rows), ends, indices[pairs])
+        run_rows(count_candidates, each, scores, *competing, greater[pairs], equal[pairs])
+        run_rows(_find_best, each, scores, given.indptr, given.indices, top_items[rows])
     return Ranks(greater, equal, indptr.astype(np.int64), top_items)
 
 

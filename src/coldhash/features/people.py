@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from coldhash.arrays.rows import SparseRows
+from coldhash.arrays.products import SparseRows
 from coldhash.data import ArrowTable
 from coldhash.data.ids import Ids, as_text
 from coldhash.errors import DataError, UnknownColumns

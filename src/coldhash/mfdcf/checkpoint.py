@@ -29,20 +29,13 @@ class Checkpoint:
     path: Path | None
     identity: dict[str, object]
 
-    def save(
-        self, problem: Problem, state: FitState, losses: list[float], rng: np.random.Generator
-    ) -> None:
-        """End a round: user codes leave their partitions and come back.
-
-        They are all that the next round needs of this one, so a lost worker costs one round.
-        """
-        codes = list(problem.users.map(lambda B: B, state.B))
-        state.B = problem.users.scatter(codes)
+    def save(self, state: FitState, losses: list[float], rng: np.random.Generator) -> None:
+        """Keep what the next round needs of this one."""
         if self.path is None:
             return
         arrays = {"D": state.D.astype(np.int8), "average": state.average}
         arrays |= {f"V/{name}": V for name, V in state.V.items() if V is not None}
-        arrays |= {f"B/{at:08}": part for at, part in enumerate(codes)}
+        arrays |= {f"B/{at:08}": part for at, part in enumerate(state.codes)}
         facts = {
             "identity": self.identity,
             "mu": state.mu,

@@ -51,6 +51,7 @@ class FitState:
     # set by `update_maps` and `update_vectors`
     W: Maps = field(init=False)
     H: PerPartition[np.ndarray] = field(init=False)  # user vectors, users x bits
+    codes: tuple[np.ndarray, ...] = field(init=False)  # what is in B
     misfits: dict[str, float] = field(init=False)  # ‖H - X W‖² + ε‖W‖²
 
 
@@ -115,7 +116,7 @@ def update_vectors(problem: Problem, state: FitState) -> None:
 
     def solve(
         block: UserBlock, TD: np.ndarray, B: np.ndarray | None
-    ) -> tuple[np.ndarray, np.ndarray, UserSums]:
+    ) -> tuple[np.ndarray, tuple[np.ndarray, UserSums]]:
         TDU, says = TD @ U, {name: block.X[name] @ WU[name] for name in W}  # all times U
         right, prior = np.zeros_like(TD), np.zeros((len(TD), 1), dtype=np.float32)
         for name, say in says.items():
@@ -137,11 +138,13 @@ def update_vectors(problem: Problem, state: FitState) -> None:
             apart=apart,
             prior=float(prior.sum()),
         )
-        return H, np.packbits(H >= 0, axis=1), sums
+        return H, (np.packbits(H >= 0, axis=1), sums)
 
-    state.H, state.B, sums = problem.users.update(
-        solve, problem.blocks, state.TD, state.B, n_kept=2
-    )
+    state.H, results = problem.users.run(solve, problem.blocks, state.TD, state.B)
+    # all that the next round needs of this one: codes leave their partitions and come back, so
+    # that a lost worker costs one round
+    state.codes, found = zip(*results, strict=True)
+    state.B, sums = problem.users.scatter(state.codes), add_up(found)
     n_values = problem.n_users * len(U)
     state.length = sums.lengths / n_values
     if problem.level.bytes is None:  # beside a level, the average user is 0

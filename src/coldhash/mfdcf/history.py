@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from coldhash.arrays.compiled import compiled
-from coldhash.arrays.rows import SparseRows
+from coldhash.arrays.products import SparseRows
 from coldhash.arrays.threads import run_pieces
 from coldhash.data.dataset import UserRecords
 from coldhash.mfdcf.equations import FitState, mean_projection, stranger_vectors, vdot

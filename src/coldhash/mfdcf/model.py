@@ -260,7 +260,7 @@ class MFDCF:
             progress.mark("items")
             losses.append(equations.objective(problem, state))  # (9)
             progress.mark("objective")
-            checkpoint.save(problem, state, losses, rng)
+            checkpoint.save(state, losses, rng)
             progress.end_round()
         equations.update_maps(problem, state)
         equations.update_vectors(problem, state)

@@ -204,7 +204,7 @@ def make_blocks(
         grams = {name: dense(X.T @ X).astype(np.float64) for name, X in features.matrices.items()}
         return block, (sums, grams, {name: int(has.sum()) for name, has in features.has.items()})
 
-    (blocks,), results = users.run(prepare, users.records, n_kept=1)
+    blocks, results = users.run(prepare, users.records)
     sums, grams, counts = zip(*results, strict=True)
     by_group = {name: [part[name] for part in counts] for name in encoder.widths}
     return blocks, add_up(sums), add_up(grams), by_group

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from coldhash.arrays.checks import Forms, check_places, take
-from coldhash.arrays.rows import SparseRows
+from coldhash.arrays.products import SparseRows
 from coldhash.errors import ModelFileError
 from coldhash.features.groups import State
 from coldhash.recommender.history import HistoryPart

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict, get_args
 
 import numpy as np
 
-from coldhash.arrays.rows import SparseRows
+from coldhash.arrays.products import SparseRows
 from coldhash.errors import SettingError
 from coldhash.features.columns import Given
 from coldhash.features.groups import Features

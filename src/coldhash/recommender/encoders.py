@@ -9,8 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from coldhash.arrays.checks import Forms, take
-from coldhash.arrays.products import times
-from coldhash.arrays.rows import SparseRows
+from coldhash.arrays.products import SparseRows, times
 from coldhash.data.ids import Ids
 from coldhash.features.groups import FeatureEncoder, Features, State
 from coldhash.features.preference import PREFERENCE

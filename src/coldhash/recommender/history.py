@@ -11,8 +11,7 @@ import numpy as np
 
 from coldhash.arrays.checks import Forms, take
 from coldhash.arrays.codes import unpack
-from coldhash.arrays.products import times, times_codes
-from coldhash.arrays.rows import SparseRows
+from coldhash.arrays.products import SparseRows, times, times_codes
 from coldhash.errors import ModelFileError
 from coldhash.features.groups import State
 from coldhash.recommender.items import CodeItems, Items, Search, code_items

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from coldhash.arrays.checks import check_finite, check_places, take
-from coldhash.arrays.rows import SparseRows
+from coldhash.arrays.products import SparseRows
 from coldhash.data.feedback import Feedback
 from coldhash.data.ids import Ids
 from coldhash.errors import ModelFileError

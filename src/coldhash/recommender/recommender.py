@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from coldhash.arrays.checks import check_computed
 from coldhash.arrays.codes import signs
-from coldhash.arrays.rows import SparseRows
+from coldhash.arrays.products import SparseRows
 from coldhash.data import ROLES, TITLE
 from coldhash.data.feedback import Feedback
 from coldhash.data.ids import Ids, IdValue, as_text

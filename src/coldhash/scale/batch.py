@@ -10,14 +10,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from coldhash.errors import SettingError, SourceError
+from coldhash.errors import SettingError, SourceError, check_positive
 from coldhash.files import open_regular, replace_file, replace_text, writing
 from coldhash.recommender.persistence import load
 from coldhash.recommender.recommender import Recommender
@@ -26,27 +25,6 @@ if TYPE_CHECKING:
     from distributed import Client
 
 USERS_PER_FILE = 16_384
-
-
-@dataclass(frozen=True)
-class Batch:
-    """What `recommend_all_on` wrote.
-
-    Parameters
-    ----------
-    files
-        All files, in the order of users.
-    n_present
-        How many of them an earlier run had written.
-
-    Examples
-    --------
-    >>> Batch([Path("part-000000.parquet")], n_present=1).n_present  # nothing was left to do
-    1
-    """
-
-    files: list[Path]
-    n_present: int
 
 
 def recommend_all_on(
@@ -58,7 +36,7 @@ def recommend_all_on(
     users_per_file: int = USERS_PER_FILE,
     progress: Callable[[int, int], None] | None = None,
     **options: object,
-) -> Batch:
+) -> list[Path]:
     """Write the k best items for every user of a model file: the rows of `recommend_all`.
 
     Parameters
@@ -72,14 +50,14 @@ def recommend_all_on(
     users_per_file
         Users of one file.
     progress
-        Called with the number of files that are done, and of all files.
+        Called with the number of files that are done, those of an earlier run included, and of all.
     **options
         Those of `Recommender.recommend`.
 
     Returns
     -------
-    Batch
-        The files.
+    list of Path
+        All files, in the order of users.
 
     Raises
     ------
@@ -99,12 +77,11 @@ def recommend_all_on(
     ...     Client(processes=False, n_workers=1, dashboard_address=":0") as client,
     ... ):
     ...     model.save(f"{folder}/m.coldhash")
-    ...     written = recommend_all_on(client, f"{folder}/m.coldhash", f"{folder}/all", k=3)
-    ...     [file.name for file in written.files]
+    ...     files = recommend_all_on(client, f"{folder}/m.coldhash", f"{folder}/all", k=3)
+    ...     [file.name for file in files]
     ['part-000000.parquet']
     """
-    if users_per_file < 1:
-        raise SettingError(f"users_per_file={users_per_file}", hint="at least 1")
+    check_positive("users_per_file", users_per_file)
     from distributed import as_completed
 
     from coldhash.scale import dask  # needs the extra `dask`
@@ -114,37 +91,31 @@ def recommend_all_on(
     checksum, n_users = _checksum(path), len(load(path).user_ids)
     options["k"] = k
     _check_folder(folder, {"model": checksum, "users_per_file": users_per_file} | options)
-    files = [_part_file(folder, at) for at in range(-(-n_users // users_per_file))]
-    missing = [number for number, file in enumerate(files) if not file.exists()]
-    n_present = len(files) - len(missing)
+    starts = range(0, n_users, users_per_file)
+    parts = {folder / f"part-{at:06d}.parquet": first for at, first in enumerate(starts)}
+    missing = {file: first for file, first in parts.items() if not file.exists()}
 
     report = progress or (lambda *_: None)
-    report(n_present, len(files))
-    batch = (path, checksum, folder, users_per_file, options)
+    report(len(parts) - len(missing), len(parts))
+    batch = (path, checksum, users_per_file, options)
     task = partial(dask.run_checked, dask.own_versions(), write_part, *batch)
     with dask.translate_dask_errors():
-        futures = client.map(task, missing, pure=False)
-        for n_done, future in enumerate(as_completed(futures), n_present + 1):
+        futures = client.map(task, list(missing), list(missing.values()), pure=False)
+        for n_done, future in enumerate(as_completed(futures), len(parts) - len(missing) + 1):
             future.result()
-            report(n_done, len(files))
-    return Batch(files, n_present)
+            report(n_done, len(parts))
+    return list(parts)
 
 
 def write_part(
-    path: Path, checksum: str, folder: Path, users_per_file: int, options: dict[str, Any], at: int
+    path: Path, checksum: str, n_users: int, options: dict[str, Any], file: Path, first: int
 ) -> None:
-    """Write file `at`, in a worker."""
+    """Write the file of some users, in a worker."""
     model = _load_model(path, checksum)
-    first = at * users_per_file
-    rows = range(first, min(first + users_per_file, len(model.user_ids)))
-    user_ids = [model.user_ids[row] for row in rows]
+    user_ids = model.user_ids.values.slice(first, n_users).to_pylist()
     table = model.recommend(user_ids=user_ids, threads=1, **options).to_arrow()
-    with replace_file(_part_file(folder, at)) as file:
-        pq.write_table(table, file)
-
-
-def _part_file(folder: Path, at: int) -> Path:
-    return folder / f"part-{at:06d}.parquet"
+    with replace_file(file) as draft:
+        pq.write_table(table, draft)
 
 
 @lru_cache(maxsize=2)

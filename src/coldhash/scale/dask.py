@@ -27,7 +27,7 @@ from threadpoolctl import threadpool_limits
 
 from coldhash.data.dataset import UserRecords
 from coldhash.errors import SettingError, SourceError, WorkerError
-from coldhash.partitions import Partitions, PerPartition, RunResult, Stored, T, loaded
+from coldhash.partitions import Partitions, PerPartition, Stored, T, loaded
 
 try:
     import dask
@@ -61,15 +61,16 @@ class DaskPartitions(Partitions):
         self.records = self.scatter(records)
 
     def run(
-        self, function: Callable[..., Any], *values: PerPartition[Any], n_kept: int
-    ) -> RunResult:
+        self, function: Callable[..., Any], *values: PerPartition[Any], keep: bool = True
+    ) -> tuple[PerPartition[Any], Iterator[Any]]:
         """Apply a function to the values of every partition."""
         n = len(self)
         sent = self._submit(_open, [_Payload(function)])
         made = self._submit(_apply, sent * n, *(value.parts for value in values))
-        kept = tuple(PerPartition[Any](self._submit(_pick, made, [at] * n)) for at in range(n_kept))
-        results = self._submit(_pick, made, [n_kept] * n) if n_kept else made
-        return kept, self._results(results)
+        if not keep:
+            return PerPartition([]), self._results(made)
+        kept, results = (self._submit(_pick, made, [at] * n) for at in range(2))
+        return PerPartition(kept), self._results(results)
 
     def scatter(self, values: Sequence[T | Stored]) -> PerPartition[T]:
         """Send every partition one of some values, loaded or not."""

@@ -13,16 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import pyarrow as pa
 from scipy.sparse import csr_array
 
-from coldhash.arrays.checks import n_bytes_of
 from coldhash.data.dataset import Dataset, UserRecords
 from coldhash.errors import SettingError
 from coldhash.files import lock_file
 from coldhash.partitions import MemoryPartitions, Partitions, Stored
-from coldhash.recommender.model_file import arrow_bytes, arrow_table
-from coldhash.scale.prepared import Prepared
+from coldhash.scale.prepared import Prepared, n_bytes_of
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -115,14 +112,11 @@ class DiskPartitions(MemoryPartitions):
                 shutil.rmtree(self.folder, ignore_errors=True)
 
     def _store(self, value: Any) -> Any:
-        """Write arrays and tables, also those in dicts and dataclasses, to files."""
-        if isinstance(value, Stored):
+        """Write arrays, also those in dicts and dataclasses, to files; keep records as they are."""
+        if isinstance(value, Stored | UserRecords):
             return value
         if isinstance(value, np.ndarray):
             return _StoredArray(self._values / f"{next(self._numbers):08}.npy", value)
-        if isinstance(value, pa.Table):
-            content = self._store(arrow_bytes(value))
-            return _StoredValue(lambda: arrow_table(content.load(), verify=False))
         if isinstance(value, csr_array):
             arrays = [self._store(each) for each in (value.data, value.indices, value.indptr)]
             shape = value.shape
@@ -222,7 +216,5 @@ def open_partitions(data: Dataset | Prepared, on: Place = None) -> Iterator[Part
             f"on={on!r} is not a place for a fit",
             hint="None, Memory(), Disk(folder), or a synchronous dask.distributed.Client",
         )
-    try:
+    with contextlib.closing(users):
         yield users
-    finally:
-        users.close()

@@ -18,14 +18,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import TypeAdapter
+from pydantic import ByteSize, Field, TypeAdapter, ValidationError
 from scipy.sparse import csr_array
 
-from coldhash.arrays.checks import n_bytes_of
 from coldhash.data import reading
 from coldhash.data.dataset import UserRecords, partition_ends
 from coldhash.data.feedback import Favourite, Feedback, FeedbackKind
@@ -33,13 +33,14 @@ from coldhash.data.ids import Ids
 from coldhash.data.plan import FeaturePlan, PlanLike, as_plan, check_plan, guess_plan
 from coldhash.data.ratings import Duplicates
 from coldhash.data.tables import TableFile, TableLike
-from coldhash.errors import DataError, SettingError, SourceError
+from coldhash.errors import DataError, SettingError, SourceError, check_positive
 from coldhash.files import replace_file, replace_text, writing
 from coldhash.partitions import Allocate
 from coldhash.scale.sorting import RatingSorter
 
 MANIFEST_FORMAT = 2
 MANIFEST = "manifest.json"
+_SIZE: TypeAdapter[ByteSize] = TypeAdapter(Annotated[ByteSize, Field(gt=0)])
 USER_ID, ITEM_ID, TIME = "user_id", "item_id", "time"
 
 
@@ -62,17 +63,11 @@ class StoredRecords:
         table = pq.read_table(partition_file(self.folder, "users", self.at))
         rated = pq.read_table(partition_file(self.folder, "ratings", self.at))
         times = rated.column(TIME).to_numpy() if TIME in rated.column_names else None
-        return UserRecords(self.first, self._matrix(rated), _without(table, USER_ID), times)
-
-    def load_ratings(self) -> csr_array:
-        """Read the ratings as users x items."""
-        return self._matrix(pq.read_table(partition_file(self.folder, "ratings", self.at)))
-
-    def _matrix(self, table: pa.Table) -> csr_array:
-        users, items, values = (table.column(at).to_numpy() for at in range(3))
+        users, items, values = (rated.column(at).to_numpy() for at in range(3))
         indptr = np.zeros(self.shape[0] + 1, dtype=np.int32)
         np.cumsum(np.bincount(users, minlength=self.shape[0]), out=indptr[1:])
-        return csr_array((values, items, indptr), shape=self.shape)
+        ratings = csr_array((values, items, indptr), shape=self.shape)
+        return UserRecords(self.first, ratings, _without(table, USER_ID), times)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,16 +136,14 @@ class Prepared:
         """
         try:
             facts = json.loads((Path(folder) / MANIFEST).read_text(encoding="utf-8"))
-            if facts["format"] > MANIFEST_FORMAT:
-                raise SourceError(f"{folder} was prepared by a newer version", hint="upgrade")
-            return TypeAdapter(cls).validate_python({**facts, "folder": folder})
-        except SourceError:
-            raise
+            if facts["format"] <= MANIFEST_FORMAT:
+                return TypeAdapter(cls).validate_python({**facts, "folder": folder})
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise SourceError(
                 f"{folder} holds no prepared data, or only a part of it: {error!r}",
                 hint="coldhash prepare --ratings FILE --out DIR starts it, or continues it",
             ) from None
+        raise SourceError(f"{folder} was prepared by a newer version", hint="upgrade")
 
     @cached_property
     def _items(self) -> pa.Table:
@@ -210,7 +203,7 @@ class Prepared:
         indices = allocate("seen", (self.n_ratings,), kind)
         end = 0
         for part in self.records():
-            ratings = part.load_ratings()
+            ratings = part.load().ratings
             begin, end = end, end + ratings.nnz
             indices[begin:end] = ratings.indices
             indptr[part.first + 1 : part.first + part.shape[0] + 1] = ratings.indptr[1:] + begin
@@ -296,20 +289,14 @@ def prepare(
     (2, 3, (0, 1, 2))
     """
     plan = None if plan is None else as_plan(plan)
-    if part_users is not None and part_users < 1:
-        raise SettingError(f"part_users={part_users}", hint="at least 1")
+    if part_users is not None:
+        check_positive("part_users", part_users)
     folder, source = Path(out), Path(ratings)
     options = reading.RatingOptions(
         columns or {}, feedback, favourite, event_weights, scale, duplicates
     )
-    files = {"ratings": source, "users": users, "items": items}
-    job = {
-        "files": {kind: _identify(file) for kind, file in files.items()},
-        "options": repr(options),
-        "part_users": part_users,
-        "plan": None if plan is None else plan.model_dump(),
-    }
-    _begin(folder, json.dumps(job))
+    files = [_identify(file) for file in (source, users, items)]
+    _begin(folder, repr((files, options, part_users, plan)))
     if not (folder / MANIFEST).exists():
         tables = reading.read_sides(users, items, options.columns)
         user_ids, user_table, item_ids, item_table, used = tables
@@ -340,10 +327,10 @@ def prepare(
         totals = (n_users, sum(counts), scale or (0.0, 1.0), tuple(ends), max(counts))
         done = Prepared(folder, *totals, plan, made, used)
         if scale is None:
-            found = [values for part in done.records() if len(values := part.load_ratings().data)]
+            found = [values for part in done.records() if len(values := part.load().ratings.data)]
             scale = float(min(map(np.min, found))), float(max(map(np.max, found)))
         done = replace(done, scale=scale, feedback=replace(made, scale=scale))
-        liked = (done.feedback.is_favourite(part.load_ratings()).sum() for part in done.records())
+        liked = (done.feedback.is_favourite(part.load().ratings).sum() for part in done.records())
         done.feedback.warn_if_unlikely(int(sum(liked)), done.n_ratings)
         facts = TypeAdapter(Prepared).dump_python(
             done, mode="json", exclude={"folder"}, exclude_none=True
@@ -351,6 +338,14 @@ def prepare(
         replace_text(folder / MANIFEST, json.dumps({"format": MANIFEST_FORMAT, **facts}))
     RatingSorter.remove(folder)  # the partitions hold the ratings
     return Prepared.open(folder)
+
+
+def n_bytes_of(size: int | str) -> int:
+    """Return the bytes of 2_000_000_000, "2GB" or "1.5 GiB"."""
+    try:
+        return int(_SIZE.validate_python(size))
+    except ValidationError:
+        raise SettingError(f"{size!r} is not a size", hint="such as 2GB or 512MB") from None
 
 
 def _identify(source: object) -> list[str] | None:
@@ -369,7 +364,7 @@ def _begin(folder: Path, job: str) -> None:
     """Make the folder; remove what another job made in it, but nothing else."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "job.json"
+    path = folder / "job"
     if path.is_file() and path.read_text(encoding="utf-8", errors="replace") == job:
         return
     RatingSorter.remove(folder)

@@ -17,8 +17,8 @@ from typing import TypeAlias
 
 import numpy as np
 
+from coldhash.arrays import prefer_numpy
 from coldhash.arrays.codes import n_words, unpack
-from coldhash.arrays.startup import prefer_numpy
 from coldhash.arrays.threads import run_pieces
 from coldhash.errors import DataError, SettingError
 from coldhash.search import plain
