@@ -22,9 +22,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import orjson
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route, Router
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -37,6 +38,7 @@ from coldhash.serve.limits import Limits, RequestError, error_response
 from coldhash.serve.monitoring import Entry, Log, Metrics, event, to_stderr, utc_now
 from coldhash.serve.openapi import make_document
 from coldhash.serve.registry import ModelRegistry, ServedModel
+from coldhash.serve.schemas import Request
 
 WATCH_SECONDS = 1.0  # between two checks of the model file
 PAGE = Path(__file__).parent / "page"
@@ -116,10 +118,11 @@ def create_app(
     _report_swaps(registry, metrics, log)
     operations = Endpoints(limits, metrics).operations()
 
-    async def openapi(scope: Scope, _: None) -> Response:
-        return JSONResponse(make_document(operations, scope[SERVED], limits, token is not None))
+    async def openapi(scope: Scope, _: Request) -> bytes:
+        document = make_document(operations, scope[SERVED], limits, token is not None)
+        return orjson.dumps(document)
 
-    async def page(scope: Scope, _: None) -> Response:
+    async def page(scope: Scope, _: Request) -> Response:
         policy = " ".join([POLICY, *scope[SERVED].image_origins])
         headers = PAGE_HEADERS | {"Content-Security-Policy": policy}
         return FileResponse(PAGE / "index.html", headers=headers)

@@ -14,7 +14,8 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter as Counts
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from queue import Full, Queue
@@ -169,15 +170,14 @@ class Metrics:
         for result in ("ok", "refused"):
             self.swaps.labels(result)  # a rate needs a zero to start from
 
-    def count(self, answer: PersonAnswer) -> None:
-        """Count an answer, if it is to a stranger, and what was not known."""
-        if answer.is_known:
-            return
-        self.strangers.inc()
-        if answer.fallback:
-            self.fallbacks.inc()
-        for group in answer.missing:
-            self.missing.labels(group).inc()
+    def count(self, answers: Sequence[PersonAnswer]) -> None:
+        """Count answers to strangers, and what was not known of them."""
+        strangers = [answer for answer in answers if not answer.is_known]
+        self.strangers.inc(len(strangers))
+        self.fallbacks.inc(sum(answer.fallback for answer in strangers))
+        missing = Counts(group for answer in strangers for group in answer.missing)
+        for group, n_strangers in missing.items():
+            self.missing.labels(group).inc(n_strangers)
 
     def text(self) -> bytes:
         """Return the metrics of all workers in the text format of Prometheus."""

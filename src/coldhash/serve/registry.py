@@ -16,7 +16,6 @@ import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import ValidationError
 
 from coldhash import __version__
 from coldhash.errors import SourceError
@@ -28,16 +27,7 @@ from coldhash.recommender.model_file import N_VERSION, file_date, read_version
 from coldhash.recommender.persistence import check_answers, load
 from coldhash.recommender.recommender import USER_ID, Recommender
 from coldhash.recommender.results import Row
-from coldhash.recommender.where import element_type, kind_of
-from coldhash.serve.schemas import (
-    ItemField,
-    Judged,
-    ModelCard,
-    Person,
-    person_error,
-    person_fields,
-    person_type,
-)
+from coldhash.serve.schemas import Person, RequestTypes, item_columns, person_fields
 
 MAX_TITLE = 300  # characters of a title that are sent; the search is in all of it
 # what a column of addresses of images may be called, in lower case
@@ -141,17 +131,9 @@ class ServedModel:
         self.date = date
         self.catalogue = Catalogue(model)
         self.fields = person_fields(model.features)
-        table = pa.table({}) if model.item_table is None else model.item_table
-        self.image_field, self.image_origins = find_images(table)
-        self.item_fields = [
-            ItemField(name=column.name, kind=kind_of(element_type(column.type)))
-            for column in table.schema
-        ]
-        self.card = self._make_card().model_dump_json().encode()
-        takes_answers = model.encoder.answers is not None
-        self.person_type = cache(
-            partial(person_type, self.fields, model.history_scale, takes_answers)
-        )
+        self.image_field, self.image_origins = find_images(model.item_table or pa.table({}))
+        self.card = orjson.dumps(self._make_card(), option=orjson.OPT_SERIALIZE_NUMPY)
+        self.types = cache(partial(RequestTypes, model))  # by the limits of the server
         self.answers: dict[bytes, PersonAnswer] = {}  # to requests: many strangers are alike
 
     def cache_answer(self, request: bytes, person: Person, answer: PersonAnswer) -> None:
@@ -203,52 +185,37 @@ class ServedModel:
         }
         return shown.__getitem__
 
-    def check_person(self, person: Person, max_history: int, place: str) -> None:
-        """Raise a request error about the first field of a person that the model cannot use.
-
-        Ids in a history become texts.
-        """
-        try:
-            valid = self.person_type(max_history).model_validate(person)
-        except ValidationError as error:
-            raise person_error(error, place, self.fields) from None
-        if HISTORY in person:
-            person[HISTORY] = vars(valid)[HISTORY]
-
-    def _make_card(self) -> ModelCard:
-        model, judged = self.model, self.model.report.get("judged")
+    def _make_card(self) -> Row:
+        """Return what `/v1/model` says; ModelCard describes it."""
+        model, columns = self.model, item_columns(self.model)
         rated = {model.item_ids[0]: model.scale[1]} if len(model.item_ids) else {}
         without, with_rating = (model.encode({HISTORY: history}) for history in ({}, rated))
-        return ModelCard(
-            model=self.version,
-            coldhash=__version__,
-            date=self.date,
-            n_ratings=None if model.seen is None else len(model.seen.indices),
-            feedback=model.feedback.kind,
-            method=model.name,
-            n_bits=model.items.n_bits,
-            n_items=len(model.item_ids),
-            n_users=len(model.user_ids),
-            scale=list(model.scale),
-            scores=["real", "hamming"] if model.has_codes else ["real"],
-            groups=list(without.weights),
-            fields=list(self.fields.values()),
-            takes_answers=model.encoder.answers is not None,
-            takes_history=not np.array_equal(without.vectors, with_rating.vectors),
-            has_level=model.items.levels is not None,
-            labels=model.features.labels,
-            shown_fields=self._shown_fields(),
-            image_field=self.image_field,
-            judged=None if judged is None else Judged.model_validate(judged),
-            item_fields=self.item_fields,
-        )
-
-    def _shown_fields(self) -> list[str]:
-        """Return the columns that tell most of an item in few words: labels, numbers and dates."""
-        content = self.model.features.content.columns
+        content = model.features.content.columns
+        # what tells most of an item in few words: labels, numbers and dates
         short = [name for name, column in content.items() if not isinstance(column, Words | Given)]
-        known = {field.name for field in self.item_fields}
-        return [name for name in short if name in known][:MAX_SHOWN]
+        return {
+            "model": self.version,
+            "coldhash": __version__,
+            "date": self.date,
+            "n_ratings": None if model.seen is None else len(model.seen.indices),
+            "feedback": model.feedback.kind,
+            "method": model.name,
+            "n_bits": model.items.n_bits,
+            "n_items": len(model.item_ids),
+            "n_users": len(model.user_ids),
+            "scale": list(model.scale),
+            "scores": ["real", "hamming"] if model.has_codes else ["real"],
+            "groups": list(without.weights),
+            "fields": list(self.fields.values()),
+            "takes_answers": model.encoder.answers is not None,
+            "takes_history": not np.array_equal(without.vectors, with_rating.vectors),
+            "has_level": model.items.levels is not None,
+            "labels": model.features.labels,
+            "shown_fields": [name for name in short if name in columns][:MAX_SHOWN],
+            "image_field": self.image_field,
+            "judged": model.report.get("judged"),
+            "item_fields": [{"name": name, "kind": kind} for name, kind in columns.items()],
+        }
 
 
 def find_images(table: pa.Table) -> tuple[str | None, list[str]]:
