@@ -315,8 +315,9 @@ def write_lists(found: Recommendations, describe: Callable[[int], bytes]) -> Ite
     a fraction of the time of writing dictionaries.
     """
     ends = [b',"rank":%d}' % (place + 1) for place in range(found.rows.shape[1])]
+    written = orjson.dumps(found.scores.tolist())[2:-2].split(b"],[")
     for person, rows in enumerate(found.rows.tolist()):
-        scores = orjson.dumps(found.scores[person].tolist())[1:-1].split(b",")
+        scores = written[person].split(b",")
         if found.distances is not None:
             near = [b"null"] * len(rows)
             if not found.fallback[person]:

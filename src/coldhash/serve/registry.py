@@ -49,18 +49,14 @@ class Catalogue:
         self._ids = model.item_ids
         self._titles = model.titles
         self._order = model.items.order  # rows, the most popular first
-        self._in_memory: list[bytes] | None = None
+        self.describe: Callable[[int], bytes] = self._write
         if len(self._ids) <= MAX_IN_MEMORY:
-            self._in_memory = [self._write(row) for row in range(len(self._ids))]
+            self.describe = [self._write(row) for row in range(len(self._ids))].__getitem__
 
     def warm_up(self) -> None:
         """Search once if the catalogue is small, so that the first request does not take longer."""
-        if self._in_memory is not None:
+        if len(self._ids) <= MAX_IN_MEMORY:
             self.search("", 1)
-
-    def describe(self, row: int) -> bytes:
-        """Return the id and the title of an item, null if it has none, as JSON without its end."""
-        return self._write(row) if self._in_memory is None else self._in_memory[row]
 
     def title_of(self, item_id: str) -> str | None:
         """Return the title of an item by its id."""
@@ -88,6 +84,7 @@ class Catalogue:
         return [pc.utf8_lower(text.take(order)) for text in texts]
 
     def _write(self, row: int) -> bytes:
+        """Return the id and the title of an item, null if it has none, as JSON without its end."""
         return orjson.dumps(self.read(row))[:-1]
 
     def read(self, row: int) -> Row:
