@@ -21,9 +21,8 @@ from coldhash.recommender.recommender import USER_ID, Recommender
 from coldhash.recommender.results import Recommendations, Row
 from coldhash.recommender.where import Where
 from coldhash.serve import schemas
-from coldhash.serve.limits import JSON, Limits, RequestError, library_error
+from coldhash.serve.limits import JSON, Limits, Pool, RequestError, library_error
 from coldhash.serve.monitoring import Metrics
-from coldhash.serve.pool import Pool
 from coldhash.serve.registry import PersonAnswer, ServedModel
 from coldhash.serve.schemas import Person, Request, field_error
 

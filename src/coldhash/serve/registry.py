@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -254,8 +255,6 @@ class ModelRegistry:
         start: ModelCopy | None = None,
         copies: Path | None = None,
     ) -> None:
-        self.on_swap: Callable[[ServedModel, ServedModel], None] = lambda old, new: None
-        self.on_refusal: Callable[[Exception], None] = lambda error: None
         self._path: Path | None = None
         self._stamp: Stamp | None = None
         self._copies = copies
@@ -266,29 +265,27 @@ class ModelRegistry:
             self._path = Path(source)
             self.current = self._load(start or copy_model(self._path))
 
-    def refresh(self, force: bool = False) -> None:
-        """Serve a new file, or refuse it and keep the current model.
+    def refresh(self, force: bool = False) -> bool:
+        """Serve a new file, or raise an error about it and keep the current model.
 
-        A refused file is not tried again until it changes, unless by `force`.
+        A refused file is not tried again until it changes, unless by `force`. Returns whether
+        another model is served.
         """
         if self._path is None:
-            return
+            return False
         try:
             stamp = _stamp(os.stat(self._path))
         except OSError:  # between two files: the old one is still served
-            return
+            return False
         if stamp == self._stamp and not force:
-            return
-        old, self._stamp = self.current, stamp
-        try:
-            new = self._load(copy_model(self._path, self._copies))
-            new.catalogue.warm_up()
-        except Exception as error:  # whatever is wrong with it, there is a model that works
-            self.on_refusal(error)
-            return
-        if new.version != old.version:
-            self.current = new
-            self.on_swap(old, new)
+            return False
+        self._stamp = stamp
+        new = self._load(copy_model(self._path, self._copies))
+        if new.version == self.current.version:
+            return False
+        new.catalogue.warm_up()
+        self.current = new
+        return True
 
     def _load(self, copy: ModelCopy) -> ServedModel:
         assert self._path is not None
@@ -343,11 +340,10 @@ def find_copy(folder: Path, versions: set[str]) -> ModelCopy | None:
     return None
 
 
-def forget_copies(folder: Path, first_seen: dict[Path, float], now: float) -> None:
+def forget_copies(folder: Path) -> None:
     """Remove the names of old copies, so that a server that is killed leaves none behind."""
     for place in folder.glob(f"*{COPY}"):
-        if now - first_seen.setdefault(place, now) > NAMED_SECONDS:
-            del first_seen[place]
+        if time.time() - place.stat().st_mtime > NAMED_SECONDS:
             place.unlink()
 
 
