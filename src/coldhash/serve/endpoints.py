@@ -23,7 +23,7 @@ from coldhash.recommender.where import Where
 from coldhash.serve import schemas
 from coldhash.serve.limits import JSON, Limits, Pool, RequestError, library_error
 from coldhash.serve.monitoring import Metrics
-from coldhash.serve.registry import PersonAnswer, ServedModel
+from coldhash.serve.registry import PersonAnswer, ServedModel, cut_title
 from coldhash.serve.schemas import Person, Request, field_error
 
 NDJSON = "application/x-ndjson"
@@ -296,7 +296,7 @@ def answer_people(
     options = {name: request[name] for name in schemas.OPTIONS}
     # requests share the cores, no request takes all of them
     found = served.model.recommend(encoded, **options, threads=1)
-    lists = write_lists(found, served.describe_items(request["fields"], found.rows))
+    lists = write_lists(found, served.catalogue.writer(request["fields"]))
     answers = []
     for items, name, person in zip(lists, names, served.describe(encoded), strict=True):
         person["user_id"] = None if name is None else str(name)
@@ -307,10 +307,10 @@ def answer_people(
     return answers
 
 
-def write_lists(found: Recommendations, describe: Callable[[int], bytes]) -> Iterator[bytes]:
+def write_lists(found: Recommendations, write: Callable[[int], bytes]) -> Iterator[bytes]:
     """Write the items of each person as JSON, separated by commas.
 
-    `describe` returns the beginning of an item by its row. To join what is written already takes
+    `write` returns the beginning of an item by its row. To join what is written already takes
     a fraction of the time of writing dictionaries.
     """
     ends = [b',"rank":%d}' % (place + 1) for place in range(found.rows.shape[1])]
@@ -324,7 +324,7 @@ def write_lists(found: Recommendations, describe: Callable[[int], bytes]) -> Ite
             scores = [b'%b,"distance":%b' % pair for pair in zip(scores, near, strict=True)]
         yield b",".join(
             [
-                b'%b,"score":%b%b' % (describe(row), score, end)
+                b'%b,"score":%b%b' % (write(row), score, end)
                 for row, score, end in zip(rows, scores, ends, strict=True)
                 if row >= 0
             ]
@@ -347,8 +347,8 @@ def encode(served: ServedModel, user: Person, planes: int | None, popularity: fl
 def search_items(served: ServedModel, search: str, limit: int, fields: list[str] | None) -> Row:
     """Find items by a part of their title or id; without one, the most popular items."""
     rows = served.catalogue.search(search, limit)
-    describe = served.describe_items(fields, rows)
-    items = [orjson.Fragment(describe(row) + b"}") for row in rows.tolist()]
+    write = served.catalogue.writer(fields)
+    items = [orjson.Fragment(write(row) + b"}") for row in rows.tolist()]
     return {"items": items, "model": served.version}
 
 
@@ -356,14 +356,8 @@ def similar_items(
     served: ServedModel, item_id: str, k: int, fields: list[str] | None, where: Where | None
 ) -> Row:
     """Return the items most similar to one."""
-    found = served.model.similar_items(item_id, k, where=where)
-    rows = served.model.item_ids.rows(found.ids)
-    describe = served.describe_items(fields, rows)
-    near = [None] * len(rows) if found.distances is None else found.distances.tolist()
-    items = []
-    for place, row in enumerate(rows.tolist()):
-        about = {"score": float(found.scores[place]), "rank": place + 1, "distance": near[place]}
-        items.append(orjson.Fragment(describe(row) + b"," + orjson.dumps(about)[1:]))
+    found = served.model.similar_items(item_id, k, where=where, fields=fields)
+    items = [{"distance": None, **cut_title(item)} for item in found]
     return {"items": items, "model": served.version}
 
 

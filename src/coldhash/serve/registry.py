@@ -27,7 +27,7 @@ from coldhash.recommender.encoders import Encoded
 from coldhash.recommender.model_file import N_VERSION, file_date, read_version
 from coldhash.recommender.persistence import check_answers, load
 from coldhash.recommender.recommender import USER_ID, Recommender
-from coldhash.recommender.results import Row
+from coldhash.recommender.results import Row, describer
 from coldhash.serve.schemas import Person, RequestTypes, item_columns, person_fields
 
 MAX_TITLE = 300  # characters of a title that are sent; the search is in all of it
@@ -47,12 +47,23 @@ class Catalogue:
     """
 
     def __init__(self, model: Recommender) -> None:
+        self._model = model
         self._ids = model.item_ids
-        self._titles = model.titles
         self._order = model.items.order  # rows, the most popular first
-        self.describe: Callable[[int], bytes] = self._write
+        self._read = read = describer(self._ids, model.details(None))
+        self._write: Callable[[int], bytes] = lambda row: _write_item(read(row))
         if len(self._ids) <= MAX_IN_MEMORY:
-            self.describe = [self._write(row) for row in range(len(self._ids))].__getitem__
+            self._write = [self._write(row) for row in range(len(self._ids))].__getitem__
+
+    def writer(self, fields: Sequence[str] | None) -> Callable[[int], bytes]:
+        """Return what writes an item by its row: id, title, and columns of the item table.
+
+        It is JSON without its end.
+        """
+        if not fields:
+            return self._write
+        read = describer(self._ids, self._model.details(fields))
+        return cache(lambda row: _write_item(read(row)))
 
     def warm_up(self) -> None:
         """Search once if the catalogue is small, so that the first request does not take longer."""
@@ -62,7 +73,7 @@ class Catalogue:
     def title_of(self, item_id: str) -> str | None:
         """Return the title of an item by its id."""
         row = self._ids.row_of(item_id)
-        return self.read(row)["title"] if row >= 0 else None
+        return cut_title(self._read(row))["title"] if row >= 0 else None
 
     def search(self, text: str, limit: int) -> np.ndarray:
         """Find rows by a part of title or id: those that start with it first, popular ones first.
@@ -79,21 +90,22 @@ class Catalogue:
     def _lowered(self) -> list[pa.Array]:
         """Lower-case texts to search in, the most popular item first."""
         texts = [self._ids.values]
-        if self._titles is not None:
-            texts.append(pc.fill_null(self._titles, ""))
+        if self._model.titles is not None:
+            texts.append(pc.fill_null(self._model.titles, ""))
         order = pa.array(self._order, pa.int64())
         return [pc.utf8_lower(text.take(order)) for text in texts]
 
-    def _write(self, row: int) -> bytes:
-        """Return the id and the title of an item, null if it has none, as JSON without its end."""
-        return orjson.dumps(self.read(row))[:-1]
 
-    def read(self, row: int) -> Row:
-        """Return the id and the title of an item, None if it has no title."""
-        title = None if self._titles is None else self._titles[row].as_py()
-        if title is not None and len(title) > MAX_TITLE:
-            title = title[: MAX_TITLE - 1] + "…"
-        return {"item_id": self._ids[row], "title": title}
+def cut_title(item: Row) -> Row:
+    """Return an item with a title of a length that may be sent, None if it has none."""
+    title = item.get("title")
+    if title is not None and len(title) > MAX_TITLE:
+        title = title[: MAX_TITLE - 1] + "…"
+    return item | {"title": title}
+
+
+def _write_item(item: Row) -> bytes:
+    return orjson.dumps(cut_title(item), default=str)[:-1]
 
 
 def _match_any(test: pc.Function, texts: list[pa.Array], wanted: str) -> np.ndarray:
@@ -164,24 +176,6 @@ class ServedModel:
             }
             for place, fallback in enumerate(encoded.fallback.tolist())
         ]
-
-    def describe_items(
-        self, fields: Sequence[str] | None, rows: np.ndarray
-    ) -> Callable[[int], bytes]:
-        """Return what describes an item by its row: id, title, and columns of the item table.
-
-        It is JSON without its end.
-        """
-        if not fields:
-            return self.catalogue.describe
-        table, different = self.model.details(fields), np.unique(rows[rows >= 0])
-        assert table is not None  # it has the fields
-        places, own = different.tolist(), table.take(different).to_pylist()
-        shown = {
-            row: orjson.dumps(fields | self.catalogue.read(row), default=str)[:-1]
-            for row, fields in zip(places, own, strict=True)
-        }
-        return shown.__getitem__
 
     def _make_card(self) -> Row:
         """Return what `/v1/model` says; ModelCard describes it."""
