@@ -56,15 +56,8 @@ SUBJECTS = ("user_ids", "user_id", "users", "user", "item_id")  # what an error 
 TEXTS = ("search", "item_id")  # parameters in an address that are not JSON
 MAX_FOUND = 100  # items of a search
 DESCRIPTIONS = {
-    "k": "How many items.",
-    "limit": "How many items.",
-    "n": "How many questions.",
-    "kinds": "What to ask about.",
-    "exclude": "Items to leave out.",
-    "candidates": "The only items.",
     "where": "Columns of items: a value, a list of which any matches, or a range of numbers.",
     "fields": "Columns of items to show beside the title.",
-    "exclude_seen": "Leave out what was rated.",
     "planes": "How many bit planes to round the vector to, for SQL.",
     "popularity": "How much it counts what everybody likes; below 1 only for a model with a level.",
     "search": "Part of title or id.",
