@@ -11,7 +11,7 @@ from coldhash import __version__
 from coldhash.serve.endpoints import HEALTH_PATHS, Operation
 from coldhash.serve.limits import JSON, Limits
 from coldhash.serve.registry import ServedModel
-from coldhash.serve.schemas import REF, ErrorAnswer, Schema
+from coldhash.serve.schemas import REF, REQUESTS, ErrorAnswer, Schema
 
 ERRORS = (400, 401, 404, 413, 421, 422, 503, 504)
 
@@ -20,7 +20,7 @@ def make_document(
     operations: Sequence[Operation], served: ServedModel, limits: Limits, has_token: bool
 ) -> Schema:
     """Describe operations, for one model."""
-    requests = served.types(limits).requests
+    requests = {name: served.types(limits).request(name) for name in REQUESTS}
     answers = [operation.answer for operation in operations if operation.answer is not None]
     types: list[type[BaseModel]] = [ErrorAnswer, *answers, *requests.values()]
     _, forms = models_json_schema([(kind, "validation") for kind in types], ref_template=REF)

@@ -10,6 +10,7 @@ import contextlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import islice
 from typing import Annotated, Any, Literal
 
@@ -187,13 +188,13 @@ class RequestTypes:
         self._names = ", ".join([*fields, HISTORY])
         person = _person_type(model, fields, limits.max_history)
         self.person, self.id = TypeAdapter[Any](person), TypeAdapter[Any](Id)
-        types = _field_types(model, person, limits)
-        self.requests = {name: _request_type(name, types) for name in REQUESTS}
+        # each by its name, made when it is first used
+        self.request = cache(partial(_request_type, _field_types(model, person, limits)))
 
     def read(self, name: str, values: object) -> Request:
         """Return the fields of a request, with their defaults; ids are texts."""
         try:
-            found = vars(self.requests[name].model_validate(values))
+            found = vars(self.request(name).model_validate(values))
         except ValidationError as error:
             raise self._first_error(error) from None
         people = [field for field in PEOPLE if field in found]
@@ -217,7 +218,7 @@ class RequestTypes:
         if first["type"] == "extra_forbidden":
             message = "there is no such field"
             hint = f"one of {self._names}" if len(parts) > 1 else HINT
-        elif first["type"] == "dict_type":
+        elif first["type"] in ("dict_type", "model_type"):
             message = "not an object"
         return field_error(".".join(parts) or "body", message, hint)
 
@@ -324,7 +325,7 @@ def _describe_where(columns: Mapping[str, str | None]) -> Schema:
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
-def _request_type(name: str, types: Mapping[str, Any]) -> type[BaseModel]:
+def _request_type(types: Mapping[str, Any], name: str) -> type[BaseModel]:
     """Return the type of a request; one of the fields that name people must be there."""
     fields: dict[str, Any] = {}
     for field, default in REQUESTS[name].items():
