@@ -203,6 +203,8 @@ def test_planes_add_up_to_the_vector(client, model):
     assert (planes["base_weight"], planes["gain_power"]) == (1.0, 1.0)
     ask = {"user": PERSON, "planes": 4, "popularity": 0.5}
     planes = client.post("/v1/encode", json=ask).json()["planes"]
+    by_query = client.post("/v1/encode?planes=4&popularity=0.5", json={"user": PERSON}).json()
+    assert by_query["planes"] == planes
     assert (planes["base_weight"], planes["gain_power"]) == (3 / 17, 1 / 8)
     for wrong in ("planes=0", "planes=9", "planes=x", "plane=4", f"planes={'9' * 5000}"):
         refused = client.post(f"/v1/encode?{wrong}", json={"user": PERSON})

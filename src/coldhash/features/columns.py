@@ -131,6 +131,9 @@ class Labels(_Vocabulary):
 
     def cells(self, value: Value) -> Cells:
         """Return the share of each known label."""
+        if self.separator is None and isinstance(value, str | int):  # one label, as most are
+            at = self.columns.get(_as_label(value))
+            return [] if at is None else [(at, 1.0)]
         labels = _split_labels(value, self.separator)
         found = [self.columns[label] for label in labels if label in self.columns]
         share = 1.0 / math.sqrt(len(found)) if found else 0.0

@@ -16,15 +16,16 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import orjson
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route, Router
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -36,7 +37,8 @@ from coldhash.serve.endpoints import HEADERS, HEALTH_PATHS, SERVED, Endpoints, O
 from coldhash.serve.limits import Limits, RequestError, error_response
 from coldhash.serve.monitoring import Entry, Log, Metrics, event, to_stderr, utc_now
 from coldhash.serve.openapi import make_document
-from coldhash.serve.registry import ModelRegistry, ServedModel
+from coldhash.serve.registry import ModelRegistry
+from coldhash.serve.schemas import Request
 
 WATCH_SECONDS = 1.0  # between two checks of the model file
 PAGE = Path(__file__).parent / "page"
@@ -113,13 +115,14 @@ def create_app(
     token = None if token is None else check_token(token)
     registry = source if isinstance(source, ModelRegistry) else ModelRegistry(source)
     limits, metrics = limits or Limits(), Metrics()
-    _report_swaps(registry, metrics, log)
+    metrics.count_workers(registry.current, 1)
     operations = Endpoints(limits, metrics).operations()
 
-    async def openapi(scope: Scope, _: None) -> Response:
-        return JSONResponse(make_document(operations, scope[SERVED], limits, token is not None))
+    async def openapi(scope: Scope, _: Request) -> bytes:
+        document = make_document(operations, scope[SERVED], limits, token is not None)
+        return orjson.dumps(document)
 
-    async def page(scope: Scope, _: None) -> Response:
+    async def page(scope: Scope, _: Request) -> Response:
         policy = " ".join([POLICY, *scope[SERVED].image_origins])
         headers = PAGE_HEADERS | {"Content-Security-Policy": policy}
         return FileResponse(PAGE / "index.html", headers=headers)
@@ -130,7 +133,7 @@ def create_app(
     router = Router(
         [*routes, Mount("/page", _PageFiles(directory=PAGE))],
         redirect_slashes=False,
-        lifespan=lambda _: _lifespan(registry, watch_seconds),
+        lifespan=lambda _: _lifespan(partial(_watch, registry, metrics, log, watch_seconds)),
     )
     hosts = None if allowed_hosts is None else {host.lower() for host in allowed_hosts}
     direct: dict[tuple[str, str], ASGIApp] = {(each.method, each.path): each for each in every}
@@ -147,31 +150,10 @@ def create_app(
     )
 
 
-def _report_swaps(registry: ModelRegistry, metrics: Metrics, log: Log) -> None:
-    def count(served: ServedModel, n_workers: int) -> None:
-        metrics.serving.labels(served.version, served.model.name).set(n_workers)
-
-    def on_swap(old: ServedModel, new: ServedModel) -> None:
-        count(old, 0)
-        count(new, 1)
-        metrics.swaps.labels("ok").inc()
-        log(event("model swapped", **{"from": old.version, "model": new.version}))
-
-    def on_refusal(error: Exception) -> None:
-        metrics.swaps.labels("refused").inc()
-        log(event("model refused", model=registry.current.version, error=str(error)))
-
-    count(registry.current, 1)
-    registry.on_swap, registry.on_refusal = on_swap, on_refusal
-
-
 @contextlib.asynccontextmanager
-async def _lifespan(registry: ModelRegistry, watch_seconds: float) -> AsyncIterator[None]:
+async def _lifespan(watch: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
     """Watch the file while the app runs; requests share the cores, so BLAS gets one thread."""
-    hangup = asyncio.Event()
-    if threading.current_thread() is threading.main_thread():
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hangup.set)
-    watcher = asyncio.create_task(_watch(registry, hangup, watch_seconds))
+    watcher = asyncio.create_task(watch())
     with threadpool_limits(1, "blas"):
         yield
     watcher.cancel()
@@ -179,16 +161,30 @@ async def _lifespan(registry: ModelRegistry, watch_seconds: float) -> AsyncItera
         await watcher
 
 
-async def _watch(registry: ModelRegistry, hangup: asyncio.Event, seconds: float) -> None:
+async def _watch(registry: ModelRegistry, metrics: Metrics, log: Log, seconds: float) -> None:
     """Check the file regularly, and at once on SIGHUP, in a thread of its own."""
+    hangup = asyncio.Event()
+    if threading.current_thread() is threading.main_thread():
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hangup.set)
     # not before the start: the first call of Arrow imports pandas, where it is installed
     await asyncio.to_thread(registry.current.catalogue.warm_up)
     while True:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(hangup.wait(), seconds)
-        force = hangup.is_set()
+        force, old = hangup.is_set(), registry.current
         hangup.clear()
-        await asyncio.to_thread(registry.refresh, force)
+        try:
+            if not await asyncio.to_thread(registry.refresh, force):
+                continue
+        except Exception as error:  # whatever is wrong with it, there is a model that works
+            metrics.swaps.labels("refused").inc()
+            log(event("model refused", model=old.version, error=str(error)))
+            continue
+        new = registry.current
+        metrics.count_workers(old, 0)
+        metrics.count_workers(new, 1)
+        metrics.swaps.labels("ok").inc()
+        log(event("model swapped", **{"from": old.version, "model": new.version}))
 
 
 class _PageFiles(StaticFiles):

@@ -9,9 +9,9 @@ from functools import partial, wraps
 from typing import Any
 
 import orjson
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from starlette.datastructures import QueryParams
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from coldhash.errors import ColdhashError
@@ -19,11 +19,12 @@ from coldhash.features.people import HISTORY
 from coldhash.recommender.planes import Planes, weigh_levels
 from coldhash.recommender.recommender import USER_ID, Recommender
 from coldhash.recommender.results import Recommendations, Row
+from coldhash.recommender.where import Where
 from coldhash.serve import schemas
-from coldhash.serve.limits import JSON, Limits, RequestError, library_error
+from coldhash.serve.limits import JSON, Limits, Pool, RequestError, library_error
 from coldhash.serve.monitoring import Metrics
-from coldhash.serve.pool import Pool
-from coldhash.serve.registry import PersonAnswer, ServedModel
+from coldhash.serve.registry import PersonAnswer, ServedModel, cut_title
+from coldhash.serve.schemas import Person, Request, field_error
 
 NDJSON = "application/x-ndjson"
 JSON_ENDINGS = (b"/json", b"+json")
@@ -55,45 +56,44 @@ class Operation:
     limits: Limits
     method: str
     path: str
-    handler: Callable[[Scope, Any], Awaitable[Response]]
-    request: type[BaseModel] | None = None  # of the handler's second argument
+    handler: Callable[[Scope, Request], Awaitable[Response | bytes]]
+    request: str | None = None  # one of REQUESTS, the handler's second argument
     answer: type[BaseModel] | None = None
     text_type: str | None = None  # media type of answers that are not JSON
-    recall: Callable[[Scope], Response | None] = lambda scope: None  # an answer that is kept
+    recall: Callable[[Scope], bytes | None] = lambda scope: None  # an answer that is kept
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         scope["endpoint"] = self
         if self.method == "POST":
             scope[BODY] = await self._read_body(scope[HEADERS], receive)
-        response = self.recall(scope)
+        start = time.perf_counter()
+        response: Response | bytes | None = self.recall(scope)
         if response is None:
-            request = None if self.request is None else self._read(self.request, scope)
+            request = {} if self.request is None else self._read(self.request, scope)
             try:
                 response = await self.handler(scope, request)
             except ColdhashError as error:
-                raise library_error(error, getattr(request, "field", None)) from None
+                raise library_error(error, schemas.subject(request)) from None
+        if isinstance(response, bytes):
+            timing = f"total;dur={(time.perf_counter() - start) * 1000:.3f}"
+            response = Response(response, 200, {"server-timing": timing}, JSON)
         await response(scope, receive, send)
 
-    def _read(self, kind: type[BaseModel], scope: Scope) -> BaseModel:
-        try:
-            if self.method == "GET":
-                query = QueryParams(scope["query_string"])
-                found = kind.model_validate({**query, **scope.get("path_params", {})})
-            else:
-                body = orjson.loads(scope[BODY])
-                if scope["query_string"] and isinstance(body, dict):
-                    body |= schemas.parse_query(scope["query_string"])
-                found = kind.model_validate(body)
-        except orjson.JSONDecodeError as error:
-            reason = f"not JSON: {error.msg}"
-            raise schemas.field_error("body", reason, "RFC 8259, in UTF-8") from None
-        except ValidationError as error:
-            raise schemas.first_error(error) from None
-        schemas.check_limits(found, self.limits)
-        if (person := vars(found).get("user")) is not None:
-            scope[SERVED].check_person(person, self.limits.max_history, "user")
-        return found
+    def _read(self, name: str, scope: Scope) -> Request:
+        values = {}
+        if self.method == "POST":
+            try:
+                values = orjson.loads(scope[BODY])
+            except orjson.JSONDecodeError as error:
+                reason = f"not JSON: {error.msg}"
+                raise field_error("body", reason, "RFC 8259, in UTF-8") from None
+        if isinstance(values, dict):
+            if scope["query_string"]:
+                values |= schemas.parse_query(QueryParams(scope["query_string"]))
+            values |= scope.get("path_params", {})
+        served: ServedModel = scope[SERVED]
+        return served.types(self.limits).read(name, values)
 
     async def _read_body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
         body, more = b"", True
@@ -106,9 +106,9 @@ class Operation:
             more = message.get("more_body", False)
         media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if not media_type:
-            raise schemas.field_error("body", "the request has no Content-Type", JSON)
+            raise field_error("body", "the request has no Content-Type", JSON)
         if not (media_type.startswith(b"application/") and media_type.endswith(JSON_ENDINGS)):
-            raise schemas.field_error("body", "the Content-Type is not JSON", JSON)
+            raise field_error("body", "the Content-Type is not JSON", JSON)
         return body
 
 
@@ -123,67 +123,64 @@ class Endpoints:
     def operations(self) -> list[Operation]:
         """Return the operations of the API."""
         get, post = (partial(Operation, self._limits, method) for method in ("GET", "POST"))
-        computed = self._computed
+        run = self._computed
         return [
             post(
                 "/v1/recommend",
                 self.recommend,
-                schemas.RecommendRequest,
+                "RecommendRequest",
                 schemas.RecommendAnswer,
                 recall=self.recall,
             ),
-            post(BATCH, self.recommend_batch, schemas.BatchRequest, schemas.BatchAnswer, NDJSON),
-            post("/v1/encode", computed(encode), schemas.EncodeRequest, schemas.EncodeAnswer),
-            post("/v1/explain", computed(explain), schemas.ExplainRequest, schemas.ExplainAnswer),
-            post("/v1/ask", computed(ask), schemas.AskRequest, schemas.AskAnswer),
-            get("/v1/items", computed(search_items), schemas.ItemsQuery, schemas.ItemsAnswer),
-            get(SIMILAR, computed(similar_items), schemas.SimilarQuery, schemas.SimilarAnswer),
+            post(BATCH, self.recommend_batch, "BatchRequest", schemas.BatchAnswer, NDJSON),
+            post("/v1/encode", run(encode), "EncodeRequest", schemas.EncodeAnswer),
+            post("/v1/explain", run(explain), "ExplainRequest", schemas.ExplainAnswer),
+            post("/v1/ask", run(ask), "AskRequest", schemas.AskAnswer),
+            get("/v1/items", run(search_items), "ItemsQuery", schemas.ItemsAnswer),
+            get(SIMILAR, run(similar_items), "SimilarQuery", schemas.SimilarAnswer),
             get("/v1/model", self.model, None, schemas.ModelCard),
             get("/healthz", self.alive, None, schemas.Status),
             get("/readyz", self.ready, None, schemas.Status),
             get("/metrics", self.metrics, None, None, "text/plain"),
         ]
 
-    def _computed(self, work: Callable[..., Row]) -> Callable[..., Awaitable[Response]]:
-        """Return a handler that runs `work(served, request)`: in a thread, unless it is quick."""
+    def _computed(self, work: Callable[..., Row]) -> Callable[..., Awaitable[bytes]]:
+        """Return a handler that runs `work(served, **request)` in a thread."""
 
         @wraps(work)
-        async def handler(scope: Scope, request: BaseModel) -> Response:
-            start = time.perf_counter()
-            answer = await self._pool.run(partial(work, scope[SERVED], request))
-            return _timed(orjson.dumps(answer, default=str), start)
+        async def handler(scope: Scope, request: Request) -> bytes:
+            answer = await self._pool.run(partial(work, scope[SERVED], **request))
+            return orjson.dumps(answer, default=str)
 
         return handler
 
-    async def recommend(self, scope: Scope, request: schemas.RecommendRequest) -> Response:
+    async def recommend(self, scope: Scope, request: Request) -> bytes:
         """Recommend to one person: a stranger, or a user of the training data."""
-        start, served = time.perf_counter(), scope[SERVED]
-        request.require_people()
-        users = None if request.user is None else [request.user]
-        user_ids = None if request.user_id is None else [request.user_id]
+        served, user, user_id = scope[SERVED], request["user"], request["user_id"]
+        users, user_ids = (None if one is None else [one] for one in (user, user_id))
         work = partial(answer_people, served, request, users, user_ids)
-        (answer,) = work() if is_quick(served.model, request) else await self._pool.run(work)
-        self._metrics.count(answer)
-        if users is not None and user_ids is None and not scope["query_string"]:
-            served.cache_answer(scope[BODY], users[0], answer)
-        return _timed(answer.body, start)
+        answers = work() if is_quick(served.model, request) else await self._pool.run(work)
+        self._metrics.count(answers)
+        if user_id is None and not scope["query_string"]:
+            served.cache_answer(scope[BODY], user, answers[0])
+        return answers[0].body
 
-    def recall(self, scope: Scope) -> Response | None:
+    def recall(self, scope: Scope) -> bytes | None:
         """Return the answer to an earlier request with the same body, if it is kept."""
-        start = time.perf_counter()
-        answer = None if scope["query_string"] else scope[SERVED].answers.get(scope[BODY])
+        served: ServedModel = scope[SERVED]
+        answer = None if scope["query_string"] else served.answers.get(scope[BODY])
         if answer is None:
             return None
-        self._metrics.count(answer)
-        return _timed(answer.body, start)
+        self._metrics.count([answer])
+        return answer.body
 
-    async def recommend_batch(self, scope: Scope, request: schemas.BatchRequest) -> Response:
+    async def recommend_batch(self, scope: Scope, request: Request) -> Response:
         """Recommend to many people, in one JSON document or as lines (Accept: x-ndjson)."""
-        n_people, k, most = request.n_people, request.k, self._limits.max_batch_items
-        if n_people * k > most:
+        n_people, k = _count_people(request), request["k"]
+        if n_people * k > self._limits.max_batch_items:
             message = f"{n_people:,} people x k={k:,} is more than this server allows"
-            hint = f"at most {most:,}: fewer people at a time, or a lower k"
-            raise RequestError(413, message, field=request.field, hint=hint)
+            hint = f"at most {self._limits.max_batch_items:,}: fewer people at a time, or a lower k"
+            raise RequestError(413, message, field=schemas.subject(request), hint=hint)
         served: ServedModel = scope[SERVED]
         as_lines = NDJSON.encode() in scope[HEADERS].get(b"accept", b"")
         begin, separator = (b"", b"") if as_lines else (b'{"answers":[', b",")
@@ -191,17 +188,18 @@ class Endpoints:
         errors: list[Row] = []
 
         def write(start: int) -> bytes:
-            rows = self._recommend_rows(served, request, range(start, min(start + step, n_people)))
+            rows = range(start, min(start + step, n_people))
+            answers = self._recommend_rows(served, request, rows)
+            self._metrics.count([each for each in answers if isinstance(each, PersonAnswer)])
             lines = []
-            for index, row in enumerate(rows, start):
-                if isinstance(row, PersonAnswer):
-                    self._metrics.count(row)
-                    lines.append(row.body + b"\n")
+            for index, answer in zip(rows, answers, strict=True):
+                if isinstance(answer, PersonAnswer):
+                    lines.append(answer.body + b"\n")
                 elif as_lines:
-                    lines.append(orjson.dumps(row.content) + b"\n")
+                    lines.append(orjson.dumps(answer.content) + b"\n")
                 else:
                     lines.append(b"null\n")
-                    errors.append({"index": index, **row.content["error"]})
+                    errors.append({"index": index, **answer.content["error"]})
             return separator.join(lines)
 
         # errors of the options are raised here
@@ -218,86 +216,87 @@ class Endpoints:
 
         return StreamingResponse(content(), media_type=NDJSON if as_lines else JSON)
 
-    async def model(self, scope: Scope, _: None) -> Response:
+    async def model(self, scope: Scope, _: Request) -> bytes:
         """Return a description of the model, and the fields of a person that it uses."""
-        return Response(scope[SERVED].card, media_type=JSON)
+        card: bytes = scope[SERVED].card
+        return card
 
-    async def alive(self, scope: Scope, _: None) -> Response:
+    async def alive(self, scope: Scope, _: Request) -> bytes:
         """Return ok if the process answers."""
-        return JSONResponse({"status": "ok"})
+        return b'{"status":"ok"}'
 
-    async def ready(self, scope: Scope, _: None) -> Response:
+    async def ready(self, scope: Scope, _: Request) -> bytes:
         """Return ready: a server listens only after its model has answered once."""
-        return JSONResponse({"status": "ready"})
+        return b'{"status":"ready"}'
 
-    async def metrics(self, scope: Scope, _: None) -> Response:
+    async def metrics(self, scope: Scope, _: Request) -> Response:
         """Return the metrics for Prometheus."""
         return Response(self._metrics.text(), media_type="text/plain; version=0.0.4")
 
     def _recommend_rows(
-        self, served: ServedModel, request: schemas.BatchRequest, rows: Sequence[int]
+        self, served: ServedModel, request: Request, rows: Sequence[int]
     ) -> list[PersonAnswer | RequestError]:
         """Recommend to some people of a batch; what is wrong with one is the answer to that one."""
         answers: dict[int, PersonAnswer | RequestError] = {}
+        types = served.types(self._limits)
+        kinds = {"users": types.person, "user_ids": types.id}
+        given = {name: kind for name, kind in kinds.items() if request[name] is not None}
         for row in rows:
             try:
-                if request.users is not None:
-                    person = request.users[row]
-                    served.check_person(person, self._limits.max_history, f"users.{row}")
-                if request.user_ids is not None:
-                    request.user_ids[row] = schemas.check_id(request.user_ids[row], row)
+                for name, kind in given.items():
+                    request[name][row] = types.check(kind, request[name][row], f"{name}.{row}")
             except RequestError as error:
                 answers[row] = error
         good = [row for row in rows if row not in answers]
         users, user_ids = (
-            None if people is None else [people[row] for row in good]
-            for people in (request.users, request.user_ids)
+            [request[name][row] for row in good] if name in given else None for name in kinds
         )
         found: Sequence[PersonAnswer | RequestError]
         try:
-            if good:
-                found = answer_people(served, request, users, user_ids)
-            else:  # the options may be wrong all the same
-                found = answer_people(served, request, [{}], None)[:0]
+            found = answer_people(served, request, users, user_ids)
         except ColdhashError as error:
             if error.argument in schemas.OPTIONS:
                 raise
             if len(good) == 1:
-                found = [library_error(error, f"{request.field}.{good[0]}")]
+                found = [library_error(error, f"{schemas.subject(request)}.{good[0]}")]
             else:
                 found = [self._recommend_rows(served, request, [row])[0] for row in good]
         answers |= zip(good, found, strict=True)
         return [answers[row] for row in rows]
 
 
-def is_quick(model: Recommender, request: schemas.RecommendRequest) -> bool:
+def _count_people(request: Request) -> int:
+    """Return the number of people of a batch; a request error if there are two."""
+    users, user_ids = request["users"], request["user_ids"]
+    if users is not None and user_ids is not None and len(users) != len(user_ids):
+        message = f"{len(user_ids)} user_ids for {len(users)} users"
+        raise RequestError(400, message, field="user_ids", hint="one for each of users")
+    return len(user_ids if users is None else users)
+
+
+def is_quick(model: Recommender, request: Request) -> bool:
     """Return whether an answer is expected to take a fraction of a millisecond."""
-    if request.k > QUICK_K or request.where:
+    if request["k"] > QUICK_K or request["where"]:
         return False
-    history = (request.user or {}).get(HISTORY) or ()
-    longest = max(len(history), len(request.exclude or ()), len(request.candidates or ()))
+    history = (request["user"] or {}).get(HISTORY)
+    longest = max(len(each or ()) for each in (history, request["exclude"], request["candidates"]))
     most = QUICK_CODES if model.has_codes else QUICK_VECTORS
     return longest <= QUICK_LIST and len(model.item_ids) <= most
 
 
-def _timed(body: bytes, start: float) -> Response:
-    """Return an answer as JSON, with the time since `start` in a header."""
-    milliseconds = (time.perf_counter() - start) * 1000
-    return Response(body, 200, {"server-timing": f"total;dur={milliseconds:.3f}"}, JSON)
-
-
 def answer_people(
     served: ServedModel,
-    request: schemas.PeopleRequest,
-    users: Sequence[schemas.Person] | None,
+    request: Request,
+    users: Sequence[Person] | None,
     user_ids: Sequence[str] | None,
 ) -> list[PersonAnswer]:
     """Recommend to strangers, to training users, or to those of `user_ids` that are known."""
     names: Sequence[object] = user_ids or [person.get(USER_ID) for person in users or ()]
     encoded = served.model.encode(users, user_ids=user_ids)
+    options = {name: request[name] for name in schemas.OPTIONS}
     # requests share the cores, no request takes all of them
-    found = served.model.recommend(encoded, **request.arguments, threads=1)
-    lists = write_lists(found, served.describe_items(request.fields, found.rows))
+    found = served.model.recommend(encoded, **options, threads=1)
+    lists = write_lists(found, served.catalogue.writer(request["fields"]))
     answers = []
     for items, name, person in zip(lists, names, served.describe(encoded), strict=True):
         person["user_id"] = None if name is None else str(name)
@@ -308,15 +307,16 @@ def answer_people(
     return answers
 
 
-def write_lists(found: Recommendations, describe: Callable[[int], bytes]) -> Iterator[bytes]:
+def write_lists(found: Recommendations, write: Callable[[int], bytes]) -> Iterator[bytes]:
     """Write the items of each person as JSON, separated by commas.
 
-    `describe` returns the beginning of an item by its row. To join what is written already takes
+    `write` returns the beginning of an item by its row. To join what is written already takes
     a fraction of the time of writing dictionaries.
     """
     ends = [b',"rank":%d}' % (place + 1) for place in range(found.rows.shape[1])]
+    written = orjson.dumps(found.scores.tolist())[2:-2].split(b"],[")
     for person, rows in enumerate(found.rows.tolist()):
-        scores = orjson.dumps(found.scores[person].tolist())[1:-1].split(b",")
+        scores = written[person].split(b",")
         if found.distances is not None:
             near = [b"null"] * len(rows)
             if not found.fallback[person]:
@@ -324,51 +324,46 @@ def write_lists(found: Recommendations, describe: Callable[[int], bytes]) -> Ite
             scores = [b'%b,"distance":%b' % pair for pair in zip(scores, near, strict=True)]
         yield b",".join(
             [
-                b'%b,"score":%b%b' % (describe(row), score, end)
+                b'%b,"score":%b%b' % (write(row), score, end)
                 for row, score, end in zip(rows, scores, ends, strict=True)
                 if row >= 0
             ]
         )
 
 
-def encode(served: ServedModel, request: schemas.EncodeRequest) -> Row:
+def encode(served: ServedModel, user: Person, planes: int | None, popularity: float) -> Row:
     """Encode a person: return the vector and the code."""
-    encoded = served.model.encode([request.user])
+    encoded = served.model.encode([user])
     (described,) = served.describe(encoded)
-    planes = None
-    if request.planes is not None:
-        found = Planes.of(encoded.vectors[0], request.planes)
-        planes = {"bits": found.texts, "scale": found.scale, "offset": found.offset}
-        weights = weigh_levels(served.model, request.popularity)
-        planes["base_weight"], planes["gain_power"] = weights
-    return {"vector": encoded.vectors[0].tolist(), "planes": planes, **described}
+    rounded = None
+    if planes is not None:
+        found = Planes.of(encoded.vectors[0], planes)
+        rounded = {"bits": found.texts, "scale": found.scale, "offset": found.offset}
+        weights = weigh_levels(served.model, popularity)
+        rounded["base_weight"], rounded["gain_power"] = weights
+    return {"vector": encoded.vectors[0].tolist(), "planes": rounded, **described}
 
 
-def search_items(served: ServedModel, query: schemas.ItemsQuery) -> Row:
+def search_items(served: ServedModel, search: str, limit: int, fields: list[str] | None) -> Row:
     """Find items by a part of their title or id; without one, the most popular items."""
-    rows = served.catalogue.search(query.search, query.limit)
-    describe = served.describe_items(query.fields, rows)
-    items = [orjson.Fragment(describe(row) + b"}") for row in rows.tolist()]
+    rows = served.catalogue.search(search, limit)
+    write = served.catalogue.writer(fields)
+    items = [orjson.Fragment(write(row) + b"}") for row in rows.tolist()]
     return {"items": items, "model": served.version}
 
 
-def similar_items(served: ServedModel, query: schemas.SimilarQuery) -> Row:
+def similar_items(
+    served: ServedModel, item_id: str, k: int, fields: list[str] | None, where: Where | None
+) -> Row:
     """Return the items most similar to one."""
-    found = served.model.similar_items(query.item_id, query.k, where=query.where)
-    rows = served.model.item_ids.rows(found.ids)
-    describe = served.describe_items(query.fields, rows)
-    near = [None] * len(rows) if found.distances is None else found.distances.tolist()
-    items = []
-    for place, row in enumerate(rows.tolist()):
-        about = {"score": float(found.scores[place]), "rank": place + 1, "distance": near[place]}
-        items.append(orjson.Fragment(describe(row) + b"," + orjson.dumps(about)[1:]))
+    found = served.model.similar_items(item_id, k, where=where, fields=fields)
+    items = [{"distance": None, **cut_title(item)} for item in found]
     return {"items": items, "model": served.version}
 
 
-def explain(served: ServedModel, request: schemas.ExplainRequest) -> Row:
+def explain(served: ServedModel, user: Person, item_id: str, popularity: float) -> Row:
     """Explain a score: return parts that add up to it, and a sentence."""
-    user, item_id = request.user, request.item_id
-    found: Row = {**served.model.explain(user, item_id, popularity=request.popularity)}
+    found: Row = {**served.model.explain(user, item_id, popularity=popularity)}
     del found["nearest_users"]  # the ids of other people
     weights = found.pop("group_weights")
     title = served.catalogue.title_of(item_id)
@@ -376,13 +371,12 @@ def explain(served: ServedModel, request: schemas.ExplainRequest) -> Row:
     return {**found, "weights": weights, "title": title, "why": why, "model": served.version}
 
 
-def ask(served: ServedModel, request: schemas.AskRequest) -> Row:
+def ask(served: ServedModel, **request: Any) -> Row:
     """Return what to ask a person next, by what the answer is expected to improve."""
-    options = {name: value for name, value in request if name != "user"}
-    return {"questions": served.model.ask(request.user, **options), "model": served.version}
+    return {"questions": served.model.ask(**request), "model": served.version}
 
 
-def _explain_in_words(served: ServedModel, found: Mapping[str, Any], user: schemas.Person) -> str:
+def _explain_in_words(served: ServedModel, found: Mapping[str, Any], user: Person) -> str:
     if found["fallback"]:
         return "Nothing usable is known of this person, so popularity decides."
     ordered = sorted(found["contributions"].items(), key=lambda part: -part[1])
@@ -395,7 +389,7 @@ def _explain_in_words(served: ServedModel, found: Mapping[str, Any], user: schem
     return f"Because of {_join(reasons)}."
 
 
-def _name_reason(served: ServedModel, name: str, user: schemas.Person) -> str:
+def _name_reason(served: ServedModel, name: str, user: Person) -> str:
     history, item_id = user.get(HISTORY) or {}, name.removeprefix(RATED)
     if name.startswith(RATED) and item_id in history:
         title = served.catalogue.title_of(item_id) or item_id

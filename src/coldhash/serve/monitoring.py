@@ -14,7 +14,8 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter as Counts
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from queue import Full, Queue
@@ -23,7 +24,7 @@ import orjson
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from coldhash.serve.registry import PersonAnswer
+from coldhash.serve.registry import PersonAnswer, ServedModel
 
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
@@ -162,22 +163,25 @@ class Metrics:
             registry=self._registry,
         )  # fmt: skip
         self.seconds = cache(seconds.labels)
-        self.serving = Gauge(
+        self._workers = Gauge(
             "coldhash_model_workers", "Workers that serve a version of the model.",
             ["version", "method"], multiprocess_mode="livesum", registry=self._registry,
         )  # fmt: skip
         for result in ("ok", "refused"):
             self.swaps.labels(result)  # a rate needs a zero to start from
 
-    def count(self, answer: PersonAnswer) -> None:
-        """Count an answer, if it is to a stranger, and what was not known."""
-        if answer.is_known:
-            return
-        self.strangers.inc()
-        if answer.fallback:
-            self.fallbacks.inc()
-        for group in answer.missing:
-            self.missing.labels(group).inc()
+    def count(self, answers: Sequence[PersonAnswer]) -> None:
+        """Count answers to strangers, and what was not known of them."""
+        strangers = [answer for answer in answers if not answer.is_known]
+        self.strangers.inc(len(strangers))
+        self.fallbacks.inc(sum(answer.fallback for answer in strangers))
+        missing = Counts(group for answer in strangers for group in answer.missing)
+        for group, n_strangers in missing.items():
+            self.missing.labels(group).inc(n_strangers)
+
+    def count_workers(self, served: ServedModel, n_workers: int) -> None:
+        """Set how many workers serve a model: this one, or none."""
+        self._workers.labels(served.version, served.model.name).set(n_workers)
 
     def text(self) -> bytes:
         """Return the metrics of all workers in the text format of Prometheus."""

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from coldhash import __version__
-from coldhash.recommender.where import BOUNDS
 from coldhash.serve.endpoints import HEALTH_PATHS, Operation
 from coldhash.serve.limits import JSON, Limits
 from coldhash.serve.registry import ServedModel
-from coldhash.serve.schemas import LIMITED, NULL, REF, ErrorAnswer
-
-Schema = dict[str, Any]
+from coldhash.serve.schemas import REF, REQUESTS, ErrorAnswer, Schema
 
 ERRORS = (400, 401, 404, 413, 421, 422, 503, 504)
 
@@ -24,15 +20,20 @@ def make_document(
     operations: Sequence[Operation], served: ServedModel, limits: Limits, has_token: bool
 ) -> Schema:
     """Describe operations, for one model."""
-    types: list[type[BaseModel]] = [ErrorAnswer]
-    for operation in operations:
-        types += [kind for kind in (operation.request, operation.answer) if kind is not None]
-    forms = models_json_schema([(kind, "validation") for kind in types], ref_template=REF)[1]
-    person = served.person_type(limits.max_history).model_json_schema(ref_template=REF)
-    schemas: Schema = forms["$defs"] | {"Person": person}
+    requests = {name: served.types(limits).request(name) for name in REQUESTS}
+    answers = [operation.answer for operation in operations if operation.answer is not None]
+    types: list[type[BaseModel]] = [ErrorAnswer, *answers, *requests.values()]
+    _, forms = models_json_schema([(kind, "validation") for kind in types], ref_template=REF)
+    schemas: Schema = forms["$defs"]
+    person, item_ids = served.model.features.example(), served.model.item_ids
+    item_id = item_ids[0] if len(item_ids) else "1"
+    example = {"user": person, "users": [person, {}], "k": 3, "item_id": item_id}
+    for name in requests:
+        given = {field: example[field] for field in example if field in schemas[name]["properties"]}
+        schemas[name]["examples"] = [given]
     paths = {
         operation.path.replace(":path", ""): {
-            operation.method.lower(): _describe(operation, schemas, served, limits, has_token)
+            operation.method.lower(): _describe(operation, schemas, has_token)
         }
         for operation in operations
     }
@@ -47,16 +48,14 @@ def make_document(
     }
 
 
-def _describe(
-    operation: Operation, schemas: Schema, served: ServedModel, limits: Limits, has_token: bool
-) -> Schema:
+def _describe(operation: Operation, schemas: Schema, has_token: bool) -> Schema:
     needs_token = operation.path not in HEALTH_PATHS
-    content: Schema = {} if operation.answer is None else _as_json(operation.answer)
+    content: Schema = {} if operation.answer is None else _as_json(operation.answer.__name__)
     if operation.text_type is not None:
         content[operation.text_type] = {"schema": {"type": "string"}}
     responses = {"200": {"description": "The answer.", "content": content}}
     if needs_token:
-        error = {"description": "An error.", "content": _as_json(ErrorAnswer)}
+        error = {"description": "An error.", "content": _as_json(ErrorAnswer.__name__)}
         responses |= {str(status): error for status in ERRORS}
     found: Schema = {
         "operationId": operation.handler.__name__,
@@ -66,11 +65,9 @@ def _describe(
     }
     if operation.request is None:
         return found
-    request = schemas[operation.request.__name__]
-    _add_limits(request, served, limits)
     if operation.method == "POST":
         return found | {"requestBody": {"required": True, "content": _as_json(operation.request)}}
-    del schemas[operation.request.__name__]
+    request = schemas.pop(operation.request)
     parameters = [
         {
             "name": name,
@@ -84,51 +81,5 @@ def _describe(
     return found | {"parameters": parameters}
 
 
-def _as_json(kind: type[BaseModel]) -> Schema:
-    return {JSON: {"schema": {"$ref": REF.format(model=kind.__name__)}}}
-
-
-def _add_limits(request: Schema, served: ServedModel, limits: Limits) -> None:
-    """Add limits, item columns and an example for the model to the schema of a request."""
-    properties: Schema = request["properties"]
-    for name in LIMITED.keys() & properties.keys():
-        keyword = "maximum" if properties[name].get("type") == "integer" else "maxItems"
-        properties[name][keyword] = getattr(limits, LIMITED[name])
-    if "score" in properties and not served.model.has_codes:
-        properties["score"]["enum"] = ["real"]
-    if "popularity" in properties and served.model.items.levels is None:
-        properties["popularity"]["minimum"] = 1
-    columns = {field.name: field.kind for field in served.item_fields}
-    for name, schema in (("where", _describe_where(columns)), ("fields", _choose_some(columns))):
-        if name in properties:
-            null = [NULL] if "anyOf" in properties[name] else []
-            about = {"description": properties[name]["description"]}
-            properties[name] = about | ({"anyOf": [schema, *null]} if null else schema)
-    person, item_ids = served.model.features.example(), served.model.item_ids
-    item_id = item_ids[0] if len(item_ids) else "1"
-    example = {"user": person, "users": [person, {}], "k": 3, "item_id": item_id}
-    request["examples"] = [{name: example[name] for name in example if name in properties}]
-
-
-def _describe_where(columns: Mapping[str, str | None]) -> Schema:
-    """Describe what `where` takes: conditions on the columns that can be compared."""
-    number: Schema = {"type": "number"}
-    bounds = {"type": "object", "properties": dict.fromkeys(BOUNDS, number), "minProperties": 1}
-    values: Schema = {"number": number, "boolean": {"type": "boolean"}}
-    values["text"] = {"anyOf": [{"type": "string"}, {"type": "integer"}]}
-    properties = {}
-    for name, kind in columns.items():
-        if kind is not None:
-            ways = [values[kind], {"type": "array", "items": values[kind]}]
-            if kind == "number":
-                ways.append(bounds | {"additionalProperties": False})
-            properties[name] = {"anyOf": ways}
-    return {"type": "object", "properties": properties, "additionalProperties": False}
-
-
-def _choose_some(columns: Mapping[str, str | None]) -> Schema:
-    return (
-        {"type": "array", "items": {"enum": [*columns]}}
-        if columns
-        else {"type": "array", "maxItems": 0}
-    )
+def _as_json(name: str) -> Schema:
+    return {JSON: {"schema": {"$ref": REF.format(model=name)}}}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,7 +17,6 @@ import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import ValidationError
 
 from coldhash import __version__
 from coldhash.errors import SourceError
@@ -27,17 +27,8 @@ from coldhash.recommender.encoders import Encoded
 from coldhash.recommender.model_file import N_VERSION, file_date, read_version
 from coldhash.recommender.persistence import check_answers, load
 from coldhash.recommender.recommender import USER_ID, Recommender
-from coldhash.recommender.results import Row
-from coldhash.recommender.where import element_type, kind_of
-from coldhash.serve.schemas import (
-    ItemField,
-    Judged,
-    ModelCard,
-    Person,
-    person_error,
-    person_fields,
-    person_type,
-)
+from coldhash.recommender.results import Row, describer
+from coldhash.serve.schemas import Person, RequestTypes, item_columns, person_fields
 
 MAX_TITLE = 300  # characters of a title that are sent; the search is in all of it
 # what a column of addresses of images may be called, in lower case
@@ -56,26 +47,33 @@ class Catalogue:
     """
 
     def __init__(self, model: Recommender) -> None:
+        self._model = model
         self._ids = model.item_ids
-        self._titles = model.titles
         self._order = model.items.order  # rows, the most popular first
-        self._in_memory: list[bytes] | None = None
+        self._read = read = describer(self._ids, model.details(None))
+        self._write: Callable[[int], bytes] = lambda row: _write_item(read(row))
         if len(self._ids) <= MAX_IN_MEMORY:
-            self._in_memory = [self._write(row) for row in range(len(self._ids))]
+            self._write = [self._write(row) for row in range(len(self._ids))].__getitem__
+
+    def writer(self, fields: Sequence[str] | None) -> Callable[[int], bytes]:
+        """Return what writes an item by its row: id, title, and columns of the item table.
+
+        It is JSON without its end.
+        """
+        if not fields:
+            return self._write
+        read = describer(self._ids, self._model.details(fields))
+        return cache(lambda row: _write_item(read(row)))
 
     def warm_up(self) -> None:
         """Search once if the catalogue is small, so that the first request does not take longer."""
-        if self._in_memory is not None:
+        if len(self._ids) <= MAX_IN_MEMORY:
             self.search("", 1)
-
-    def describe(self, row: int) -> bytes:
-        """Return the id and the title of an item, null if it has none, as JSON without its end."""
-        return self._write(row) if self._in_memory is None else self._in_memory[row]
 
     def title_of(self, item_id: str) -> str | None:
         """Return the title of an item by its id."""
         row = self._ids.row_of(item_id)
-        return self.read(row)["title"] if row >= 0 else None
+        return cut_title(self._read(row))["title"] if row >= 0 else None
 
     def search(self, text: str, limit: int) -> np.ndarray:
         """Find rows by a part of title or id: those that start with it first, popular ones first.
@@ -92,20 +90,22 @@ class Catalogue:
     def _lowered(self) -> list[pa.Array]:
         """Lower-case texts to search in, the most popular item first."""
         texts = [self._ids.values]
-        if self._titles is not None:
-            texts.append(pc.fill_null(self._titles, ""))
+        if self._model.titles is not None:
+            texts.append(pc.fill_null(self._model.titles, ""))
         order = pa.array(self._order, pa.int64())
         return [pc.utf8_lower(text.take(order)) for text in texts]
 
-    def _write(self, row: int) -> bytes:
-        return orjson.dumps(self.read(row))[:-1]
 
-    def read(self, row: int) -> Row:
-        """Return the id and the title of an item, None if it has no title."""
-        title = None if self._titles is None else self._titles[row].as_py()
-        if title is not None and len(title) > MAX_TITLE:
-            title = title[: MAX_TITLE - 1] + "…"
-        return {"item_id": self._ids[row], "title": title}
+def cut_title(item: Row) -> Row:
+    """Return an item with a title of a length that may be sent, None if it has none."""
+    title = item.get("title")
+    if title is not None and len(title) > MAX_TITLE:
+        title = title[: MAX_TITLE - 1] + "…"
+    return item | {"title": title}
+
+
+def _write_item(item: Row) -> bytes:
+    return orjson.dumps(cut_title(item), default=str)[:-1]
 
 
 def _match_any(test: pc.Function, texts: list[pa.Array], wanted: str) -> np.ndarray:
@@ -141,17 +141,9 @@ class ServedModel:
         self.date = date
         self.catalogue = Catalogue(model)
         self.fields = person_fields(model.features)
-        table = pa.table({}) if model.item_table is None else model.item_table
-        self.image_field, self.image_origins = find_images(table)
-        self.item_fields = [
-            ItemField(name=column.name, kind=kind_of(element_type(column.type)))
-            for column in table.schema
-        ]
-        self.card = self._make_card().model_dump_json().encode()
-        takes_answers = model.encoder.answers is not None
-        self.person_type = cache(
-            partial(person_type, self.fields, model.history_scale, takes_answers)
-        )
+        self.image_field, self.image_origins = find_images(model.item_table or pa.table({}))
+        self.card = orjson.dumps(self._make_card(), option=orjson.OPT_SERIALIZE_NUMPY)
+        self.types = cache(partial(RequestTypes, model))  # by the limits of the server
         self.answers: dict[bytes, PersonAnswer] = {}  # to requests: many strangers are alike
 
     def cache_answer(self, request: bytes, person: Person, answer: PersonAnswer) -> None:
@@ -185,70 +177,37 @@ class ServedModel:
             for place, fallback in enumerate(encoded.fallback.tolist())
         ]
 
-    def describe_items(
-        self, fields: Sequence[str] | None, rows: np.ndarray
-    ) -> Callable[[int], bytes]:
-        """Return what describes an item by its row: id, title, and columns of the item table.
-
-        It is JSON without its end.
-        """
-        if not fields:
-            return self.catalogue.describe
-        table, different = self.model.details(fields), np.unique(rows[rows >= 0])
-        assert table is not None  # it has the fields
-        places, own = different.tolist(), table.take(different).to_pylist()
-        shown = {
-            row: orjson.dumps(fields | self.catalogue.read(row), default=str)[:-1]
-            for row, fields in zip(places, own, strict=True)
-        }
-        return shown.__getitem__
-
-    def check_person(self, person: Person, max_history: int, place: str) -> None:
-        """Raise a request error about the first field of a person that the model cannot use.
-
-        Ids in a history become texts.
-        """
-        try:
-            valid = self.person_type(max_history).model_validate(person)
-        except ValidationError as error:
-            raise person_error(error, place, self.fields) from None
-        if HISTORY in person:
-            person[HISTORY] = vars(valid)[HISTORY]
-
-    def _make_card(self) -> ModelCard:
-        model, judged = self.model, self.model.report.get("judged")
+    def _make_card(self) -> Row:
+        """Return what `/v1/model` says; ModelCard describes it."""
+        model, columns = self.model, item_columns(self.model)
         rated = {model.item_ids[0]: model.scale[1]} if len(model.item_ids) else {}
         without, with_rating = (model.encode({HISTORY: history}) for history in ({}, rated))
-        return ModelCard(
-            model=self.version,
-            coldhash=__version__,
-            date=self.date,
-            n_ratings=None if model.seen is None else len(model.seen.indices),
-            feedback=model.feedback.kind,
-            method=model.name,
-            n_bits=model.items.n_bits,
-            n_items=len(model.item_ids),
-            n_users=len(model.user_ids),
-            scale=list(model.scale),
-            scores=["real", "hamming"] if model.has_codes else ["real"],
-            groups=list(without.weights),
-            fields=list(self.fields.values()),
-            takes_answers=model.encoder.answers is not None,
-            takes_history=not np.array_equal(without.vectors, with_rating.vectors),
-            has_level=model.items.levels is not None,
-            labels=model.features.labels,
-            shown_fields=self._shown_fields(),
-            image_field=self.image_field,
-            judged=None if judged is None else Judged.model_validate(judged),
-            item_fields=self.item_fields,
-        )
-
-    def _shown_fields(self) -> list[str]:
-        """Return the columns that tell most of an item in few words: labels, numbers and dates."""
-        content = self.model.features.content.columns
+        content = model.features.content.columns
+        # what tells most of an item in few words: labels, numbers and dates
         short = [name for name, column in content.items() if not isinstance(column, Words | Given)]
-        known = {field.name for field in self.item_fields}
-        return [name for name in short if name in known][:MAX_SHOWN]
+        return {
+            "model": self.version,
+            "coldhash": __version__,
+            "date": self.date,
+            "n_ratings": None if model.seen is None else len(model.seen.indices),
+            "feedback": model.feedback.kind,
+            "method": model.name,
+            "n_bits": model.items.n_bits,
+            "n_items": len(model.item_ids),
+            "n_users": len(model.user_ids),
+            "scale": list(model.scale),
+            "scores": ["real", "hamming"] if model.has_codes else ["real"],
+            "groups": list(without.weights),
+            "fields": list(self.fields.values()),
+            "takes_answers": model.encoder.answers is not None,
+            "takes_history": not np.array_equal(without.vectors, with_rating.vectors),
+            "has_level": model.items.levels is not None,
+            "labels": model.features.labels,
+            "shown_fields": [name for name in short if name in columns][:MAX_SHOWN],
+            "image_field": self.image_field,
+            "judged": model.report.get("judged"),
+            "item_fields": [{"name": name, "kind": kind} for name, kind in columns.items()],
+        }
 
 
 def find_images(table: pa.Table) -> tuple[str | None, list[str]]:
@@ -290,8 +249,6 @@ class ModelRegistry:
         start: ModelCopy | None = None,
         copies: Path | None = None,
     ) -> None:
-        self.on_swap: Callable[[ServedModel, ServedModel], None] = lambda old, new: None
-        self.on_refusal: Callable[[Exception], None] = lambda error: None
         self._path: Path | None = None
         self._stamp: Stamp | None = None
         self._copies = copies
@@ -302,29 +259,27 @@ class ModelRegistry:
             self._path = Path(source)
             self.current = self._load(start or copy_model(self._path))
 
-    def refresh(self, force: bool = False) -> None:
-        """Serve a new file, or refuse it and keep the current model.
+    def refresh(self, force: bool = False) -> bool:
+        """Serve a new file, or raise an error about it and keep the current model.
 
-        A refused file is not tried again until it changes, unless by `force`.
+        A refused file is not tried again until it changes, unless by `force`. Returns whether
+        another model is served.
         """
         if self._path is None:
-            return
+            return False
         try:
             stamp = _stamp(os.stat(self._path))
         except OSError:  # between two files: the old one is still served
-            return
+            return False
         if stamp == self._stamp and not force:
-            return
-        old, self._stamp = self.current, stamp
-        try:
-            new = self._load(copy_model(self._path, self._copies))
-            new.catalogue.warm_up()
-        except Exception as error:  # whatever is wrong with it, there is a model that works
-            self.on_refusal(error)
-            return
-        if new.version != old.version:
-            self.current = new
-            self.on_swap(old, new)
+            return False
+        self._stamp = stamp
+        new = self._load(copy_model(self._path, self._copies))
+        if new.version == self.current.version:
+            return False
+        new.catalogue.warm_up()
+        self.current = new
+        return True
 
     def _load(self, copy: ModelCopy) -> ServedModel:
         assert self._path is not None
@@ -379,11 +334,10 @@ def find_copy(folder: Path, versions: set[str]) -> ModelCopy | None:
     return None
 
 
-def forget_copies(folder: Path, first_seen: dict[Path, float], now: float) -> None:
+def forget_copies(folder: Path) -> None:
     """Remove the names of old copies, so that a server that is killed leaves none behind."""
     for place in folder.glob(f"*{COPY}"):
-        if now - first_seen.setdefault(place, now) > NAMED_SECONDS:
-            del first_seen[place]
+        if time.time() - place.stat().st_mtime > NAMED_SECONDS:
             place.unlink()
 
 

@@ -1,49 +1,94 @@
 """Requests and answers of the API, and the fields of a person.
 
-A request is validated by the type that describes it in the OpenAPI document; so is a person.
-`LIMITED` names what has a limit of the server. Answers are not built from these types, which
-describe them in the document.
+The types of requests depend on the model and the limits of the server: what they allow is what the
+OpenAPI document says. Answers are not built from their types, which describe them in the document.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+import contextlib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
 from itertools import islice
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import orjson
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
+import pyarrow as pa
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+    with_config,
+)  # fmt: skip
 from pydantic.functional_validators import AfterValidator
 from pydantic.json_schema import WithJsonSchema
 from pydantic.types import Discriminator, Tag
-from starlette.datastructures import QueryParams
+from pydantic_core import CoreSchema
+from pydantic_core.core_schema import custom_error_schema
+from typing_extensions import TypedDict
 
 from coldhash.data.dates import as_days
 from coldhash.features.columns import Ages, FittedColumn, Given, Knots, Labels
 from coldhash.features.groups import FeatureEncoder
 from coldhash.features.people import ANSWERS, HISTORY
-from coldhash.recommender.ask import ITEMS_AND_FIELDS, QuestionKind
+from coldhash.recommender.ask import QuestionKind
 from coldhash.recommender.planes import MAX_PLANES
-from coldhash.recommender.recommender import USER_ID, Score
-from coldhash.recommender.where import Kind
+from coldhash.recommender.recommender import USER_ID, Recommender, Score
+from coldhash.recommender.where import BOUNDS, Kind, element_type, kind_of
 from coldhash.serve.limits import HINT, Limits, RequestError
 
 MAX_CHOICES = 200
 LARGEST = float(np.finfo(np.float32).max)
 DECIMAL = "^[ \\t\\r\\n]*([+-]?[0-9]{1,30}([.][0-9]{0,30})?)?[ \\t\\r\\n]*$"  # or an empty text
-SHORT_NUMBER = re.compile("[0-9]{1,9}")
 REF = "#/components/schemas/{model}"
 NULL = {"type": "null"}
 RATED, LISTED = "[rated]", "[listed]"  # the two forms of a history
 NO_FIELDS = ("", "[key]", RATED, LISTED)  # in the place of an error
-LIMITED = {
-    "k": "max_k",
-    "n": "max_k",
-    "users": "max_batch",
-    "user_ids": "max_batch",
-}  # fields of requests
+PEOPLE = ("users", "user", "user_ids", "user_id")  # fields that name people
+SUBJECTS = ("user_ids", "user_id", "users", "user", "item_id")  # what an error may be about
+TEXTS = ("search", "item_id")  # parameters in an address that are not JSON
+MAX_FOUND = 100  # items of a search
+DESCRIPTIONS = {
+    "where": "Columns of items: a value, a list of which any matches, or a range of numbers.",
+    "fields": "Columns of items to show beside the title.",
+    "planes": "How many bit planes to round the vector to, for SQL.",
+    "popularity": "How much it counts what everybody likes; below 1 only for a model with a level.",
+    "search": "Part of title or id.",
+}
+
+Person = dict[str, Any]
+Request = dict[str, Any]  # fields and values
+Schema = dict[str, Any]
+
+
+def _options(function: Callable[..., object], *names: str) -> Request:
+    """Return arguments of a function with their defaults."""
+    known = inspect.signature(function).parameters
+    return {name: known[name].default for name in names}
+
+
+OPTIONS = _options(
+    Recommender.recommend,
+    *("k", "exclude", "candidates", "where", "score", "exclude_seen", "popularity", "fields"),
+)
+# the fields of each request and their defaults; ... for one that must be there
+REQUESTS: dict[str, Request] = {
+    "RecommendRequest": {"user": None, "user_id": None, **OPTIONS},
+    "BatchRequest": {"users": None, "user_ids": None, **OPTIONS},
+    "EncodeRequest": {"user": ..., "planes": None, "popularity": OPTIONS["popularity"]},
+    "ExplainRequest": {"user": ..., "item_id": ..., "popularity": OPTIONS["popularity"]},
+    "AskRequest": _options(Recommender.ask, "user", "n", "kinds", "exclude", "candidates", "where"),
+    "ItemsQuery": {"fields": None, "search": "", "limit": 20},
+    "SimilarQuery": _options(Recommender.similar_items, "k", "fields", "where") | {"item_id": ...},
+}
 
 
 def id_text(value: object) -> str:
@@ -63,173 +108,261 @@ def _whole(value: object) -> object:
 
 # one type, not a union of two: an error then names the field alone
 INT64 = {"type": "integer", "minimum": 1 - 2**63, "maximum": 2**63 - 1}
-ID: dict[str, Any] = {"anyOf": [{"type": "string", "minLength": 1}, INT64]}
+ID: Schema = {"anyOf": [{"type": "string", "minLength": 1}, INT64]}
 Id = Annotated[str, BeforeValidator(id_text), WithJsonSchema(ID)]
 Name = Annotated[
     str | None,
-    BeforeValidator(lambda value: None if value in (None, "") else id_text(value)),
+    BeforeValidator(lambda value: value if value in (None, "") else id_text(value)),
     WithJsonSchema({"anyOf": [ID, {"const": ""}, NULL]}),
 ]
-Count = Annotated[int, Field(ge=1, strict=True), BeforeValidator(_whole)]
-PlaneCount = Annotated[int, Field(ge=1, le=MAX_PLANES, strict=True), BeforeValidator(_whole)]
-Share = Annotated[float, Field(ge=0, le=1, strict=True)]
-# what is in it depends on the model: see `person_type`
-PERSON = {"$ref": REF.format(model="Person")}
-Person = Annotated[dict[str, Any], WithJsonSchema({"allOf": [PERSON]})]
-# of a batch: what is wrong is an error of its row, not of the request
-PersonRow = Annotated[Any, WithJsonSchema({"anyOf": [PERSON, {}]})]
-IdRow = Annotated[Any, WithJsonSchema({"anyOf": [ID, {}]})]
-
-POPULARITY = "How much it counts what everybody likes; less than 1 only for a model with a level."
-FIELDS = "Columns of the item table to show beside the title."
-WHERE = "Columns of the item table: a value, a list of which any matches, or a range of numbers."
+ItemId = Annotated[str, Field(min_length=1)]
+Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
+Plain = str | bool | int | float | None  # without the int, 1 would become 1.0
 
 
-class _Request(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    field: ClassVar[str] = "user"  # that an error of the library is about
+@dataclass(frozen=True)
+class Expected:
+    """Annotates a type whose errors all say what is expected."""
+
+    what: str
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Return the schema of the type, with one error in the place of its own."""
+        about = {"what": self.what, "hint": f"{self.what}, or null where it is unknown"}
+        return custom_error_schema(
+            handler(source), "unexpected", custom_error_message="not {what}",
+            custom_error_context=about,
+        )  # fmt: skip
 
 
-class RecommendOptions(_Request):
-    """The options of `Recommender.recommend`, by the same names."""
+@dataclass(frozen=True)
+class PersonField:
+    """A field of a person that the model uses; values beyond `min` and `max` count as these."""
 
-    k: Count = Field(10, description="How many items.")
-    exclude: list[Id] | None = Field(None, description="Items not to recommend.")
-    candidates: list[Id] | None = Field(None, description="The only items to recommend.")
-    where: dict[str, Any] | None = Field(None, description=WHERE)
-    score: Score = "real"
-    exclude_seen: bool = Field(True, strict=True, description="Leave out what was rated.")
-    popularity: Share = Field(1.0, description=POPULARITY)
-    fields: list[str] | None = Field(None, description=FIELDS)
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """The arguments of `Recommender.recommend`."""
-        values = vars(self)
-        return {name: values[name] for name in OPTIONS}
+    name: str
+    kind: Literal["category", "date", "multi-label", "number", "text", "vector"]
+    group: str
+    choices: Annotated[
+        tuple[str, ...], Field(description="Known values, the most common first.")
+    ] = ()
+    min: float | None = None
+    max: float | None = None
+    length: Annotated[int | None, Field(description="Of a vector.")] = None
 
 
-OPTIONS = tuple(RecommendOptions.model_fields)
+def person_fields(features: FeatureEncoder) -> dict[str, PersonField]:
+    """Return the fields that a fitted encoder uses, by name."""
+    return {
+        name: PersonField(name=name, group=group_name, **_describe_column(column))
+        for group_name, group in features.groups.items()
+        for name, column in group.columns.items()
+    }
 
 
-def _describe_choice(schema: dict[str, Any], request: type[PeopleRequest]) -> None:
-    """Describe that at least one of the fields of people is given."""
-    schema["anyOf"] = [
-        {"required": [name], "properties": {name: {"not": NULL}}} for name in request.people_fields
-    ]
+def _describe_column(column: FittedColumn) -> dict[str, Any]:
+    if isinstance(column, Labels):
+        kind = "category" if column.separator is None else "multi-label"
+        return {"kind": kind, "choices": tuple(islice(column.columns, MAX_CHOICES))}
+    if isinstance(column, Ages):
+        return {"kind": "date"}
+    if isinstance(column, Knots):
+        return {"kind": "number", "min": column.knots[0], "max": column.knots[-1]}
+    if isinstance(column, Given):
+        return {"kind": "vector", "length": column.width}
+    return {"kind": "text"}
 
 
-class PeopleRequest(RecommendOptions):
-    """People, and options."""
-
-    model_config = ConfigDict(json_schema_extra=_describe_choice)
-    people_fields: ClassVar[tuple[str, str]]  # of strangers, of users of the training data
-
-    @property
-    def field(self) -> str:  # type: ignore[override]
-        """The field of people that is given, of two that of users."""
-        strangers, users = self.people_fields
-        return strangers if getattr(self, users) is None else users
-
-    def require_people(self) -> None:
-        """Raise a request error if nobody is named."""
-        if getattr(self, self.field) is None:
-            strangers, users = self.people_fields
-            raise field_error(strangers, "nobody is named", f"{strangers}, {users}, or both")
+def item_columns(model: Recommender) -> dict[str, Kind | None]:
+    """Return the columns of the item table, and how `where` compares them."""
+    table = pa.table({}) if model.item_table is None else model.item_table
+    return {column.name: kind_of(element_type(column.type)) for column in table.schema}
 
 
-class RecommendRequest(PeopleRequest):
-    """A stranger (`user`), a user of the training data (`user_id`), or both.
+class RequestTypes:
+    """The types of requests for a model and the limits of a server."""
 
-    Of both, `user` describes the person where the model does not know `user_id`.
+    def __init__(self, model: Recommender, limits: Limits) -> None:
+        fields = person_fields(model.features)
+        self._names = ", ".join([*fields, HISTORY])
+        person = _person_type(model, fields, limits.max_history)
+        self.person, self.id = TypeAdapter[Any](person), TypeAdapter[Any](Id)
+        # each by its name, made when it is first used
+        self.request = cache(partial(_request_type, _field_types(model, person, limits)))
+
+    def read(self, name: str, values: object) -> Request:
+        """Return the fields of a request, with their defaults; ids are texts."""
+        try:
+            found = vars(self.request(name).model_validate(values))
+        except ValidationError as error:
+            raise self._first_error(error) from None
+        people = [field for field in PEOPLE if field in found]
+        if len(people) > 1 and subject(found) is None:
+            raise field_error(people[0], "nobody is named", f"{', '.join(people)}, or both")
+        return found
+
+    def check(self, kind: TypeAdapter[Any], value: object, place: str) -> Any:
+        """Return a person or an id of a batch; ids are texts."""
+        try:
+            return kind.validate_python(value)
+        except ValidationError as error:
+            raise self._first_error(error, place) from None
+
+    def _first_error(self, error: ValidationError, place: str = "") -> RequestError:
+        """Return the first of the errors of a validation as that of a request."""
+        first = error.errors(include_url=False)[0]
+        parts = [str(part) for part in (place, *first["loc"]) if part not in NO_FIELDS]
+        message = first["msg"].removeprefix("Value error, ").replace("Input should", "it should")
+        hint = first.get("ctx", {}).get("hint", HINT)
+        if first["type"] == "extra_forbidden":
+            message = "there is no such field"
+            hint = f"one of {self._names}" if len(parts) > 1 else HINT
+        elif first["type"] in ("dict_type", "model_type"):
+            message = "not an object"
+        return field_error(".".join(parts) or "body", message, hint)
+
+
+def _person_type(model: Recommender, fields: Mapping[str, PersonField], most: int) -> Any:
+    """Return the type of a person with at most `most` rated items.
+
+    A value that the model has never seen is no error: it counts as unknown. A field that the model
+    has never seen is one, because it is usually a typing error.
     """
-
-    people_fields = ("user", "user_id")
-    user: Person | None = None
-    user_id: Id | None = None
-
-
-class BatchRequest(PeopleRequest):
-    """Strangers, users of the training data, or both, of the same number."""
-
-    people_fields = ("users", "user_ids")
-    users: list[PersonRow] | None = None
-    user_ids: list[IdRow] | None = None
-
-    @property
-    def n_people(self) -> int:
-        """The number of people; a request error if there are two, or none."""
-        self.require_people()
-        given = [people for people in (self.users, self.user_ids) if people is not None]
-        if len({len(people) for people in given}) > 1:
-            message = f"{len(given[1])} user_ids for {len(given[0])} users"
-            raise RequestError(400, message, field="user_ids", hint="one for each of users")
-        return len(getattr(self, self.field))
+    low, high = model.history_scale
+    rating = Annotated[float, Field(ge=low, le=high)]
+    rated = Field(max_length=most, description="Item id -> rating.")
+    listed = Field(max_length=most, description="Ids of items without ratings.")
+    history = Annotated[
+        Annotated[dict[ItemId, rating], rated, Tag(RATED)]
+        | Annotated[list[Id], listed, Tag(LISTED)],
+        Discriminator(lambda history: LISTED if isinstance(history, list) else RATED),
+    ]
+    types: dict[str, Any] = {USER_ID: Name, HISTORY: history | None}
+    if model.encoder.answers is not None:
+        asked = Field(max_length=most, description="Item id -> rating, null: unknown.")
+        types[ANSWERS] = Annotated[dict[ItemId, rating | None], asked] | None
+    types |= {name: _value_type(about) for name, about in fields.items()}
+    person: Any = TypedDict("Person", types, total=False)  # type: ignore[misc]
+    person.__doc__ = "What is known of a person; everything may be missing or null."
+    return with_config(ConfigDict(strict=True, extra="forbid"))(person)
 
 
-class EncodeRequest(_Request):
-    """A person to encode."""
-
-    user: Person
-    planes: PlaneCount | None = Field(
-        None, description="How many bit planes to round the vector to, for SQL."
-    )
-    popularity: Share = Field(1.0, description=POPULARITY)
-
-
-class ExplainRequest(_Request):
-    """A person, and an item to explain."""
-
-    user: Person
-    item_id: Id
-    popularity: Share = Field(1.0, description=POPULARITY)
+def _value_type(about: PersonField) -> Any:
+    """Return the type of a field's values."""
+    text = Annotated[str, Field(pattern=DECIMAL)]
+    vector = Annotated[list[Number], Field(min_length=about.length, max_length=about.length)]
+    empty = Annotated[list[Any], Field(max_length=0)] | Literal[""]
+    types: dict[str, tuple[Any, str]] = {
+        "number": (Number | text | None, "a number"),
+        "date": (Annotated[Plain, AfterValidator(_check_date)], "a date such as 2024-01-31"),
+        "multi-label": (Plain | list[Plain], "a text or a list of texts"),
+        "vector": (vector | empty | None, f"a list of {about.length} numbers"),
+    }
+    values, what = types.get(about.kind, (Plain, "one value"))
+    return Annotated[values, Field(description=what), Expected(what)]
 
 
-class AskRequest(_Request):
-    """A person to ask something; the options of `Recommender.ask`, by the same names."""
-
-    user: Person = Field(default_factory=dict)
-    n: Count = Field(1, description="How many questions.")
-    kinds: list[QuestionKind] = Field(list(ITEMS_AND_FIELDS), description="What to ask about.")
-    exclude: list[Id] = Field([], description="Items not to ask about.")
-    candidates: list[Id] | None = Field(None, description="The only items to ask about.")
-    where: dict[str, Any] | None = Field(None, description=WHERE)
+def _check_date(value: Any) -> Any:
+    as_days(value)
+    return value
 
 
-Names = Annotated[
-    list[str],
-    BeforeValidator(lambda text: [name for name in text.split(",") if name]),
-    WithJsonSchema({"type": "array", "items": {"type": "string"}}),
-]
+def _field_types(model: Recommender, person: Any, limits: Limits) -> dict[str, Any]:
+    """Return the types of the fields of requests.
+
+    What `where`, `fields`, `score` and `popularity` may be is checked by the library, which has
+    more to say.
+    """
+    columns = item_columns(model)
+    shown = {"items": {"enum": [*columns]}} if columns else {"maxItems": 0}
+    scores = ["real", "hamming"] if model.has_codes else ["real"]
+    share = {"type": "number", "minimum": int(model.items.levels is None), "maximum": 1}
+
+    def count(most: int) -> Any:
+        return Annotated[int, Field(ge=1, le=most), BeforeValidator(_whole)]
+
+    def rows(schema: Schema) -> Any:
+        """Return the type of a list in which what is wrong is an error of its row."""
+        row = Annotated[Any, WithJsonSchema({"anyOf": [schema, {}]})]
+        return Annotated[list[row], Field(max_length=limits.max_batch)]
+
+    return {
+        "user": person,
+        "user_id": Id,
+        "users": rows({"$ref": REF.format(model="Person")}),
+        "user_ids": rows(ID),
+        "item_id": Id,
+        "k": count(limits.max_k),
+        "n": count(limits.max_k),
+        "limit": count(MAX_FOUND),
+        "planes": count(MAX_PLANES),
+        "kinds": list[QuestionKind],
+        "exclude": list[Id],
+        "candidates": list[Id],
+        "where": Annotated[dict[str, Any], WithJsonSchema(_describe_where(columns))],
+        "fields": Annotated[list[str], WithJsonSchema({"type": "array", **shown})],
+        "score": Annotated[Score, WithJsonSchema({"type": "string", "enum": scores})],
+        "exclude_seen": bool,
+        "popularity": Annotated[float, Field(ge=0, le=1), WithJsonSchema(share)],
+        "search": Annotated[str, Field(max_length=200)],
+    }
 
 
-def _parse_where(text: str) -> object:
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
-        raise ValueError("not JSON") from None
+def _describe_where(columns: Mapping[str, str | None]) -> Schema:
+    """Describe what `where` takes: conditions on the columns that can be compared."""
+    number: Schema = {"type": "number"}
+    bounds = {"type": "object", "properties": dict.fromkeys(BOUNDS, number), "minProperties": 1}
+    values: Schema = {"number": number, "boolean": {"type": "boolean"}}
+    values["text"] = {"anyOf": [{"type": "string"}, {"type": "integer"}]}
+    properties = {}
+    for name, kind in columns.items():
+        if kind is not None:
+            ways = [values[kind], {"type": "array", "items": values[kind]}]
+            if kind == "number":
+                ways.append(bounds | {"additionalProperties": False})
+            properties[name] = {"anyOf": ways}
+    return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
-class ItemsQuery(BaseModel):
-    """A search in the catalogue."""
+def _request_type(types: Mapping[str, Any], name: str) -> type[BaseModel]:
+    """Return the type of a request; one of the fields that name people must be there."""
+    fields: dict[str, Any] = {}
+    for field, default in REQUESTS[name].items():
+        kind = types[field] | None if default is None else types[field]
+        fields[field] = kind, Field(default, description=DESCRIPTIONS.get(field))
+    people = [field for field in PEOPLE if field in fields]
+    schema: Schema = {}
+    if len(people) > 1:
+        schema["anyOf"] = [
+            {"required": [field], "properties": {field: {"not": NULL}}} for field in people
+        ]
+    config = ConfigDict(strict=True, extra="forbid", json_schema_extra=schema)
+    request: type[BaseModel] = create_model(name, __config__=config, **fields)
+    return request
 
-    model_config = ConfigDict(extra="forbid")
-    fields: Names = Field([], description=FIELDS)
-    search: str = Field("", max_length=200, description="Part of title or id.")
-    limit: int = Field(20, ge=1, le=100, description="How many items.")
+
+def subject(request: Request) -> str | None:
+    """Return the field of a request that an error of the library is about."""
+    return next((name for name in SUBJECTS if request.get(name) is not None), None)
 
 
-class SimilarQuery(BaseModel):
-    """An item of which similar ones are wanted."""
+def parse_query(query: Mapping[str, str]) -> Request:
+    """Return the parameters in the address of a request: names, texts, or JSON."""
+    found: Request = {}
+    for name, text in query.items():
+        found[name] = text
+        if name == "fields":
+            found[name] = [field for field in text.split(",") if field]
+        elif name not in TEXTS:
+            with contextlib.suppress(orjson.JSONDecodeError):
+                found[name] = orjson.loads(text)
+    return found
 
-    model_config = ConfigDict(extra="forbid")
-    field: ClassVar[str] = "item_id"
-    fields: Names = Field([], description=FIELDS)
-    where: Annotated[dict[str, Any] | None, BeforeValidator(_parse_where)] = Field(
-        None, description=f"{WHERE} As JSON."
-    )
-    item_id: str = Field(min_length=1)
-    k: int = Field(10, ge=1, description="How many items.")
+
+def field_error(field: str, message: str, hint: str) -> RequestError:
+    """Return the error of a field with a wrong value."""
+    return RequestError(422, message, field=field, hint=hint)
 
 
 class ErrorDetail(BaseModel):
@@ -361,43 +494,6 @@ class EncodeAnswer(PersonCode):
     planes: PlanesAnswer | None = Field(None, description="If they were asked for.")
 
 
-class PersonField(BaseModel):
-    """A field of a person that the model uses; values beyond `min` and `max` count as these."""
-
-    name: str
-    kind: Literal["category", "date", "multi-label", "number", "text", "vector"]
-    group: str
-    choices: list[str] = Field([], description="Known values, the most common first.")
-    min: float | None = None
-    max: float | None = None
-    length: int | None = Field(None, description="Of a vector.")
-
-
-class Figure(BaseModel):
-    """An Accuracy@k and its 95% interval."""
-
-    mean: float
-    low: float
-    high: float
-
-
-class JudgedRow(BaseModel):
-    """How the settings of the model did after a number of ratings, and how popularity did."""
-
-    given: int
-    model: Figure
-    popularity: Figure
-    verdict: Literal["ahead", "tied", "behind"]
-
-
-class Judged(BaseModel):
-    """What `coldhash fit --judge` found for users that were held out."""
-
-    users: int
-    k: int
-    rows: list[JudgedRow]
-
-
 class ItemField(BaseModel):
     """A column of the item table, and how `where` compares it; null: not at all."""
 
@@ -427,139 +523,7 @@ class ModelCard(BaseModel):
     labels: dict[str, dict[str, str]] = Field(description="What values of columns are called.")
     shown_fields: list[str] = Field(description="Columns of items that the page shows.")
     image_field: str | None = Field(description="A column of addresses of images.")
-    judged: Judged | None = Field(description="How held-out users did, if the file says so.")
+    judged: dict[str, Any] | None = Field(
+        description="How held-out users did: `coldhash fit --judge`."
+    )
     item_fields: list[ItemField]
-
-
-def person_fields(features: FeatureEncoder) -> dict[str, PersonField]:
-    """Return the fields that a fitted encoder uses, by name."""
-    return {
-        name: PersonField(name=name, group=group_name, **_describe_column(column))
-        for group_name, group in features.groups.items()
-        for name, column in group.columns.items()
-    }
-
-
-def _describe_column(column: FittedColumn) -> dict[str, Any]:
-    if isinstance(column, Labels):
-        kind = "category" if column.separator is None else "multi-label"
-        return {"kind": kind, "choices": list(islice(column.columns, MAX_CHOICES))}
-    if isinstance(column, Ages):
-        return {"kind": "date"}
-    if isinstance(column, Knots):
-        return {"kind": "number", "min": column.knots[0], "max": column.knots[-1]}
-    if isinstance(column, Given):
-        return {"kind": "vector", "length": column.width}
-    return {"kind": "text"}
-
-
-Scale = tuple[float, float]  # the lowest and the highest rating
-Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
-Plain = str | bool | float | None
-
-
-def _check_date(value: Plain) -> Plain:
-    as_days(value)
-    return value
-
-
-def _describe_values(field: PersonField) -> tuple[Any, str]:
-    """Return the type of a field's values, and its name."""
-    text = Annotated[str, Field(pattern=DECIMAL)]
-    vector = Annotated[list[Number], Field(min_length=field.length, max_length=field.length)]
-    empty = Annotated[list[Any], Field(max_length=0)] | Literal[""]
-    types: dict[str, tuple[Any, str]] = {
-        "number": (Number | text | None, "a number"),
-        "date": (Annotated[Plain, AfterValidator(_check_date)], "a date such as 2024-01-31"),
-        "multi-label": (Plain | list[Plain], "a text or a list of texts"),
-        "vector": (vector | empty | None, f"a list of {field.length} numbers"),
-    }
-    return types.get(field.kind, (Plain, "one value"))
-
-
-def person_type(
-    fields: Mapping[str, PersonField], scale: Scale, takes_answers: bool, max_history: int
-) -> type[BaseModel]:
-    """Return the type of a person: to validate one, and to describe it.
-
-    A value that the model has never seen is no error: it counts as unknown. A field that the model
-    has never seen is one, because it is usually a typing error.
-    """
-    item_id = Annotated[str, Field(min_length=1)]
-    rating = Annotated[float, Field(ge=scale[0], le=scale[1])]
-    rated = Field(max_length=max_history, description="Item id -> rating.")
-    listed = Field(max_length=max_history, description="Ids of items without ratings.")
-    history = Annotated[
-        Annotated[dict[item_id, rating], rated, Tag(RATED)]
-        | Annotated[list[Id], listed, Tag(LISTED)],
-        Discriminator(lambda history: LISTED if isinstance(history, list) else RATED),
-    ]
-    asked = Field(None, max_length=max_history, description="Item id -> rating, null: unknown.")
-    types: dict[str, Any] = {USER_ID: (Name, None), HISTORY: (history | None, None)}
-    if takes_answers:
-        types[ANSWERS] = (dict[item_id, rating | None] | None, asked)
-    for place, (name, field) in enumerate(fields.items()):
-        values, description = _describe_values(field)
-        # a column may have any name, an attribute may not
-        types[f"field_{place}"] = values, Field(None, alias=name, description=description)
-    config = ConfigDict(strict=True, extra="forbid")
-    about = "What is known of a person; everything may be missing or null."
-    return create_model("Person", __config__=config, __doc__=about, **types)
-
-
-def person_error(
-    error: ValidationError, place: str, fields: Mapping[str, PersonField]
-) -> RequestError:
-    """Return the first of the errors of a person as that of a request."""
-    first = error.errors()[0]
-    if not first["loc"]:
-        return field_error(place, "not a person", 'an object such as {"age": 25}')
-    name = first["loc"][0]
-    if first["type"] == "extra_forbidden":
-        hint = f"one of {', '.join([*fields, HISTORY])}"
-        return field_error(f"{place}.{name}", "the model has no such field", hint)
-    if name not in fields:
-        return first_error(error, place)
-    expected = _describe_values(fields[str(name)])[1]
-    hint = f"{expected}, or null where it is unknown"
-    return field_error(f"{place}.{name}", f"not {expected}", hint)
-
-
-def parse_query(query: bytes) -> dict[str, str | int]:
-    """Return the parameters in the address of a request that has a body, too."""
-    given = QueryParams(query).items()
-    return {name: int(text) if SHORT_NUMBER.fullmatch(text) else text for name, text in given}
-
-
-def check_limits(request: BaseModel, limits: Limits) -> None:
-    """Raise a request error if a request is beyond a limit of the server."""
-    values = vars(request)
-    for name, limit in LIMITED.items():
-        value, most = values.get(name), getattr(limits, limit)
-        given = len(value) if isinstance(value, list) else value or 0
-        if given > most:
-            message = f"{given:,} is more than this server allows"
-            raise field_error(name, message, f"at most {most:,}")
-
-
-def check_id(value: object, row: int) -> str:
-    """Return the id of a user of a batch as a text; a request error if it is none."""
-    try:
-        return id_text(value)
-    except ValueError as error:
-        raise field_error(f"user_ids.{row}", str(error), HINT) from None
-
-
-def first_error(error: ValidationError, place: str = "", hint: str = HINT) -> RequestError:
-    """Return the first of the errors of a validation as that of a request."""
-    first = error.errors()[0]
-    parts = [str(part) for part in (place, *first["loc"]) if part not in NO_FIELDS]
-    message = first["msg"].removeprefix("Value error, ").replace("Input should", "it should")
-    if first["type"] == "extra_forbidden":
-        message = "there is no such field"
-    return field_error(".".join(parts) or "body", message, hint)
-
-
-def field_error(field: str, message: str, hint: str) -> RequestError:
-    """Return the error of a field with a wrong value."""
-    return RequestError(422, message, field=field, hint=hint)
