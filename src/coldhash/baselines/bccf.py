@@ -71,7 +71,7 @@ class BCCF(Baseline):
         ratings, (low, high) = training.ratings.matrix, training.ratings.scale
         values = (ratings.data.astype(np.float64) - low) / max(high - low, 1e-9) - 0.5
         U, V = self._alternate(with_values(ratings, values), training)
-        R = shared.random_rotation(self.n_bits, training.rng).astype(np.float64)
+        R = shared.random_rotation(self.n_bits, training.rng)
         for _ in range(self.rotation_rounds):
             codes = [signs(centre_at_median(M @ R), np.float64) for M in (U, V)]
             R = shared.polar(U.T @ codes[0] + V.T @ codes[1])
@@ -79,7 +79,7 @@ class BCCF(Baseline):
         return training.make_mapped_recommender("bccf+map", users, items, self.map_ridge)
 
     def _alternate(self, T: csr_array, training: Training) -> tuple[np.ndarray, np.ndarray]:
-        Tt = csr_array(T.T.tocsr())
+        Tt = shared.transpose(T)
         U, V = (
             training.rng.uniform(-1, 1, (M.shape[0], self.n_bits))
             * (np.diff(M.indptr) > 0)[:, None]

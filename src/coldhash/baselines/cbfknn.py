@@ -71,7 +71,7 @@ class CBFKNN(Baseline):
         encoder = NeighbourEncoder.of(training.people, self._maps(training), self.n_neighbours)
         users = encoder.encode(training.people, None).vectors
         votes = training.targets(self.target).T.tocsr()
-        return training.make_recommender("cbfknn", encoder, users, vectors=votes)
+        return training.make_recommender("cbfknn", encoder, users, votes)
 
     def _maps(self, training: Training) -> dict[str, np.ndarray]:
         """Return the rows of the projection that belong to each group."""

@@ -42,7 +42,7 @@ from coldhash.arrays.codes import signs
 from coldhash.arrays.products import times
 from coldhash.baselines import observed
 from coldhash.baselines.observed import DiscreteBaseline, flip_bits
-from coldhash.baselines.shared import Training, balance, stack_features
+from coldhash.baselines.shared import Training, balance, stack_features, transpose
 from coldhash.features.groups import FeatureEncoder, Features, State
 from coldhash.recommender.encoders import Encoded, Encoder, group_shares, has_nothing
 from coldhash.recommender.items import Items
@@ -110,7 +110,7 @@ class DDL(DiscreteBaseline):
         lowest = min(training.ratings.scale[0], 0.0)
         S = observed.code_targets(training.ratings, self.n_bits, lowest)
         S = observed.add_negatives(S, self.n_negatives, -self.n_bits, rng)
-        St = csr_array(S.T.tocsr())
+        St = transpose(S)
         scale = UnitScale.of(training.people, training.groups)
         X = scale(training.people).astype(np.float64)
         network = self._network(X, rng)

@@ -54,12 +54,12 @@ class LSH(Baseline):
 
     def _fit(self, training: Training) -> Recommender:
         """Fill the tables."""
-        rng, people, liked = training.rng, training.people, training.favourites
+        rng, liked = training.rng, training.favourites
         tokens = Tokens.of(training.features, training.groups)
         shape = (self.n_tables, self.n_hashes)
         multipliers = rng.integers(2**64, size=shape, dtype=np.uint64) | np.uint64(1)
         shifts = rng.integers(2**64, size=shape, dtype=np.uint64)
-        keys, known = bucket_keys(tokens(people), multipliers, shifts)
+        keys, known = bucket_keys(tokens(training.people), multipliers, shifts)
         buckets, inside, sizes = np.unique(keys[known], return_inverse=True, return_counts=True)
         owners = np.repeat(np.flatnonzero(known), self.n_tables)
         ones = np.ones(inside.size, dtype=np.float32)
@@ -67,15 +67,11 @@ class LSH(Baseline):
         encoder = BucketEncoder(
             tokens, multipliers, shifts, buckets, sizes.astype(np.float32), self.smoothing
         )
-        popularity = np.asarray(liked.sum(axis=0), dtype=np.float32)
-        overall = csr_array(popularity[:, None] / np.float32(max(len(known), 1)))
-        return training.make_recommender(
-            "lsh",
-            encoder,
-            encoder.encode(people, None).vectors,
-            vectors=csr_array(hstack([(members @ liked).T, overall])),
-            report={"buckets": len(buckets)},
-        )
+        overall = csr_array(training.popularity[:, None] / np.float32(max(len(known), 1)))
+        votes = csr_array(hstack([(members @ liked).T, overall]))
+        training.report["buckets"] = len(buckets)
+        users = encoder.encode(training.people, None).vectors
+        return training.make_recommender("lsh", encoder, users, votes)
 
 
 NO_TOKEN = np.uint64(np.iinfo(np.uint64).max)

@@ -15,10 +15,9 @@ from numba import prange
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from scipy.sparse import csr_array
 
-from coldhash.arrays.codes import signs
 from coldhash.arrays.compiled import compiled
 from coldhash.arrays.products import even_order
-from coldhash.baselines.shared import Baseline, Bits, balance, polar
+from coldhash.baselines.shared import Baseline, Bits, balance, find_rotation, transpose
 from coldhash.data.ratings import Ratings, row_of_entries, with_values
 from coldhash.errors import DataError
 
@@ -159,7 +158,7 @@ def relax(
 
     Both are rotated alike, which changes no product, to where signs lose little.
     """
-    St = csr_array(S.T.tocsr())
+    St = transpose(S)
     P = np.zeros((S.shape[0], n_bits))
     Q = rng.standard_normal((S.shape[1], n_bits))
     pull_P, pull_Q = P, np.zeros(Q.shape)
@@ -168,9 +167,7 @@ def relax(
         Q = solve_rows(St, P, pull_Q, ridge, rho)
         pull_P, pull_Q = balance(P, balance_weight), balance(Q, balance_weight)
     F = np.vstack([M / max(float(np.linalg.norm(M)), 1e-300) for M in (P, Q)])  # 0 where S is
-    R = np.eye(n_bits)
-    for _ in range(_ROTATION_ROUNDS):
-        R = polar(F.T @ signs(F @ R, np.float64))
+    R, _ = find_rotation(F, np.eye(n_bits), _ROTATION_ROUNDS)
     return P @ R, Q @ R
 
 

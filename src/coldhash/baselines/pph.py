@@ -28,7 +28,7 @@ from scipy.sparse import csr_array
 
 from coldhash.arrays.compiled import compiled
 from coldhash.arrays.products import even_order
-from coldhash.baselines.shared import Baseline, Bits, Training
+from coldhash.baselines.shared import Baseline, Bits, Training, transpose
 from coldhash.data.ratings import row_of_entries, with_values
 from coldhash.recommender.recommender import Recommender
 
@@ -78,7 +78,7 @@ class PPH(Baseline):
     def _alternate(
         self, T: csr_array, middle: float, training: Training
     ) -> tuple[np.ndarray, np.ndarray]:
-        Tt, weight = csr_array(T.T.tocsr()), self.length_weight
+        Tt, weight = transpose(T), self.length_weight
         scale = np.sqrt(middle / self.n_bits)
         U, V = (scale * training.rng.standard_normal((size, self.n_bits)) for size in T.shape)
         for _ in range(self.n_rounds):
