@@ -156,7 +156,9 @@ class Experiment(_Questions, TomlConfig):
     name
         Lower-case letters, digits and hyphens; the name of the folder of results.
     about
-        A description.
+        A description; the title of its section in a report.
+    text
+        What that section begins with.
     models
         What to fit.
     datasets
@@ -201,6 +203,7 @@ class Experiment(_Questions, TomlConfig):
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
     about: str = ""
+    text: str = ""
     seed: NonNegativeInt = 0
     timed: bool = False
     models: Annotated[list[ModelPlan], Field(min_length=1)]

@@ -58,13 +58,9 @@ def ablation_section(results: Results) -> Section:
             panels.append(Panel(title, "correction (see the table)", "Accuracy@10", lines))
         rows.append([name, "", "popularity", format_accuracy(popularity), ""])
     note = "1: as printed; 9: corrected, without level; 10: the default; fair ties"
-    return Section(
-        "ablation",
-        "What each correction of the printed equations brings",
-        format_table(["data", "bits", "variant", "real-valued query", "Hamming"], rows),
-        [("ablation", draw("From the printed equations to ours", panels, 2, note))],
-        [_sign_claim(results)],
-    )
+    table = format_table(["data", "bits", "variant", "real-valued query", "Hamming"], rows)
+    figure = draw("From the printed equations to ours", panels, 2, note)
+    return Section(table, {"": figure}, [_sign_claim(results)])
 
 
 def _sign_claim(results: Results) -> Claim:
@@ -93,13 +89,8 @@ def shots_section(results: Results) -> Section:
         for (dataset, _), part in results.groups("dataset", "order")
     )
     table, panels = report.make_curves(groups, "shots", "ratings given")
-    text = (
-        "The model is given some ratings of each cold user; the favourites among the rest are the"
-        " test, so numbers of ratings given are not tests of the same pairs.\n\n"
-    )
     note = "64 bits, fair ties; methods that cannot use ratings stay as they are"
-    figure = draw("A stranger gives a few ratings", panels, 2, note)
-    return Section("shots", "Accuracy against ratings given", text + table, [("shots", figure)])
+    return Section(table, {"": draw("A stranger gives a few ratings", panels, 2, note)})
 
 
 def bytes_section(results: Results) -> Section:
@@ -110,8 +101,7 @@ def bytes_section(results: Results) -> Section:
         rows += [row | {"bytes": n_bytes} for row in part.rows]
     groups = ((DATASETS[dataset], part) for dataset, part in Results(rows).by("dataset"))
     table, panels = report.make_curves(groups, "bytes", "bytes an item", "log")
-    figure = draw("What an item costs", panels, 2, "strangers, fair ties")
-    return Section("bytes", "Accuracy against bytes per item", table, [("bytes", figure)])
+    return Section(table, {"": draw("What an item costs", panels, 2, "strangers, fair ties")})
 
 
 def _item_bytes(row: Row) -> float:
@@ -136,13 +126,8 @@ def protocols_section(results: Results) -> Section:
         name = method_name(f"{label}{length}", score)
         rows.append([DATASETS[dataset], name, *map(format_accuracy, (*means, leak))])
     protocols = results.where(oracle=False).values("protocol")
-    text = (
-        "`sampled-1000` and `full` (which is also Du et al.'s) count ties fairly, `ddl` counts them"
-        " as hits, `mdcf` averages users. The last column is sampled-1000 with the hidden ratings"
-        " given to the model, as in works that build test users' features from all their ratings."
-    )
-    table = format_table(["data", "Accuracy@10", *protocols, "with the oracle (a leak)"], rows)
-    return Section("protocols", "The same models under other protocols", f"{text}\n\n{table}")
+    head = ["data", "Accuracy@10", *protocols, "with the oracle (a leak)"]
+    return Section(format_table(head, rows))
 
 
 @dataclass(frozen=True)
@@ -171,7 +156,7 @@ def anywhere_section(results: Results) -> Section:
     """Compare with popularity on every data set, and show what the popularity dial does."""
     matrix = Results([row for row in results.rows if row["label"] != _DIAL])
     table, panels = report.make_curves(by_data(matrix), "shots", "events given")
-    figures = [("anywhere", draw("Against popularity", panels, 4, "64 bits, fair ties"))]
+    figures = {"": draw("Against popularity", panels, 4, "64 bits, fair ties")}
     parts = [_summarise(matrix), _describe_cells(list(make_cells(matrix))), table]
     dial = Results([row | {"label": "mfdcf"} for row in results.where(label=_DIAL).rows])
     if dial.rows:
@@ -185,9 +170,8 @@ def anywhere_section(results: Results) -> Section:
             lines.append(Line(method_name("mfdcf", score), coverage, accuracy))
         panel = Panel(groups[0][0], "coverage@10 in percent", "Accuracy@10", lines)
         note = "popularity from 0 (right) to 1 (left)"
-        figures.append(("dial", draw("Accuracy against coverage", [panel], 1, note, (6.0, 3.4))))
-    title = "MFDCF against popularity on every data set"
-    return Section("anywhere", title, "\n\n".join(parts), figures)
+        figures["-dial"] = draw("Accuracy against coverage", [panel], 1, note, (6.0, 3.4))
+    return Section("\n\n".join(parts), figures)
 
 
 def _summarise(results: Results) -> str:
@@ -295,7 +279,7 @@ def asking_section(data: Path, quick: bool, progress: RunProgress | None) -> Sec
         " favourites nor candidates. `known`: the share of questions about items that the user has"
         f" rated.\n\n{format_table(head, rows)}"
     )
-    return Section("ask", "What to ask a stranger", text, [("ask", figure)])
+    return Section(text, {"": figure}, title="What to ask a stranger")
 
 
 def new_items_section(data: Path, quick: bool, progress: RunProgress | None) -> Section:
@@ -317,7 +301,7 @@ def new_items_section(data: Path, quick: bool, progress: RunProgress | None) -> 
         " peers score content for each user, in the form that is best on held-out training items."
     )
     table = format_table(["data", "method", "Accuracy@10"], rows)
-    return Section("new-items", "Items that nobody has rated", f"{text}\n\n{table}")
+    return Section(f"{text}\n\n{table}", title="Items that nobody has rated")
 
 
 def _judge_new_items(data: Dataset, seed: int) -> dict[str, float]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -64,16 +64,21 @@ class Claim:
     verdict: ClaimVerdict
     evidence: str
 
+    @classmethod
+    def of(cls, text: str, holds: bool, evidence: str) -> Claim:
+        """Judge a claim that either holds or not."""
+        return cls(text, "holds" if holds else "does not hold", evidence)
+
 
 @dataclass(frozen=True, eq=False)
 class Section:
-    """A part of the report."""
+    """A part of the report; figures by what follows its name in their files."""
 
-    name: str
-    title: str
     text: str
-    figures: Sequence[tuple[str, Figure]] = ()
+    figures: Mapping[str, Figure] = field(default_factory=dict)
     claims: Sequence[Claim] = ()
+    name: str = ""
+    title: str = ""
 
 
 def method_name(label: object, score: object = "real") -> str:
@@ -139,9 +144,9 @@ def write_report(sections: Sequence[Section], out: Path, command: str) -> Path:
         parts.append(f"## The paper's claims\n\n{table}")
     for section in sections:
         parts.append(f'<a id="{section.name}"></a>\n\n## {section.title}')
-        for name, figure in section.figures:
-            save(figure, out / "figures", name)
-            parts.append(f"![{section.title}](figures/{name}.png)")
+        for ending, figure in section.figures.items():
+            save(figure, out / "figures", f"{section.name}{ending}")
+            parts.append(f"![{section.title}](figures/{section.name}{ending}.png)")
         parts.append(section.text)
     machine = dict(stamp())
     hardware = [machine.pop(name) for name in ("system", "processor", "cores")]
