@@ -19,6 +19,7 @@ Zhou and Zha, "Learning binary codes for collaborative filtering", KDD 2012.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from pydantic import PositiveFloat, PositiveInt
@@ -70,26 +71,21 @@ class BCCF(Baseline):
         """Alternate users and items, rotate, split at the medians."""
         ratings, (low, high) = training.ratings.matrix, training.ratings.scale
         values = (ratings.data.astype(np.float64) - low) / max(high - low, 1e-9) - 0.5
-        U, V = self._alternate(with_values(ratings, values), training)
+        T = with_values(ratings, values)
+        U, V = (
+            training.rng.uniform(-1, 1, (M.shape[0], self.n_bits))
+            * (np.diff(M.indptr) > 0)[:, None]
+            for M in (T, shared.transpose(T))
+        )
+        step = partial(update_rows, balance_weight=self.balance_weight, n_sweeps=self.n_sweeps)
+        objective = partial(loss, balance_weight=self.balance_weight)
+        U, V = training.alternate(T, U, V, step, objective, self.n_rounds)
         R = shared.random_rotation(self.n_bits, training.rng)
         for _ in range(self.rotation_rounds):
             codes = [signs(centre_at_median(M @ R), np.float64) for M in (U, V)]
             R = shared.polar(U.T @ codes[0] + V.T @ codes[1])
         users, items = centre_at_median(U @ R), centre_at_median(V @ R)
         return training.make_mapped_recommender("bccf+map", users, items, self.map_ridge)
-
-    def _alternate(self, T: csr_array, training: Training) -> tuple[np.ndarray, np.ndarray]:
-        Tt = shared.transpose(T)
-        U, V = (
-            training.rng.uniform(-1, 1, (M.shape[0], self.n_bits))
-            * (np.diff(M.indptr) > 0)[:, None]
-            for M in (T, Tt)
-        )
-        for _ in range(self.n_rounds):
-            U = update_rows(T, U, V, self.balance_weight, self.n_sweeps)
-            V = update_rows(Tt, V, U, self.balance_weight, self.n_sweeps)
-            training.record(loss(T, U, V, self.balance_weight))
-        return U, V
 
 
 def centre_at_median(vectors: np.ndarray) -> np.ndarray:

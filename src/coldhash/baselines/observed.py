@@ -116,33 +116,28 @@ def solve_rows(
 
 @compiled(parallel=True)
 def _solve_rows(indptr, indices, values, D, pull, rest, share, ridge, order):  # type: ignore[no-untyped-def]
-    new = np.zeros((len(indptr) - 1, D.shape[1]))
+    """Solve (rest + share D_Ω'D_Ω + ridge |Ω| I) b = D_Ω's + pull for each row."""
+    new, n_bits = np.zeros((len(indptr) - 1, D.shape[1])), D.shape[1]
     for position in prange(len(order)):
         u = order[position]
         start, end = indptr[u], indptr[u + 1]
-        _solve_row(indices[start:end], values[start:end], D, pull[u], rest, share, ridge, new[u])
+        chosen, b = D[indices[start:end]], new[u]
+        G = rest + share * np.dot(chosen.T, chosen)
+        b[:] = np.dot(values[start:end], chosen) + pull[u]
+        for k in range(n_bits):
+            G[k, k] += ridge * max(end - start, 1)
+        for k in range(n_bits):  # eliminate; a positive definite matrix needs no pivots
+            for i in range(k + 1, n_bits):
+                row, pivots = G[i, i:], G[k, i:]
+                factor = pivots[0] / G[k, k]
+                b[i] -= factor * b[k]
+                for j in range(len(row)):
+                    row[j] -= factor * pivots[j]
+        for k in range(n_bits - 1, -1, -1):
+            for j in range(k + 1, n_bits):
+                b[k] -= G[k, j] * b[j]
+            b[k] /= G[k, k]
     return new
-
-
-@compiled()
-def _solve_row(indices, values, D, pull, rest, share, ridge, b):  # type: ignore[no-untyped-def]
-    """Solve (rest + share D_Ω'D_Ω + ridge |Ω| I) b = D_Ω's + pull."""
-    chosen = D[indices]
-    G = rest + share * np.dot(chosen.T, chosen)
-    b[:] = np.dot(values, chosen) + pull
-    for k in range(len(b)):
-        G[k, k] += ridge * max(len(indices), 1)
-    for k in range(len(b)):  # eliminate; a positive definite matrix needs no pivots
-        for i in range(k + 1, len(b)):
-            row, pivots = G[i, i:], G[k, i:]
-            factor = pivots[0] / G[k, k]
-            b[i] -= factor * b[k]
-            for j in range(len(row)):
-                row[j] -= factor * pivots[j]
-    for k in range(len(b) - 1, -1, -1):
-        for j in range(k + 1, len(b)):
-            b[k] -= G[k, j] * b[j]
-        b[k] /= G[k, k]
 
 
 def relax(

@@ -20,6 +20,7 @@ SIGIR 2014.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numba import prange
@@ -28,7 +29,7 @@ from scipy.sparse import csr_array
 
 from coldhash.arrays.compiled import compiled
 from coldhash.arrays.products import even_order
-from coldhash.baselines.shared import Baseline, Bits, Training, transpose
+from coldhash.baselines.shared import Baseline, Bits, Training
 from coldhash.data.ratings import row_of_entries, with_values
 from coldhash.recommender.recommender import Recommender
 
@@ -70,22 +71,16 @@ class PPH(Baseline):
         low = min(low, 0.0)
         middle = (high - low) / 2
         T = with_values(ratings, ratings.data.astype(np.float64) - low - middle)
-        U, V = self._alternate(T, middle, training)
+        spread = np.sqrt(middle / self.n_bits)
+        U, V = (spread * training.rng.standard_normal((size, self.n_bits)) for size in T.shape)
+        step = partial(
+            update_rows, middle=middle, length_weight=self.length_weight, n_sweeps=self.n_sweeps
+        )
+        objective = partial(loss, middle=middle, length_weight=self.length_weight)
+        U, V = training.alternate(T, U, V, step, objective, self.n_rounds)
         ones = np.full((len(U), 2), np.abs(U).mean())  # a bit's worth each
         users, items = np.hstack([U, ones]), np.hstack([V, encode_lengths(V)])
         return training.make_mapped_recommender("pph+map", users, items, self.map_ridge)
-
-    def _alternate(
-        self, T: csr_array, middle: float, training: Training
-    ) -> tuple[np.ndarray, np.ndarray]:
-        Tt, weight = transpose(T), self.length_weight
-        scale = np.sqrt(middle / self.n_bits)
-        U, V = (scale * training.rng.standard_normal((size, self.n_bits)) for size in T.shape)
-        for _ in range(self.n_rounds):
-            U = update_rows(T, U, V, middle, weight, self.n_sweeps)
-            V = update_rows(Tt, V, U, middle, weight, self.n_sweeps)
-            training.record(loss(T, U, V, middle, weight))
-        return U, V
 
 
 def encode_lengths(V: np.ndarray) -> np.ndarray:
@@ -116,33 +111,28 @@ def update_rows(
 
 @compiled(parallel=True)
 def _update_rows(indptr, indices, values, U, V, middle, weight, n_sweeps, order):  # type: ignore[no-untyped-def]
-    """Update each row; rows do not depend on each other."""
+    """Update the numbers of each row one after the other; rows do not depend on each other."""
+    n_bits = U.shape[1]
     for position in prange(len(order)):
-        u = order[position]
-        start, end = indptr[u], indptr[u + 1]
-        _update_row(indices[start:end], values[start:end], U[u], V, middle, weight, n_sweeps)
+        u = U[order[position]]
+        start, end = indptr[order[position]], indptr[order[position] + 1]
+        chosen, residual = np.empty((n_bits, end - start)), values[start:end].copy()
+        for j in range(end - start):
+            for k in range(n_bits):
+                chosen[k, j] = V[indices[start + j], k]
+                residual[j] -= u[k] * chosen[k, j]
+        length = np.dot(u, u)
+        for _ in range(n_sweeps):
+            for k in range(n_bits):
+                v, old = chosen[k], u[k]
+                curve = np.dot(v, v)
+                pull = np.dot(v, residual) + curve * old
+                new = minimise_quartic(curve, pull, length - old * old - middle, weight)
+                for j in range(len(v)):
+                    residual[j] -= (new - old) * v[j]
+                length += new * new - old * old
+                u[k] = new
     return U
-
-
-@compiled()
-def _update_row(items, values, u, V, middle, weight, n_sweeps):  # type: ignore[no-untyped-def]
-    """Update the numbers of one row one after the other, in place."""
-    chosen, residual = np.empty((len(u), len(items))), values.copy()
-    for j in range(len(items)):
-        for k in range(len(u)):
-            chosen[k, j] = V[items[j], k]
-            residual[j] -= u[k] * chosen[k, j]
-    length = np.dot(u, u)
-    for _ in range(n_sweeps):
-        for k in range(len(u)):
-            v, old = chosen[k], u[k]
-            curve = np.dot(v, v)
-            pull = np.dot(v, residual) + curve * old
-            new = minimise_quartic(curve, pull, length - old * old - middle, weight)
-            for j in range(len(v)):
-                residual[j] -= (new - old) * v[j]
-            length += new * new - old * old
-            u[k] = new
 
 
 @compiled()

@@ -14,6 +14,7 @@ Zhang, Shen, Liu, He, Luan and Chua, "Discrete collaborative filtering", SIGIR 2
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any, Self
@@ -39,6 +40,8 @@ from coldhash.recommender.recommender import Recommender
 from coldhash.recommender.settings import Callback, check_types
 
 Bits = Annotated[int, Field(ge=1, le=1024)]
+Step = Callable[[csr_array, np.ndarray, np.ndarray], np.ndarray]  # entries, rows, columns: rows
+Loss = Callable[[csr_array, np.ndarray, np.ndarray], float]
 
 _FLAT = 1e-8  # share of the greatest eigenvalue below which codes do not vary in a direction
 
@@ -150,6 +153,17 @@ class Training:
     def targets(self, kind: TargetKind) -> csr_array:
         """Return users x items with the target of each rating."""
         return RatingTarget(kind, self.data.feedback)(self.data.ratings.matrix)
+
+    def alternate(
+        self, S: csr_array, U: np.ndarray, V: np.ndarray, update: Step, loss: Loss, n_rounds: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Update users, then items by the same step transposed, and record the objective."""
+        St = transpose(S)
+        for _ in range(n_rounds):
+            U = update(S, U, V)
+            V = update(St, V, U)
+            self.record(loss(S, U, V))
+        return U, V
 
     def record(self, value: float) -> None:
         """Append the objective after a round, and pass it to the callback."""

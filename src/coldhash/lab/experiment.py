@@ -27,7 +27,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -56,10 +56,14 @@ def experiments_folder() -> Path:
     return inside if inside.is_dir() else _PACKAGE.parents[1] / "experiments"
 
 
-class TomlConfig(BaseModel):
-    """What a TOML file describes; unknown names and invalid values are errors."""
+class Strict(BaseModel):
+    """Part of a TOML file; unknown names and invalid values are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class TomlConfig(Strict):
+    """What a TOML file describes."""
 
     def __init__(self, **values: object) -> None:
         try:
@@ -89,10 +93,8 @@ class TomlConfig(BaseModel):
         return read_toml(cls, path)
 
 
-class _Questions(BaseModel):
+class _Questions(Strict):
     """Values for the whole experiment that one model may replace."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     datasets: Some[str] = ["sample"]
     splits: PositiveInt = 5
@@ -105,10 +107,11 @@ class _Questions(BaseModel):
     user_ratings: Some[NonNegativeInt] = [0]
     order: Order | None = None
 
-    def _given(self) -> dict[str, Any]:
-        """Return the values that are not there by default."""
+    def _given(self, values: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return what is not there by default: its values, or those of `values` that there are."""
         names = self.model_fields_set & _Questions.model_fields.keys()
-        return {name: getattr(self, name) for name in names}
+        found = vars(self) if values is None else values
+        return {name: found[name] for name in names if name in found}
 
 
 class ModelPlan(_Questions):
@@ -218,20 +221,11 @@ class Experiment(_Questions, TomlConfig):
             A copy in which `quick` replaces values and grids that were given; others stay.
         """
         values, grid = self.quick._given(), self.quick.grid
-
-        def replace(plan: _Questions) -> dict[str, object]:
-            return {name: values[name] for name in plan._given() if name in values}
-
-        models = [
-            plan.model_copy(
-                update={
-                    **replace(plan),
-                    "grid": {name: grid.get(name, every) for name, every in plan.grid.items()},
-                }
-            )
-            for plan in self.models
-        ]
-        return self.model_copy(update={**replace(self), "models": models})
+        models = []
+        for plan in self.models:
+            quick = {name: grid.get(name, every) for name, every in plan.grid.items()}
+            models.append(plan.model_copy(update=plan._given(values) | {"grid": quick}))
+        return self.model_copy(update=self._given(values) | {"models": models})
 
     def runs(self, own: str | None = None) -> list[Run]:
         """List the runs, those of one split together.
@@ -265,10 +259,8 @@ class Experiment(_Questions, TomlConfig):
             values["datasets"] = [own]
         asked = (values[name] for name in ("protocols", "shots", "oracle", "scores", "popularity"))
         questions = tuple(Question(*each) for each in itertools.product(*asked))
-        for *point, dataset, share, n_ratings in itertools.product(
-            *plan.grid.values(),
-            *(values[name] for name in ("datasets", "train_shares", "user_ratings")),
-        ):
+        parts = (values[name] for name in ("datasets", "train_shares", "user_ratings"))
+        for *point, dataset, share, n in itertools.product(*plan.grid.values(), *parts):
             settings = plan.settings | dict(zip(plan.grid, point, strict=True))
             settings_from(METHODS[plan.model], settings)  # an invalid one fails before the runs
             for split in range(values["splits"]):
@@ -276,7 +268,7 @@ class Experiment(_Questions, TomlConfig):
                     dataset=dataset,
                     split=self.seed + split,
                     train_share=share,
-                    user_ratings=n_ratings,
+                    user_ratings=n,
                     model=plan.model,
                     label=plan.label or plan.model,
                     settings=json.dumps(settings, sort_keys=True),

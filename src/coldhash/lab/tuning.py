@@ -35,30 +35,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Discriminator,
-    Field,
-    NonNegativeInt,
-    PositiveInt,
-    Tag,
-    model_validator,
-)
+from pydantic import Discriminator, Field, NonNegativeInt, PositiveInt, Tag, model_validator
 
-from coldhash.data.dataset import Dataset
-from coldhash.data.splits import split_cold_users
-from coldhash.errors import (
-    CodeCollapse,
-    ColdhashError,
-    DataError,
-    SettingError,
-    check_choice,
-    import_extra,
-)
+from coldhash import Dataset, errors, split_cold_users
 from coldhash.evaluate import Trial, accuracy_at, make_trial, rank, scorer
 from coldhash.files import lock_file, replace_text
-from coldhash.lab.experiment import TomlConfig
+from coldhash.lab.experiment import Strict, TomlConfig
 from coldhash.lab.printed import METHODS
 from coldhash.lab.results import Row
 from coldhash.lab.runner import stamp
@@ -72,7 +54,7 @@ if TYPE_CHECKING:
 _COLD_SHARE = 0.2
 _FIRST_FOLD = 1000  # the seeds of folds, different from those of splits
 _RANDOM_TRIALS = 5  # before Optuna begins to model, and before it prunes
-_REFUSALS = (ColdhashError, np.linalg.LinAlgError)  # of settings, by a model
+_REFUSALS = (errors.ColdhashError, np.linalg.LinAlgError)  # of settings, by a model
 
 StudyProgress = Callable[[float, int, float | None], None]  # trials done, in all, best value
 Number = int | float
@@ -80,11 +62,7 @@ Value = bool | int | float | str
 AttemptState = Literal["complete", "pruned", "refused"]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
-
-
-class Range(_Strict):
+class Range(Strict, strict=True):
     """Numbers from `low` to `high`, both included; integers if both ends are integers.
 
     Parameters
@@ -135,7 +113,7 @@ class Range(_Strict):
         return self
 
 
-class Choices(_Strict):
+class Choices(Strict, strict=True):
     """One of several values.
 
     Parameters
@@ -271,10 +249,10 @@ class Study(TomlConfig):
 
     @model_validator(mode="after")
     def _check(self) -> Study:
-        check_choice("model", self.model, METHODS)
+        errors.check_choice("model", self.model, METHODS)
         known = vars(self.make_model({}))
         for name in self.space:
-            check_choice("space", name, known)
+            errors.check_choice("space", name, known)
             if name in self.settings:
                 raise ValueError(f"{name} is both fixed in settings and tuned in space")
         for name, value in self.start.items():
@@ -424,7 +402,7 @@ class StudyResult:
         )
         changed = [name for name in new if new[name] != old.get(name)]
         if changed:
-            raise SettingError(
+            raise errors.SettingError(
                 f"{file} was made by a different study: {', '.join(changed)} changed",
                 hint="only `trials` may change; choose another --out, or delete the file",
             )
@@ -511,13 +489,13 @@ def run_study(
     >>> len(found.attempts), found.default.settings
     (2, {'ridge': 400.0})
     """
-    import_extra("optuna", "tune")
+    errors.import_extra("optuna", "tune")
     folds = make_folds(study, datasets)
     prints = {name: datasets[name].fingerprint for name in study.datasets}
     facts, file = tuple(fold.facts for fold in folds), Path(out) / f"{study.model}.json"
     busy = f"{file}: another process is running this study"
     with lock_file(file.with_name(f".{study.model}.lock"), busy), warnings.catch_warnings():
-        warnings.simplefilter("ignore", CodeCollapse)
+        warnings.simplefilter("ignore", errors.CodeCollapse)
         result = StudyResult(study, facts, (), prints)
         if file.exists():
             result = result.resume(file)
@@ -527,7 +505,7 @@ def run_study(
             if result.complete:
                 result.save(Path(out))
     if not result.complete:
-        raise SettingError(
+        raise errors.SettingError(
             f"all {len(result.attempts)} trials of {study.model} were refused:"
             f" {result.attempts[-1].message}"
         )
@@ -538,7 +516,7 @@ def make_folds(study: Study, datasets: Mapping[str, Dataset]) -> list[Fold]:
     """Make the folds, those of different data sets in turn, so that pruning sees all data early."""
     missing = [name for name in study.datasets if name not in datasets]
     if missing:
-        raise SettingError(f"the study needs the data set {missing[0]!r}")
+        raise errors.SettingError(f"the study needs the data set {missing[0]!r}")
     folds = []
     for n in range(study.folds):
         for name in study.datasets:
@@ -547,7 +525,7 @@ def make_folds(study: Study, datasets: Mapping[str, Dataset]) -> list[Fold]:
             trial = make_trial(train, cold, seed=_FIRST_FOLD + n)
             popularity = _accuracy(MODELS["popularity"](), train, trial, study)
             if not popularity > 0:
-                raise DataError(
+                raise errors.DataError(
                     f"{name}: popularity finds no favourite of {cold.n_users} strangers (fold {n})",
                     hint="more data, or a larger k",
                 )

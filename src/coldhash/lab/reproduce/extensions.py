@@ -11,10 +11,8 @@ from typing import cast
 
 import numpy as np
 
+from coldhash import MFDCF, Dataset, read, split_cold_items, split_cold_users
 from coldhash.baselines.shared import favourite_matrix
-from coldhash.data.dataset import Dataset
-from coldhash.data.sources import read
-from coldhash.data.splits import split_cold_items, split_cold_users
 from coldhash.evaluate import PROTOCOLS, UserHits
 from coldhash.evaluate.compare import arrange, is_significant
 from coldhash.features.fitting import fit_content
@@ -25,7 +23,6 @@ from coldhash.lab.reproduce import report
 from coldhash.lab.reproduce.report import DATASETS, Claim, Section, format_accuracy, method_name
 from coldhash.lab.results import Results, Row
 from coldhash.lab.runner import RunProgress
-from coldhash.mfdcf.model import MFDCF
 from coldhash.render import format_table
 from coldhash.update import add_items
 
