@@ -111,28 +111,33 @@ def update_rows(
 
 @compiled(parallel=True)
 def _update_rows(indptr, indices, values, U, V, middle, weight, n_sweeps, order):  # type: ignore[no-untyped-def]
-    """Update the numbers of each row one after the other; rows do not depend on each other."""
-    n_bits = U.shape[1]
+    """Update each row; rows do not depend on each other."""
     for position in prange(len(order)):
-        u = U[order[position]]
-        start, end = indptr[order[position]], indptr[order[position] + 1]
-        chosen, residual = np.empty((n_bits, end - start)), values[start:end].copy()
-        for j in range(end - start):
-            for k in range(n_bits):
-                chosen[k, j] = V[indices[start + j], k]
-                residual[j] -= u[k] * chosen[k, j]
-        length = np.dot(u, u)
-        for _ in range(n_sweeps):
-            for k in range(n_bits):
-                v, old = chosen[k], u[k]
-                curve = np.dot(v, v)
-                pull = np.dot(v, residual) + curve * old
-                new = minimise_quartic(curve, pull, length - old * old - middle, weight)
-                for j in range(len(v)):
-                    residual[j] -= (new - old) * v[j]
-                length += new * new - old * old
-                u[k] = new
+        u = order[position]
+        start, end = indptr[u], indptr[u + 1]
+        _update_row(indices[start:end], values[start:end], U[u], V, middle, weight, n_sweeps)
     return U
+
+
+@compiled()
+def _update_row(items, values, u, V, middle, weight, n_sweeps):  # type: ignore[no-untyped-def]
+    """Update the numbers of one row one after the other, in place."""
+    chosen, residual = np.empty((len(u), len(items))), values.copy()
+    for j in range(len(items)):
+        for k in range(len(u)):
+            chosen[k, j] = V[items[j], k]
+            residual[j] -= u[k] * chosen[k, j]
+    length = np.dot(u, u)
+    for _ in range(n_sweeps):
+        for k in range(len(u)):
+            v, old = chosen[k], u[k]
+            curve = np.dot(v, v)
+            pull = np.dot(v, residual) + curve * old
+            new = minimise_quartic(curve, pull, length - old * old - middle, weight)
+            for j in range(len(v)):
+                residual[j] -= (new - old) * v[j]
+            length += new * new - old * old
+            u[k] = new
 
 
 @compiled()
