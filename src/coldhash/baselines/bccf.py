@@ -19,7 +19,6 @@ Zhou and Zha, "Learning binary codes for collaborative filtering", KDD 2012.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from pydantic import PositiveFloat, PositiveInt
@@ -77,9 +76,7 @@ class BCCF(Baseline):
             * (np.diff(M.indptr) > 0)[:, None]
             for M in (T, shared.transpose(T))
         )
-        step = partial(update_rows, balance_weight=self.balance_weight, n_sweeps=self.n_sweeps)
-        objective = partial(loss, balance_weight=self.balance_weight)
-        U, V = training.alternate(T, U, V, step, objective, self.n_rounds)
+        U, V = training.alternate(T, U, V, self.update_rows, self.loss, self.n_rounds)
         R = shared.random_rotation(self.n_bits, training.rng)
         for _ in range(self.rotation_rounds):
             codes = [signs(centre_at_median(M @ R), np.float64) for M in (U, V)]
@@ -87,25 +84,21 @@ class BCCF(Baseline):
         users, items = centre_at_median(U @ R), centre_at_median(V @ R)
         return training.make_mapped_recommender("bccf+map", users, items, self.map_ridge)
 
+    def loss(self, T: csr_array, U: np.ndarray, V: np.ndarray) -> float:
+        """Compute (1); T holds s - ½."""
+        fitted = np.einsum("nk,nk->n", U[row_of_entries(T)], V[T.indices]) / (2 * U.shape[1])
+        balance = np.sum(U.sum(axis=0) ** 2) + np.sum(V.sum(axis=0) ** 2)
+        return float(np.sum((T.data - fitted) ** 2) + self.balance_weight * balance)
+
+    def update_rows(self, T: csr_array, U: np.ndarray, V: np.ndarray) -> np.ndarray:
+        """Lower (1) over the rows' vectors, given those of the columns; return the new ones."""
+        weight, n_sweeps = self.balance_weight, self.n_sweeps
+        return np.asarray(_update_rows(T.indptr, T.indices, T.data, U.copy(), V, weight, n_sweeps))
+
 
 def centre_at_median(vectors: np.ndarray) -> np.ndarray:
     """Move the median of each bit to 0."""
     return np.asarray(vectors - np.median(vectors, axis=0))
-
-
-def loss(T: csr_array, U: np.ndarray, V: np.ndarray, balance_weight: float) -> float:
-    """Compute (1); T holds s - ½."""
-    fitted = np.einsum("nk,nk->n", U[row_of_entries(T)], V[T.indices]) / (2 * U.shape[1])
-    balance = np.sum(U.sum(axis=0) ** 2) + np.sum(V.sum(axis=0) ** 2)
-    return float(np.sum((T.data - fitted) ** 2) + balance_weight * balance)
-
-
-def update_rows(
-    T: csr_array, U: np.ndarray, V: np.ndarray, balance_weight: float, n_sweeps: int
-) -> np.ndarray:
-    """Lower (1) over the rows' vectors, given those of the columns; return the new ones."""
-    new = _update_rows(T.indptr, T.indices, T.data, U.copy(), V, balance_weight, n_sweeps)
-    return np.asarray(new)
 
 
 @compiled()

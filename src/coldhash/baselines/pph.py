@@ -73,14 +73,23 @@ class PPH(Baseline):
         T = with_values(ratings, ratings.data.astype(np.float64) - low - middle)
         spread = np.sqrt(middle / self.n_bits)
         U, V = (spread * training.rng.standard_normal((size, self.n_bits)) for size in T.shape)
-        step = partial(
-            update_rows, middle=middle, length_weight=self.length_weight, n_sweeps=self.n_sweeps
-        )
-        objective = partial(loss, middle=middle, length_weight=self.length_weight)
-        U, V = training.alternate(T, U, V, step, objective, self.n_rounds)
+        step, loss = partial(self.update_rows, middle=middle), partial(self.loss, middle=middle)
+        U, V = training.alternate(T, U, V, step, loss, self.n_rounds)
         ones = np.full((len(U), 2), np.abs(U).mean())  # a bit's worth each
         users, items = np.hstack([U, ones]), np.hstack([V, encode_lengths(V)])
         return training.make_mapped_recommender("pph+map", users, items, self.map_ridge)
+
+    def loss(self, T: csr_array, U: np.ndarray, V: np.ndarray, middle: float) -> float:
+        """Compute (1); T holds s - ŝ/2."""
+        errors = T.data - np.einsum("nk,nk->n", U[row_of_entries(T)], V[T.indices])
+        uneven = sum(np.sum((np.sum(M**2, axis=1) - middle) ** 2) for M in (U, V))
+        return float(np.sum(errors**2) + self.length_weight * uneven)
+
+    def update_rows(self, T: csr_array, U: np.ndarray, V: np.ndarray, middle: float) -> np.ndarray:
+        """Lower (1) over the rows' vectors, given those of the columns; return the new ones."""
+        weight, n_sweeps, order = self.length_weight, self.n_sweeps, even_order(T.indptr)
+        entries = T.indptr, T.indices, T.data
+        return np.asarray(_update_rows(*entries, U.copy(), V, middle, weight, n_sweeps, order))
 
 
 def encode_lengths(V: np.ndarray) -> np.ndarray:
@@ -89,24 +98,6 @@ def encode_lengths(V: np.ndarray) -> np.ndarray:
     mean, deviation = lengths.mean(), lengths.std()
     short, long = lengths < mean - deviation, lengths > mean + deviation
     return np.column_stack([np.where(long, 1.0, -1.0), np.where(short, -1.0, 1.0)])
-
-
-def loss(T: csr_array, U: np.ndarray, V: np.ndarray, middle: float, length_weight: float) -> float:
-    """Compute (1); T holds s - ŝ/2."""
-    errors = T.data - np.einsum("nk,nk->n", U[row_of_entries(T)], V[T.indices])
-    uneven = sum(np.sum((np.sum(M**2, axis=1) - middle) ** 2) for M in (U, V))
-    return float(np.sum(errors**2) + length_weight * uneven)
-
-
-def update_rows(
-    T: csr_array, U: np.ndarray, V: np.ndarray, middle: float, length_weight: float, n_sweeps: int
-) -> np.ndarray:
-    """Lower (1) over the rows' vectors, given those of the columns; return the new ones."""
-    order = even_order(T.indptr)
-    new = _update_rows(
-        T.indptr, T.indices, T.data, U.copy(), V, middle, length_weight, n_sweeps, order
-    )
-    return np.asarray(new)
 
 
 @compiled(parallel=True)
