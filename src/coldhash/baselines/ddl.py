@@ -206,8 +206,9 @@ class Network:
     def __init__(self, layers: list[Layer], rate: float, masked: float, batch: int = 100) -> None:
         self.layers = tuple((W.copy(), c.copy()) for W, c in layers)
         self.rate, self.masked, self.batch = rate, masked, batch
-        # with the running means of its slopes and of their squares
-        self._parts = [(p, np.zeros_like(p), np.zeros_like(p)) for W_c in self.layers for p in W_c]
+        parts = [part for layer in self.layers for part in layer]
+        # each with the running means of its slopes and of their squares
+        self._parts = [(part, np.zeros_like(part), np.zeros_like(part)) for part in parts]
         self._n_steps = 0
 
     def __call__(self, X: np.ndarray) -> np.ndarray:
