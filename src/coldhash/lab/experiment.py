@@ -27,10 +27,10 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 
@@ -106,12 +106,6 @@ class _Questions(Strict):
     popularity: Some[Annotated[float, Field(ge=0, le=1)]] = [1.0]
     user_ratings: Some[NonNegativeInt] = [0]
     order: Order | None = None
-
-    def _given(self, values: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return what is not there by default: its values, or those of `values` that there are."""
-        names = self.model_fields_set & _Questions.model_fields.keys()
-        found = vars(self) if values is None else values
-        return {name: found[name] for name in names if name in found}
 
 
 class ModelPlan(_Questions):
@@ -220,12 +214,17 @@ class Experiment(_Questions, TomlConfig):
         Experiment
             A copy in which `quick` replaces values and grids that were given; others stay.
         """
-        values, grid = self.quick._given(), self.quick.grid
+        values = self.quick.model_dump(exclude_unset=True)
+        grid = values.pop("grid", {})
+
+        def replaced(part: _Questions) -> dict[str, object]:
+            return {name: values[name] for name in values.keys() & part.model_fields_set}
+
         models = []
         for plan in self.models:
             quick = {name: grid.get(name, every) for name, every in plan.grid.items()}
-            models.append(plan.model_copy(update=plan._given(values) | {"grid": quick}))
-        return self.model_copy(update=self._given(values) | {"models": models})
+            models.append(plan.model_copy(update=replaced(plan) | {"grid": quick}))
+        return self.model_copy(update=replaced(self) | {"models": models})
 
     def runs(self, own: str | None = None) -> list[Run]:
         """List the runs, those of one split together.
@@ -249,7 +248,8 @@ class Experiment(_Questions, TomlConfig):
         return sorted(dict.fromkeys(runs), key=lambda run: (run.dataset, run.split))
 
     def _runs_of(self, plan: ModelPlan, own: str | None) -> Iterator[Run]:
-        values = {name: getattr(self, name) for name in _Questions.model_fields} | plan._given()
+        names = set(_Questions.model_fields)
+        values = self.model_dump(include=names) | plan.model_dump(include=names, exclude_unset=True)
         check_choice("model", plan.model, METHODS)
         for protocol in values["protocols"]:
             check_choice("protocols", protocol, PROTOCOLS)
