@@ -37,7 +37,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 from pydantic import Discriminator, Field, NonNegativeInt, PositiveInt, Tag, model_validator
 
-from coldhash import Dataset, errors, split_cold_users
+import coldhash as ch
+from coldhash import errors
 from coldhash.evaluate import Trial, accuracy_at, make_trial, rank, scorer
 from coldhash.files import lock_file, replace_text
 from coldhash.lab.experiment import Strict, TomlConfig
@@ -437,7 +438,7 @@ class Fold:
     """Training users, cold users among them, and a report on both."""
 
     facts: Row
-    train: Dataset
+    train: ch.Dataset
     trial: Trial
 
     def judge(self, model: Model, study: Study) -> float:
@@ -448,7 +449,7 @@ class Fold:
 
 def run_study(
     study: Study,
-    datasets: Mapping[str, Dataset],
+    datasets: Mapping[str, ch.Dataset],
     out: str | Path,
     progress: StudyProgress | None = None,
 ) -> StudyResult:
@@ -512,7 +513,7 @@ def run_study(
     return result
 
 
-def make_folds(study: Study, datasets: Mapping[str, Dataset]) -> list[Fold]:
+def make_folds(study: Study, datasets: Mapping[str, ch.Dataset]) -> list[Fold]:
     """Make the folds, those of different data sets in turn, so that pruning sees all data early."""
     missing = [name for name in study.datasets if name not in datasets]
     if missing:
@@ -520,8 +521,8 @@ def make_folds(study: Study, datasets: Mapping[str, Dataset]) -> list[Fold]:
     folds = []
     for n in range(study.folds):
         for name in study.datasets:
-            users, _ = split_cold_users(datasets[name], _COLD_SHARE, study.seed)
-            train, cold = split_cold_users(users, _COLD_SHARE, _FIRST_FOLD + n)
+            users, _ = ch.split_cold_users(datasets[name], _COLD_SHARE, study.seed)
+            train, cold = ch.split_cold_users(users, _COLD_SHARE, _FIRST_FOLD + n)
             trial = make_trial(train, cold, seed=_FIRST_FOLD + n)
             popularity = _accuracy(MODELS["popularity"](), train, trial, study)
             if not popularity > 0:
@@ -540,7 +541,7 @@ def make_folds(study: Study, datasets: Mapping[str, Dataset]) -> list[Fold]:
     return folds
 
 
-def _accuracy(model: Model, train: Dataset, trial: Trial, study: Study) -> float:
+def _accuracy(model: Model, train: ch.Dataset, trial: Trial, study: Study) -> float:
     ranks = rank(scorer(model.fit(train, seed=study.seed), study.score), trial)
     return accuracy_at(study.k, ranks.greater, ranks.equal)
 

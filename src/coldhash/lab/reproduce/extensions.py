@@ -11,8 +11,9 @@ from typing import cast
 
 import numpy as np
 
-from coldhash import MFDCF, Dataset, read, split_cold_items, split_cold_users
+import coldhash as ch
 from coldhash.baselines.shared import favourite_matrix
+from coldhash.data.sources import read
 from coldhash.evaluate import PROTOCOLS, UserHits
 from coldhash.evaluate.compare import arrange, is_significant
 from coldhash.features.fitting import fit_content
@@ -256,8 +257,8 @@ def asking_section(data: Path, quick: bool, progress: RunProgress | None) -> Sec
     rows, plots = [], []
     names = ["ml-100k"] if quick else list(asking.PROTOCOLS)
     for done, name in enumerate(names):
-        train, cold = split_cold_users(read(name, data), seed=0, described=True)
-        panel = asking.Panel.of(MFDCF().fit(train), train, cold, asking.PROTOCOLS[name])
+        train, cold = ch.split_cold_users(read(name, data), seed=0, described=True)
+        panel = asking.Panel.of(ch.MFDCF().fit(train), train, cold, asking.PROTOCOLS[name])
         nobody = panel.judge(np.zeros(panel.known.shape, dtype=bool)).accuracy
         rows.append([DATASETS[name], "nobody asked", *[format_accuracy(nobody)] * 4, ""])
         lines = []
@@ -301,10 +302,10 @@ def new_items_section(data: Path, quick: bool, progress: RunProgress | None) -> 
     return Section(f"{text}\n\n{table}", title="Items that nobody has rated")
 
 
-def _judge_new_items(data: Dataset, seed: int) -> dict[str, float]:
-    train, cold = split_cold_items(data, 0.1, seed)
+def _judge_new_items(data: ch.Dataset, seed: int) -> dict[str, float]:
+    train, cold = ch.split_cold_items(data, 0.1, seed)
     table = cold.items.append_column("item_id", cold.ratings.items.values)
-    model, _ = add_items(MFDCF().fit(train, seed=seed), table)
+    model, _ = add_items(ch.MFDCF().fit(train, seed=seed), table)
     users = np.flatnonzero(np.diff(favourite_matrix(cold).indptr))
     users = np.sort(np.random.default_rng(seed).permutation(users)[:_MAX_USERS])
     known, new = train.of_users(users), cold.of_users(users)

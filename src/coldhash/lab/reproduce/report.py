@@ -118,7 +118,7 @@ def make_curves(
 
 def write_report(sections: Sequence[Section], out: Path, command: str) -> Path:
     """Write `results.md` and its figures as PNG and SVG."""
-    intro = (experiments_folder() / "introduction.md").read_text(encoding="utf-8")
+    intro = (experiments_folder() / "introduction.txt").read_text(encoding="utf-8")
     parts = [intro.format(command=command)]
     claims = [
         [claim.text, f"**{claim.verdict}**", f"{claim.evidence} ([{each.name}](#{each.name}))"]
