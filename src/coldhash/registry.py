@@ -34,7 +34,7 @@ _CLASSES = {
     "lsh": "coldhash.baselines.lsh:LSH",
     "itq": "coldhash.baselines.itq:ITQ",
     "bccf": "coldhash.baselines.bccf:BCCF",
-    "ch": "coldhash.baselines.ch:CH",
+    "ch": "coldhash.baselines.itq:CH",
     "pph": "coldhash.baselines.pph:PPH",
     "dcf": "coldhash.baselines.dcf:DCF",
     "dcmf": "coldhash.baselines.dcf:DCMF",

@@ -9,7 +9,7 @@ from scipy.sparse import csr_array, random_array
 
 import contract
 from coldhash import read
-from coldhash.baselines.bccf import BCCF, _update_rows, loss, update_rows
+from coldhash.baselines.bccf import BCCF, _update_rows
 from coldhash.errors import SettingError
 
 
@@ -42,16 +42,16 @@ def problem(rng):
 
 def test_rows_get_what_a_general_solver_finds(rng):
     T, U, V = problem(rng)
-    ours = U
+    ours, model = U, BCCF(balance_weight=0.05)
     for _ in range(300):  # rows share the balance, so they must be gone over again and again
-        ours = update_rows(T, ours, V, 0.05, 1)
+        ours = model.update_rows(T, ours, V)
     rated = np.diff(T.indptr) > 0
 
     def value(numbers):
-        return loss(T, np.where(rated[:, None], numbers.reshape(U.shape), U), V, 0.05)
+        return model.loss(T, np.where(rated[:, None], numbers.reshape(U.shape), U), V)
 
     best = minimize(value, U.ravel(), method="L-BFGS-B", bounds=[(-1, 1)] * U.size)
-    np.testing.assert_allclose(loss(T, ours, V, 0.05), best.fun, rtol=1e-4)
+    np.testing.assert_allclose(model.loss(T, ours, V), best.fun, rtol=1e-4)
     assert np.abs(ours).max() <= 1
 
 
@@ -59,7 +59,9 @@ def test_rows_get_what_a_general_solver_finds(rng):
 def test_the_kernel_agrees_with_the_interpreter(rng):
     T, U, V = problem(rng)
     slow = _update_rows.py_func(T.indptr, T.indices, T.data, U.copy(), V, 0.05, 2)
-    np.testing.assert_allclose(update_rows(T, U, V, 0.05, 2), slow, atol=1e-12)
+    np.testing.assert_allclose(
+        BCCF(balance_weight=0.05, n_sweeps=2).update_rows(T, U, V), slow, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from scipy.stats import spearmanr
 import contract
 from coldhash import Dataset, read
 from coldhash.arrays.codes import signs
-from coldhash.baselines.ch import CH, orthogonalise
+from coldhash.baselines.itq import CH, orthogonalise
 from coldhash.errors import SettingError
 
 

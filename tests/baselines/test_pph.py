@@ -10,7 +10,7 @@ from scipy.sparse import csr_array, random_array
 
 import contract
 from coldhash import read
-from coldhash.baselines.pph import PPH, _update_rows, encode_lengths, minimise_quartic, update_rows
+from coldhash.baselines.pph import PPH, _update_rows, encode_lengths, minimise_quartic
 from coldhash.errors import SettingError
 
 
@@ -65,7 +65,8 @@ def test_the_kernel_agrees_with_the_interpreter(rng):
     U, V = rng.standard_normal((12, 4)), rng.standard_normal((9, 4))
     slow = U.copy()
     _update_rows.py_func(T.indptr, T.indices, T.data, V, 2.5, 0.5, 2, slow, 0, 12)
-    np.testing.assert_allclose(update_rows(T, U, V, 2.5, 0.5, 2), slow, atol=1e-9)
+    model = PPH(length_weight=0.5, n_sweeps=2)
+    np.testing.assert_allclose(model.update_rows(T, U, V, 2.5), slow, atol=1e-9)
 
 
 @pytest.mark.parametrize(

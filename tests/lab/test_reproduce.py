@@ -13,9 +13,16 @@ import pytest
 from coldhash import read
 from coldhash.errors import SettingError
 from coldhash.evaluate import UserHits
-from coldhash.lab import reproduce, runner
+from coldhash.lab import runner
 from coldhash.lab.experiment import Experiment, experiments_folder
-from coldhash.lab.reproduce import EXPERIMENTS, SECTIONS, extensions, make_section, write_report
+from coldhash.lab.reproduce import (
+    SECTIONS,
+    describe_results,
+    extensions,
+    make_section,
+    paper,
+    write_report,
+)
 from coldhash.lab.reproduce.extensions import find_below, geometric_mean, make_cell
 from coldhash.lab.reproduce.paper import judge_outperforms
 from coldhash.lab.results import Results
@@ -82,7 +89,7 @@ def in_the_sample(name: str) -> Experiment:
 def test_an_experiment_becomes_a_section(name, tmp_path):
     plan = in_the_sample(name)
     results = run_experiment(plan, None, tmp_path)
-    section = EXPERIMENTS[name](results)
+    section = describe_results(plan, results)
     if name == "ablation":  # of the printed method as well
         assert all(f"| {label} |" in section.text for label in results.values("label"))
     assert section.name == name
@@ -94,9 +101,9 @@ def test_an_experiment_becomes_a_section(name, tmp_path):
     for claim in section.claims:
         assert claim.text in report
         assert f"**{claim.verdict}**" in report
-    for picture, _ in section.figures:
-        assert f"figures/{picture}.png" in report
-        assert (tmp_path / "report" / "figures" / f"{picture}.svg").stat().st_size > 1000
+    for ending in section.figures:
+        assert f"figures/{name}{ending}.png" in report
+        assert (tmp_path / "report" / "figures" / f"{name}{ending}.svg").stat().st_size > 1000
     assert str(tmp_path) not in report
 
 
@@ -105,7 +112,7 @@ def test_the_statistics_of_the_data(users, verdict, tmp_path, monkeypatch):
     """Of the sample; those of the published archives are counted in tests/data."""
     n_ratings = read("sample").n_ratings
     sparsity = round(100 - n_ratings / 2e4, 2)
-    monkeypatch.setattr(reproduce, "STATISTICS", {"sample": (users, 1000, n_ratings, sparsity)})
+    monkeypatch.setattr(paper, "STATISTICS", {"sample": (users, 1000, n_ratings, sparsity)})
     section = make_section("table-1", tmp_path, tmp_path)
     assert [claim.verdict for claim in section.claims] == [verdict]
     assert f"{n_ratings:,}" in section.text

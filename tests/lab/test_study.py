@@ -4,7 +4,7 @@ import pytest
 
 from coldhash.errors import SettingError
 from coldhash.lab.experiment import experiments_folder
-from coldhash.lab.study import Study
+from coldhash.lab.tuning import Study
 from coldhash.registry import MODELS
 
 STUDY = """

@@ -14,8 +14,7 @@ from coldhash.baselines.ridge import Ridge
 from coldhash.errors import DataError, SettingError
 from coldhash.evaluate.metrics import accuracy_at
 from coldhash.evaluate.protocol import make_trial, rank, scorer
-from coldhash.lab.study import Attempt, FoldInfo, Study, StudyResult
-from coldhash.lab.tuning import make_folds, run_study
+from coldhash.lab.tuning import Attempt, Study, StudyResult, make_folds, run_study
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +45,7 @@ def found(tuned):
 def test_folds_lie_within_the_training_users(datasets):
     train, cold = split_cold_users(datasets["sample"], share=0.2, seed=0)
     folds = make_folds(STUDY, datasets)
-    assert [(fold.info.n_train, fold.info.n_cold) for fold in folds] == [(192, 48)] * 2
+    assert [(fold.facts["n_train"], fold.facts["n_cold"]) for fold in folds] == [(192, 48)] * 2
     for fold in folds:
         users = set(fold.train.ratings.users.values.to_pylist())
         assert users < set(train.ratings.users.values.to_pylist())
@@ -220,13 +219,12 @@ def test_the_report_is_plain_and_names_no_folder(datasets, tmp_path):
 
 def test_gain_and_noise_are_of_the_differences_fold_by_fold():
     study = STUDY.replace(datasets=["sample", "ml-1m"])
-    folds = tuple(FoldInfo(name, n, 10, 5, 0.2) for n in (0, 1) for name in study.datasets)
     default = Attempt(
         {"ridge": 100.0}, "complete", 0.75, (0.5, 1.0, 0.5, 1.0), 1.0, is_default=True
     )
     best = Attempt({"ridge": 7.0}, "complete", 1.0, (0.8, 1.2, 0.6, 1.4), 1.0)
     bad = Attempt({"ridge": 1.0}, "pruned", 9.0, (9.0, 9.0), 1.0)  # is not judged on all folds
-    tuned = StudyResult(study, folds, (default, best, bad))
+    tuned = StudyResult(study, (), (default, best, bad))
     assert tuned.best is best
     assert tuned.improvement == pytest.approx((0.3 + 0.2 + 0.1 + 0.4) / 4)
     variances = (0.1**2 + 0.1**2) / (2 - 1), (0.1**2 + 0.1**2) / (2 - 1)
@@ -235,10 +233,9 @@ def test_gain_and_noise_are_of_the_differences_fold_by_fold():
 
 def test_what_one_data_set_gains_more_than_another_is_no_noise():
     study = STUDY.replace(datasets=["sample", "ml-1m"])
-    folds = tuple(FoldInfo(name, n, 10, 5, 0.2) for n in (0, 1) for name in study.datasets)
     default = Attempt({"ridge": 100.0}, "complete", 1.0, (1.0,) * 4, 1.0, is_default=True)
     best = Attempt({"ridge": 7.0}, "complete", 1.25, (1.0, 1.5, 1.0, 1.5), 1.0)
-    assert StudyResult(study, folds, (default, best)).noise == 0
+    assert StudyResult(study, (), (default, best)).noise == 0
 
 
 @pytest.mark.parametrize("order", [["easy", "hard"], ["hard", "easy"]])
@@ -260,9 +257,9 @@ def test_pruning_waits_until_all_data_sets_were_seen_and_takes_their_mean(order,
 
 
 def test_one_fold_has_no_noise():
-    study, folds = STUDY.replace(folds=1), (FoldInfo("sample", 0, 10, 5, 0.2),)
+    study = STUDY.replace(folds=1)
     default = Attempt({"ridge": 100.0}, "complete", 1.0, (1.0,), 1.0, is_default=True)
-    assert StudyResult(study, folds, (default,)).noise is None
+    assert StudyResult(study, (), (default,)).noise is None
 
 
 def test_without_optuna_the_way_out_is_told():

@@ -70,46 +70,35 @@ class BCCF(Baseline):
         """Alternate users and items, rotate, split at the medians."""
         ratings, (low, high) = training.ratings.matrix, training.ratings.scale
         values = (ratings.data.astype(np.float64) - low) / max(high - low, 1e-9) - 0.5
-        U, V = self._alternate(with_values(ratings, values), training)
-        R = shared.random_rotation(self.n_bits, training.rng).astype(np.float64)
+        T = with_values(ratings, values)
+        U, V = (
+            training.rng.uniform(-1, 1, (M.shape[0], self.n_bits))
+            * (np.diff(M.indptr) > 0)[:, None]
+            for M in (T, shared.transpose(T))
+        )
+        U, V = training.alternate(T, U, V, self.update_rows, self.loss, self.n_rounds)
+        R = shared.random_rotation(self.n_bits, training.rng)
         for _ in range(self.rotation_rounds):
             codes = [signs(centre_at_median(M @ R), np.float64) for M in (U, V)]
             R = shared.polar(U.T @ codes[0] + V.T @ codes[1])
         users, items = centre_at_median(U @ R), centre_at_median(V @ R)
         return training.make_mapped_recommender("bccf+map", users, items, self.map_ridge)
 
-    def _alternate(self, T: csr_array, training: Training) -> tuple[np.ndarray, np.ndarray]:
-        Tt = csr_array(T.T.tocsr())
-        U, V = (
-            training.rng.uniform(-1, 1, (M.shape[0], self.n_bits))
-            * (np.diff(M.indptr) > 0)[:, None]
-            for M in (T, Tt)
-        )
-        for _ in range(self.n_rounds):
-            U = update_rows(T, U, V, self.balance_weight, self.n_sweeps)
-            V = update_rows(Tt, V, U, self.balance_weight, self.n_sweeps)
-            training.record(loss(T, U, V, self.balance_weight))
-        return U, V
+    def loss(self, T: csr_array, U: np.ndarray, V: np.ndarray) -> float:
+        """Compute (1); T holds s - ½."""
+        fitted = np.einsum("nk,nk->n", U[row_of_entries(T)], V[T.indices]) / (2 * U.shape[1])
+        balance = np.sum(U.sum(axis=0) ** 2) + np.sum(V.sum(axis=0) ** 2)
+        return float(np.sum((T.data - fitted) ** 2) + self.balance_weight * balance)
+
+    def update_rows(self, T: csr_array, U: np.ndarray, V: np.ndarray) -> np.ndarray:
+        """Lower (1) over the rows' vectors, given those of the columns; return the new ones."""
+        weight, n_sweeps = self.balance_weight, self.n_sweeps
+        return np.asarray(_update_rows(T.indptr, T.indices, T.data, U.copy(), V, weight, n_sweeps))
 
 
 def centre_at_median(vectors: np.ndarray) -> np.ndarray:
     """Move the median of each bit to 0."""
     return np.asarray(vectors - np.median(vectors, axis=0))
-
-
-def loss(T: csr_array, U: np.ndarray, V: np.ndarray, balance_weight: float) -> float:
-    """Compute (1); T holds s - ½."""
-    fitted = np.einsum("nk,nk->n", U[row_of_entries(T)], V[T.indices]) / (2 * U.shape[1])
-    balance = np.sum(U.sum(axis=0) ** 2) + np.sum(V.sum(axis=0) ** 2)
-    return float(np.sum((T.data - fitted) ** 2) + balance_weight * balance)
-
-
-def update_rows(
-    T: csr_array, U: np.ndarray, V: np.ndarray, balance_weight: float, n_sweeps: int
-) -> np.ndarray:
-    """Lower (1) over the rows' vectors, given those of the columns; return the new ones."""
-    new = _update_rows(T.indptr, T.indices, T.data, U.copy(), V, balance_weight, n_sweeps)
-    return np.asarray(new)
 
 
 @compiled()

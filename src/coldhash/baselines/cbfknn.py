@@ -24,7 +24,7 @@ from scipy.sparse import csr_array
 
 from coldhash.arrays.checks import Forms, take
 from coldhash.arrays.products import times
-from coldhash.baselines.shared import Baseline, Training, stack_features
+from coldhash.baselines.shared import Baseline, Training
 from coldhash.data.ratings import TargetKind
 from coldhash.errors import DataError
 from coldhash.features.groups import FeatureEncoder, Features, State
@@ -71,22 +71,20 @@ class CBFKNN(Baseline):
         encoder = NeighbourEncoder.of(training.people, self._maps(training), self.n_neighbours)
         users = encoder.encode(training.people, None).vectors
         votes = training.targets(self.target).T.tocsr()
-        return training.make_recommender("cbfknn", encoder, users, vectors=votes)
+        return training.make_recommender("cbfknn", encoder, users, votes)
 
     def _maps(self, training: Training) -> dict[str, np.ndarray]:
         """Return the rows of the projection that belong to each group."""
         groups, people = training.groups, training.people
-        X = stack_features(people, groups).astype(np.float64)
-        start, maps = 0, {}
-        for name in groups:
-            end = start + training.features.widths[name]
-            X[:, start:end] -= people.has[name][:, None] * average(people, name)
-            maps[name] = slice(start, end)
-            start = end
-        directions = np.eye(X.shape[1])
+        widths = [training.features.widths[name] for name in groups]
+        directions = np.eye(sum(widths))
         if self.n_dims is not None:
+            means = np.concatenate([average(people, name) for name in groups])
+            has = np.column_stack([people.has[name] for name in groups])
+            X = training.stacked.astype(np.float64) - np.repeat(has, widths, axis=1) * means
             directions = np.linalg.eigh(X.T @ X)[1][:, ::-1][:, : self.n_dims]
-        return {name: directions[rows].astype(np.float32) for name, rows in maps.items()}
+        parts = np.split(directions, np.cumsum(widths)[:-1])
+        return {name: part.astype(np.float32) for name, part in zip(groups, parts, strict=True)}
 
 
 PEOPLE_COMPARED = 256  # people compared at a time

@@ -27,7 +27,6 @@ from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field, NonNegativeFloat, PositiveFloat
-from scipy.sparse import csr_array
 
 from coldhash.arrays.codes import signs
 from coldhash.baselines import observed, shared
@@ -75,8 +74,8 @@ class DCF(DiscreteBaseline):
     def _fit(self, training: Training) -> Recommender:
         """Alternate users, items and delegates until no bit flips; then fit the map."""
         P, B, D = _fit_codes(self, training)
-        W = training.fit_map(B if self.map_to == "codes" else P, self.map_ridge)
-        return training.make_code_recommender("dcf+map", StackEncoder(training.groups, W), B, D)
+        encoder = training.fit_map(B if self.map_to == "codes" else P, self.map_ridge)
+        return training.make_code_recommender("dcf+map", encoder, B, D)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +120,7 @@ class DCMF(DiscreteBaseline):
     def _fit(self, training: Training) -> Recommender:
         """Alternate users, items, the map and delegates until no bit flips."""
         eta, ridge = self.content_weight, self.map_ridge
-        X = shared.stack_features(training.people, training.groups).astype(np.float64)
+        X = training.stacked.astype(np.float64)
 
         def content(B: np.ndarray) -> tuple[np.ndarray, float]:
             W = shared.solve_ridge(X, X.T @ B, ridge)
@@ -150,7 +149,7 @@ def _fit_codes(
     S, n_bits = observed.code_targets(training.ratings, settings.n_bits), settings.n_bits
     alpha, n_sweeps, n_relaxed = settings.balance_weight, settings.n_sweeps, settings.n_relaxed
     P, Q = observed.relax(S, n_bits, training.rng, settings.ridge, alpha, n_relaxed, rho)
-    St = csr_array(S.T.tocsr())
+    St = shared.transpose(S)
     B, D = signs(P, np.float64), signs(Q, np.float64)
     pull_B, pull_D = balance(B, alpha), balance(D, alpha)
     pull_X, _ = content(B)

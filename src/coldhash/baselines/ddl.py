@@ -42,7 +42,7 @@ from coldhash.arrays.codes import signs
 from coldhash.arrays.products import times
 from coldhash.baselines import observed
 from coldhash.baselines.observed import DiscreteBaseline, flip_bits
-from coldhash.baselines.shared import Training, balance, stack_features
+from coldhash.baselines.shared import Training, balance, stack_features, transpose
 from coldhash.features.groups import FeatureEncoder, Features, State
 from coldhash.recommender.encoders import Encoded, Encoder, group_shares, has_nothing
 from coldhash.recommender.items import Items
@@ -110,7 +110,7 @@ class DDL(DiscreteBaseline):
         lowest = min(training.ratings.scale[0], 0.0)
         S = observed.code_targets(training.ratings, self.n_bits, lowest)
         S = observed.add_negatives(S, self.n_negatives, -self.n_bits, rng)
-        St = csr_array(S.T.tocsr())
+        St = transpose(S)
         scale = UnitScale.of(training.people, training.groups)
         X = scale(training.people).astype(np.float64)
         network = self._network(X, rng)
@@ -171,7 +171,8 @@ def fit_rbm(
     mean = np.clip(V.mean(axis=0), 0.01, 0.99)
     W = 0.01 * rng.standard_normal((V.shape[1], n_hidden))
     machine = RBM(W, np.log(mean / (1 - mean)), np.zeros(n_hidden))
-    speed = [np.zeros_like(part) for part in (machine.W, machine.a, machine.c)]
+    parts = machine.W, machine.a, machine.c
+    speed = [np.zeros_like(part) for part in parts]
     for _ in range(n_epochs):
         for rows in draw_batches(len(V), batch, rng):
             v = V[rows]
@@ -184,9 +185,7 @@ def fit_rbm(
                 (v - v1).mean(axis=0),
                 (h - h1).mean(axis=0),
             )
-            for part, fast, slope in zip(
-                (machine.W, machine.a, machine.c), speed, slopes, strict=True
-            ):
+            for part, fast, slope in zip(parts, speed, slopes, strict=True):
                 fast *= _MOMENTUM
                 fast += _RBM_RATE * slope
                 part += fast
@@ -207,9 +206,9 @@ class Network:
     def __init__(self, layers: list[Layer], rate: float, masked: float, batch: int = 100) -> None:
         self.layers = tuple((W.copy(), c.copy()) for W, c in layers)
         self.rate, self.masked, self.batch = rate, masked, batch
-        self._parts = [part for layer in self.layers for part in layer]
-        self._first = [np.zeros_like(part) for part in self._parts]
-        self._second = [np.zeros_like(part) for part in self._parts]
+        parts = [part for layer in self.layers for part in layer]
+        # each with the running means of its slopes and of their squares
+        self._parts = [(part, np.zeros_like(part), np.zeros_like(part)) for part in parts]
         self._n_steps = 0
 
     def __call__(self, X: np.ndarray) -> np.ndarray:
@@ -220,18 +219,14 @@ class Network:
         """Train on all rows once; a share of the inputs, drawn anew, is masked by zeros."""
         for rows in draw_batches(len(X), self.batch, rng):
             x = X[rows] * (rng.random((len(rows), X.shape[1])) >= self.masked)
-            self._step(gradients(x, Y[rows], self.layers))
-
-    def _step(self, slopes: list[np.ndarray]) -> None:
-        self._n_steps += 1
-        n = self._n_steps
-        size = self.rate * np.sqrt(1 - _BETA2**n) / (1 - _BETA1**n)
-        for part, first, second, slope in zip(
-            self._parts, self._first, self._second, slopes, strict=True
-        ):
-            first += (1 - _BETA1) * (slope - first)
-            second += (1 - _BETA2) * (slope**2 - second)
-            part -= size * first / (np.sqrt(second) + _TINY)
+            self._n_steps += 1
+            n = self._n_steps
+            size = self.rate * np.sqrt(1 - _BETA2**n) / (1 - _BETA1**n)
+            slopes = gradients(x, Y[rows], self.layers)
+            for (part, first, second), slope in zip(self._parts, slopes, strict=True):
+                first += (1 - _BETA1) * (slope - first)
+                second += (1 - _BETA2) * (slope**2 - second)
+                part -= size * first / (np.sqrt(second) + _TINY)
 
 
 def gradients(X: np.ndarray, Y: np.ndarray, layers: tuple[Layer, ...]) -> list[np.ndarray]:

@@ -94,12 +94,10 @@ class DFM(DiscreteBaseline):
         constant = np.append(np.zeros(self.n_bits), 1.0)  # meets the bias of the item
         layer = W.astype(np.float32), constant.astype(np.float32)
         bias = biases.items * self.use_item_bias
-        return training.make_recommender(
-            "dfm",
-            NetworkEncoder(scale, (layer,), "linear"),
-            np.column_stack([P, np.ones(len(P))]).astype(np.float32),
-            vectors=np.column_stack([c, bias]).astype(np.float32),
-        )
+        users = np.column_stack([P, np.ones(len(P))]).astype(np.float32)
+        items = np.column_stack([c, bias]).astype(np.float32)
+        encoder = NetworkEncoder(scale, (layer,), "linear")
+        return training.make_recommender("dfm", encoder, users, items)
 
     def _alternate(self, S: csr_array, X: np.ndarray, training: Training) -> tuple[Codes, Biases]:
         biases = fit_biases(S, S.data, self.bias_ridge)
@@ -127,8 +125,7 @@ class DFM(DiscreteBaseline):
         """Update the blocks one after the other, each given the others."""
         a, A, c = codes
         a = observed.flip_bits(_residual(S, X @ A, c), a, c, self._pull(a), self.n_sweeps)
-        St = csr_array(S.T.tocsr())
-        c = observed.flip_bits(St, c, a + X @ A, self._pull(c), self.n_sweeps)
+        c = observed.flip_bits(shared.transpose(S), c, a + X @ A, self._pull(c), self.n_sweeps)
         A = flip_feature_bits(_residual(S, a, c), X, A, c, self._pull(A), self.n_sweeps)
         return a, A, c
 

@@ -54,12 +54,12 @@ class LSH(Baseline):
 
     def _fit(self, training: Training) -> Recommender:
         """Fill the tables."""
-        rng, people, liked = training.rng, training.people, training.favourites
+        rng, liked = training.rng, training.favourites
         tokens = Tokens.of(training.features, training.groups)
         shape = (self.n_tables, self.n_hashes)
         multipliers = rng.integers(2**64, size=shape, dtype=np.uint64) | np.uint64(1)
         shifts = rng.integers(2**64, size=shape, dtype=np.uint64)
-        keys, known = bucket_keys(tokens(people), multipliers, shifts)
+        keys, known = bucket_keys(tokens(training.people), multipliers, shifts)
         buckets, inside, sizes = np.unique(keys[known], return_inverse=True, return_counts=True)
         owners = np.repeat(np.flatnonzero(known), self.n_tables)
         ones = np.ones(inside.size, dtype=np.float32)
@@ -67,15 +67,11 @@ class LSH(Baseline):
         encoder = BucketEncoder(
             tokens, multipliers, shifts, buckets, sizes.astype(np.float32), self.smoothing
         )
-        popularity = np.asarray(liked.sum(axis=0), dtype=np.float32)
-        overall = csr_array(popularity[:, None] / np.float32(max(len(known), 1)))
-        return training.make_recommender(
-            "lsh",
-            encoder,
-            encoder.encode(people, None).vectors,
-            vectors=csr_array(hstack([(members @ liked).T, overall])),
-            report={"buckets": len(buckets)},
-        )
+        overall = csr_array(training.popularity[:, None] / np.float32(max(len(known), 1)))
+        votes = csr_array(hstack([(members @ liked).T, overall]))
+        training.report["buckets"] = len(buckets)
+        users = encoder.encode(training.people, None).vectors
+        return training.make_recommender("lsh", encoder, users, votes)
 
 
 NO_TOKEN = np.uint64(np.iinfo(np.uint64).max)
@@ -170,28 +166,23 @@ class BucketEncoder(Encoder):
         return cls(tokens, smoothing=json["smoothing"], **take(arrays, forms))
 
 
-def min_hashes(tokens: csr_array, multipliers: np.ndarray, shifts: np.ndarray) -> np.ndarray:
-    """Return the least hash among the tokens of each row, for every hash: rows x (their shape)."""
-    names = np.arange(tokens.shape[1], dtype=np.uint64)[:, None]
-    hashes = mixed(names * multipliers.ravel() + shifts.ravel())
-    least = np.full((tokens.shape[0], multipliers.size), NO_TOKEN)
-    some = np.diff(tokens.indptr) > 0
-    if some.any():
-        starts = tokens.indptr[:-1][some]
-        least[some] = np.minimum.reduceat(hashes[tokens.indices], starts, axis=0)
-    return least.reshape(tokens.shape[0], *multipliers.shape)
-
-
 def bucket_keys(
     tokens: csr_array, multipliers: np.ndarray, shifts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the key of each row in each table, and which rows have any token."""
-    hashes = min_hashes(tokens, multipliers, shifts)
-    tables = np.arange(1, len(multipliers) + 1, dtype=np.uint64)
-    keys = np.broadcast_to(mixed(tables), hashes.shape[:2])
-    for one in range(hashes.shape[2]):
-        keys = mixed(keys ^ hashes[:, :, one])
-    return keys, np.diff(tokens.indptr) > 0
+    n_rows, n_tokens = tokens.shape
+    n_tables, n_hashes = multipliers.shape
+    names = np.arange(n_tokens, dtype=np.uint64)[:, None]
+    hashes = mixed(names * multipliers.ravel() + shifts.ravel())
+    least = np.full((n_rows, hashes.shape[1]), NO_TOKEN)  # of each row, for every hash
+    known = np.diff(tokens.indptr) > 0
+    if known.any():
+        starts = tokens.indptr[:-1][known]
+        least[known] = np.minimum.reduceat(hashes[tokens.indices], starts, axis=0)
+    keys = np.broadcast_to(mixed(np.arange(1, n_tables + 1, dtype=np.uint64)), (n_rows, n_tables))
+    for one in range(n_hashes):
+        keys = mixed(keys ^ least[:, one::n_hashes])
+    return keys, known
 
 
 def mixed(numbers: np.ndarray) -> np.ndarray:

@@ -20,7 +20,7 @@ from scipy.sparse import csr_array
 
 from coldhash.arrays.compiled import compiled
 from coldhash.arrays.threads import run_rows
-from coldhash.baselines.shared import Baseline, StackEncoder, Training
+from coldhash.baselines.shared import Baseline, Training, transpose
 from coldhash.data.ratings import TargetKind, row_of_entries
 from coldhash.recommender.recommender import Recommender
 
@@ -64,17 +64,16 @@ class MF(Baseline):
 
     def _fit(self, training: Training) -> Recommender:
         """Alternate users and items, then fit the map."""
-        S, groups = training.targets(self.target), training.groups
-        St, shape = csr_array(S.T.tocsr()), (S.shape[1], self.n_factors)
+        S = training.targets(self.target)
+        St, shape = transpose(S), (S.shape[1], self.n_factors)
         Q = training.rng.standard_normal(shape).astype(np.float32) * 0.01
         for n in range(self.n_rounds):
             P = self._solve_rows(S, Q)
             Q = self._solve_rows(St, P)
             if training.callback is not None:
                 training.callback(n, loss(S, P, Q, self.confidence, self.ridge))
-        encoder = StackEncoder(groups, training.fit_map(P, self.map_ridge))
-        vectors = quantize(Q, self.bits_per_factor)
-        return training.make_recommender("mf", encoder, P, vectors=vectors)
+        encoder = training.fit_map(P, self.map_ridge)
+        return training.make_recommender("mf", encoder, P, quantize(Q, self.bits_per_factor))
 
     def _solve_rows(self, S: csr_array, Q: np.ndarray) -> np.ndarray:
         """Solve for the factors of rows, given those of columns."""

@@ -14,10 +14,9 @@ import numpy as np
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from scipy.sparse import csr_array
 
-from coldhash.arrays.codes import signs
 from coldhash.arrays.compiled import compiled
 from coldhash.arrays.threads import run_rows
-from coldhash.baselines.shared import Baseline, Bits, balance, polar
+from coldhash.baselines.shared import Baseline, Bits, balance, find_rotation, transpose
 from coldhash.data.ratings import Ratings, row_of_entries, with_values
 from coldhash.errors import DataError
 
@@ -117,30 +116,26 @@ def solve_rows(
 
 @compiled(nogil=True)
 def _solve_rows(indptr, indices, values, D, pull, rest, share, ridge, new, first, last):  # type: ignore[no-untyped-def]
+    """Solve (rest + share D_Ω'D_Ω + ridge |Ω| I) b = D_Ω's + pull for each row."""
+    n_bits = D.shape[1]
     for u in range(first, last):
         start, end = indptr[u], indptr[u + 1]
-        _solve_row(indices[start:end], values[start:end], D, pull[u], rest, share, ridge, new[u])
-
-
-@compiled()
-def _solve_row(indices, values, D, pull, rest, share, ridge, b):  # type: ignore[no-untyped-def]
-    """Solve (rest + share D_Ω'D_Ω + ridge |Ω| I) b = D_Ω's + pull."""
-    chosen = D[indices]
-    G = rest + share * np.dot(chosen.T, chosen)
-    b[:] = np.dot(values, chosen) + pull
-    for k in range(len(b)):
-        G[k, k] += ridge * max(len(indices), 1)
-    for k in range(len(b)):  # eliminate; a positive definite matrix needs no pivots
-        for i in range(k + 1, len(b)):
-            row, pivots = G[i, i:], G[k, i:]
-            factor = pivots[0] / G[k, k]
-            b[i] -= factor * b[k]
-            for j in range(len(row)):
-                row[j] -= factor * pivots[j]
-    for k in range(len(b) - 1, -1, -1):
-        for j in range(k + 1, len(b)):
-            b[k] -= G[k, j] * b[j]
-        b[k] /= G[k, k]
+        chosen, b = D[indices[start:end]], new[u]
+        G = rest + share * np.dot(chosen.T, chosen)
+        b[:] = np.dot(values[start:end], chosen) + pull[u]
+        for k in range(n_bits):
+            G[k, k] += ridge * max(end - start, 1)
+        for k in range(n_bits):  # eliminate; a positive definite matrix needs no pivots
+            for i in range(k + 1, n_bits):
+                row, pivots = G[i, i:], G[k, i:]
+                factor = pivots[0] / G[k, k]
+                b[i] -= factor * b[k]
+                for j in range(len(row)):
+                    row[j] -= factor * pivots[j]
+        for k in range(n_bits - 1, -1, -1):
+            for j in range(k + 1, n_bits):
+                b[k] -= G[k, j] * b[j]
+            b[k] /= G[k, k]
 
 
 def relax(
@@ -156,7 +151,7 @@ def relax(
 
     Both are rotated alike, which changes no product, to where signs lose little.
     """
-    St = csr_array(S.T.tocsr())
+    St = transpose(S)
     P = np.zeros((S.shape[0], n_bits))
     Q = rng.standard_normal((S.shape[1], n_bits))
     pull_P, pull_Q = P, np.zeros(Q.shape)
@@ -165,9 +160,7 @@ def relax(
         Q = solve_rows(St, P, pull_Q, ridge, rho)
         pull_P, pull_Q = balance(P, balance_weight), balance(Q, balance_weight)
     F = np.vstack([M / max(float(np.linalg.norm(M)), 1e-300) for M in (P, Q)])  # 0 where S is
-    R = np.eye(n_bits)
-    for _ in range(_ROTATION_ROUNDS):
-        R = polar(F.T @ signs(F @ R, np.float64))
+    R, _ = find_rotation(F, np.eye(n_bits), _ROTATION_ROUNDS)
     return P @ R, Q @ R
 
 

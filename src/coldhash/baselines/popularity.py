@@ -49,24 +49,20 @@ class Popularity(Baseline):
 
     def _fit(self, training: Training) -> Recommender:
         """Count the favourites."""
-        people, liked = training.people, training.favourites
         encoder: Encoder = NoEncoder()
-        vectors = np.asarray(liked.sum(axis=0), dtype=np.float32)[:, None]
         if self.cell:
             encoder = _cell_encoder(training.features, self.cell)
-            vectors = self._count_by_cell(encoder, people, liked)
-        users = encoder.encode(people, None).vectors
-        return training.make_recommender("popularity", encoder, users, vectors=vectors)
+        users = encoder.encode(training.people, None).vectors
+        items = training.popularity[:, None]
+        if self.cell:
+            items = self._shares_by_cell(users[:, 1:], training.favourites)
+        return training.make_recommender("popularity", encoder, users, items)
 
-    def _count_by_cell(
-        self, encoder: CellEncoder, people: Features, liked: csr_array
-    ) -> np.ndarray:
+    def _shares_by_cell(self, cells: np.ndarray, liked: csr_array) -> np.ndarray:
         """Return each item's share of favourites in every cell, after a zero for the constant."""
-        cells = encoder.encode(people, None).vectors[:, 1:]
-        counts = np.asarray(liked.T @ cells)
-        users = cells.sum(axis=0)
         overall = np.asarray(liked.sum(axis=0))[:, None] / max(liked.shape[0], 1)
-        shares = (counts + self.smoothing * overall) / (users + self.smoothing)
+        sums = np.asarray(liked.T @ cells) + self.smoothing * overall
+        shares = sums / (cells.sum(axis=0) + self.smoothing)
         return np.hstack([np.zeros((len(shares), 1)), shares]).astype(np.float32)
 
 

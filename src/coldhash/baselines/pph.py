@@ -20,6 +20,7 @@ SIGIR 2014.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from pydantic import PositiveFloat, PositiveInt
@@ -69,22 +70,27 @@ class PPH(Baseline):
         low = min(low, 0.0)
         middle = (high - low) / 2
         T = with_values(ratings, ratings.data.astype(np.float64) - low - middle)
-        U, V = self._alternate(T, middle, training)
+        spread = np.sqrt(middle / self.n_bits)
+        U, V = (spread * training.rng.standard_normal((size, self.n_bits)) for size in T.shape)
+        step, loss = partial(self.update_rows, middle=middle), partial(self.loss, middle=middle)
+        U, V = training.alternate(T, U, V, step, loss, self.n_rounds)
         ones = np.full((len(U), 2), np.abs(U).mean())  # a bit's worth each
         users, items = np.hstack([U, ones]), np.hstack([V, encode_lengths(V)])
         return training.make_mapped_recommender("pph+map", users, items, self.map_ridge)
 
-    def _alternate(
-        self, T: csr_array, middle: float, training: Training
-    ) -> tuple[np.ndarray, np.ndarray]:
-        Tt, weight = csr_array(T.T.tocsr()), self.length_weight
-        scale = np.sqrt(middle / self.n_bits)
-        U, V = (scale * training.rng.standard_normal((size, self.n_bits)) for size in T.shape)
-        for _ in range(self.n_rounds):
-            U = update_rows(T, U, V, middle, weight, self.n_sweeps)
-            V = update_rows(Tt, V, U, middle, weight, self.n_sweeps)
-            training.record(loss(T, U, V, middle, weight))
-        return U, V
+    def loss(self, T: csr_array, U: np.ndarray, V: np.ndarray, middle: float) -> float:
+        """Compute (1); T holds s - ŝ/2."""
+        errors = T.data - np.einsum("nk,nk->n", U[row_of_entries(T)], V[T.indices])
+        uneven = sum(np.sum((np.sum(M**2, axis=1) - middle) ** 2) for M in (U, V))
+        return float(np.sum(errors**2) + self.length_weight * uneven)
+
+    def update_rows(self, T: csr_array, U: np.ndarray, V: np.ndarray, middle: float) -> np.ndarray:
+        """Lower (1) over the rows' vectors, given those of the columns; return the new ones."""
+        new, entries = U.copy(), (T.indptr, T.indices, T.data)
+        run_rows(
+            _update_rows, T.indptr, *entries, V, middle, self.length_weight, self.n_sweeps, new
+        )
+        return new
 
 
 def encode_lengths(V: np.ndarray) -> np.ndarray:
@@ -93,22 +99,6 @@ def encode_lengths(V: np.ndarray) -> np.ndarray:
     mean, deviation = lengths.mean(), lengths.std()
     short, long = lengths < mean - deviation, lengths > mean + deviation
     return np.column_stack([np.where(long, 1.0, -1.0), np.where(short, -1.0, 1.0)])
-
-
-def loss(T: csr_array, U: np.ndarray, V: np.ndarray, middle: float, length_weight: float) -> float:
-    """Compute (1); T holds s - ŝ/2."""
-    errors = T.data - np.einsum("nk,nk->n", U[row_of_entries(T)], V[T.indices])
-    uneven = sum(np.sum((np.sum(M**2, axis=1) - middle) ** 2) for M in (U, V))
-    return float(np.sum(errors**2) + length_weight * uneven)
-
-
-def update_rows(
-    T: csr_array, U: np.ndarray, V: np.ndarray, middle: float, length_weight: float, n_sweeps: int
-) -> np.ndarray:
-    """Lower (1) over the rows' vectors, given those of the columns; return the new ones."""
-    new, entries = U.copy(), (T.indptr, T.indices, T.data)
-    run_rows(_update_rows, T.indptr, *entries, V, middle, length_weight, n_sweeps, new)
-    return new
 
 
 @compiled(nogil=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from pydantic import PositiveFloat
 
-from coldhash.baselines.shared import Baseline, StackEncoder, Training, solve_ridge, stack_features
+from coldhash.baselines.shared import Baseline, StackEncoder, Training, solve_ridge
 from coldhash.recommender.recommender import Recommender
 
 
@@ -38,7 +38,7 @@ class Ridge(Baseline):
 
     def _fit(self, training: Training) -> Recommender:
         """Solve one linear system for all items."""
-        X, Y = stack_features(training.people, training.groups), training.favourites
+        X, Y = training.stacked, training.favourites
         W = solve_ridge(X, np.asarray((Y.T @ X).T), self.ridge)
-        vectors = np.ascontiguousarray(W.T, dtype=np.float32)
-        return training.make_recommender("ridge", StackEncoder(training.groups), X, vectors=vectors)
+        items = np.ascontiguousarray(W.T, dtype=np.float32)
+        return training.make_recommender("ridge", StackEncoder(training.groups), X, items)

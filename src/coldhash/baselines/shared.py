@@ -14,6 +14,7 @@ Zhang, Shen, Liu, He, Luan and Chua, "Discrete collaborative filtering", SIGIR 2
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any, Self
@@ -39,6 +40,8 @@ from coldhash.recommender.recommender import Recommender
 from coldhash.recommender.settings import Callback, check_types
 
 Bits = Annotated[int, Field(ge=1, le=1024)]
+Step = Callable[[csr_array, np.ndarray, np.ndarray], np.ndarray]  # entries, rows, columns: rows
+Loss = Callable[[csr_array, np.ndarray, np.ndarray], float]
 
 _FLAT = 1e-8  # share of the greatest eigenvalue below which codes do not vary in a direction
 
@@ -96,8 +99,8 @@ class Training:
         Seed of everything that is drawn.
     callback
         Called by `record`.
-    objective
-        The objective after each round.
+    report
+        What the fit reports, such as the objective after each round.
     """
 
     settings: Baseline
@@ -105,7 +108,7 @@ class Training:
     features: FeatureEncoder
     seed: int
     callback: Callback | None
-    objective: list[float] = field(default_factory=list)
+    report: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def rng(self) -> np.random.Generator:
@@ -125,6 +128,11 @@ class Training:
         return stranger_groups(self.features)
 
     @cached_property
+    def stacked(self) -> np.ndarray:
+        """The features of these groups, side by side."""
+        return stack_features(self.people, self.groups)
+
+    @cached_property
     def ratings(self) -> Ratings:
         """The ratings; counts and events, which have no scale, as 1 of 0 to 1."""
         ratings = self.data.ratings
@@ -137,32 +145,42 @@ class Training:
         """Users x items with a 1 for each favourite."""
         return favourite_matrix(self.data)
 
+    @cached_property
+    def popularity(self) -> np.ndarray:
+        """Number of favourites by item."""
+        return np.asarray(self.favourites.sum(axis=0), dtype=np.float32)
+
     def targets(self, kind: TargetKind) -> csr_array:
         """Return users x items with the target of each rating."""
         return RatingTarget(kind, self.data.feedback)(self.data.ratings.matrix)
 
+    def alternate(
+        self, S: csr_array, U: np.ndarray, V: np.ndarray, update: Step, loss: Loss, n_rounds: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Update users, then items by the same step transposed, and record the objective."""
+        St = transpose(S)
+        for _ in range(n_rounds):
+            U = update(S, U, V)
+            V = update(St, V, U)
+            self.record(loss(S, U, V))
+        return U, V
+
     def record(self, value: float) -> None:
         """Append the objective after a round, and pass it to the callback."""
-        self.objective.append(value)
+        objective = self.report.setdefault("objective", [])
+        objective.append(value)
         if self.callback is not None:
-            self.callback(len(self.objective) - 1, value)
+            self.callback(len(objective) - 1, value)
 
-    def fit_map(self, Y: np.ndarray, ridge: float) -> np.ndarray:
+    def fit_map(self, Y: np.ndarray, ridge: float) -> StackEncoder:
         """Fit a linear map from the features of strangers to the rows of Y."""
-        X = stack_features(self.people, self.groups)
-        return solve_ridge(X, X.T @ Y, ridge).astype(np.float32)
+        W = solve_ridge(self.stacked, self.stacked.T @ Y, ridge).astype(np.float32)
+        return StackEncoder(self.groups, W)
 
     def make_recommender(
-        self,
-        name: str,
-        encoder: Encoder,
-        user_vectors: np.ndarray,
-        *,
-        codes: np.ndarray | None = None,
-        vectors: np.ndarray | csr_array | None = None,
-        report: dict[str, Any] | None = None,
+        self, name: str, encoder: Encoder, users: np.ndarray, items: np.ndarray | csr_array
     ) -> Recommender:
-        """Return the fitted model.
+        """Return the fitted model, whose items are real vectors.
 
         Parameters
         ----------
@@ -170,59 +188,57 @@ class Training:
             What the model is called.
         encoder
             From features to vectors of people.
-        user_vectors
+        users
             The vectors of the training users.
-        codes, vectors
-            What was learned of items, one of the two: rows of +1 and -1, or real numbers.
-        report
-            What the fit reports, in addition to the objective.
+        items
+            The vectors of items.
 
         Returns
         -------
         Recommender
             The model.
         """
-        data, objective = self.data, {"objective": self.objective} if self.objective else {}
-        popularity = np.asarray(self.favourites.sum(axis=0), dtype=np.float32)
-        return Recommender(
-            name=name,
-            settings=asdict(self.settings),
-            features=self.features,
-            encoder=encoder,
-            item_ids=data.item_ids,
-            items=RealItems(vectors, popularity)
-            if codes is None
-            else CodeItems.of(codes, popularity),
-            popularity=popularity,
-            scale=data.scale,
-            feedback=data.feedback,
-            user_ids=data.user_ids,
-            user_vectors=user_vectors,
-            report=objective | (report or {}),
-            seen=data.ratings.matrix,
-            item_table=data.items,
-            columns=data.columns,
-        )
-
-    def make_mapped_recommender(
-        self, name: str, users: np.ndarray, items: np.ndarray, map_ridge: float
-    ) -> Recommender:
-        """Return a model of codes, with a map from features to user vectors."""
-        matrix = self.fit_map(users.astype(np.float32), map_ridge)
-        return self.make_code_recommender(name, StackEncoder(self.groups, matrix), users, items)
+        return self._recommender(name, encoder, users, RealItems(items, self.popularity))
 
     def make_code_recommender(
         self, name: str, encoder: Encoder, users: np.ndarray, items: np.ndarray
     ) -> Recommender:
         """Return a model whose item codes are signs; warn if those of strangers collapse."""
         users, strangers = users.astype(np.float32), encoder.encode(self.people, None).vectors
-        report = {
-            "user_codes": code_report(users),
-            "item_codes": code_report(items),
-            "stranger_codes": code_report(strangers),
-            "warning": warn_of_collapse(strangers),
-        }
-        return self.make_recommender(name, encoder, users, codes=signs(items), report=report)
+        self.report["user_codes"] = code_report(users)
+        self.report["item_codes"] = code_report(items)
+        self.report["stranger_codes"] = code_report(strangers)
+        self.report["warning"] = warn_of_collapse(strangers)
+        return self._recommender(name, encoder, users, CodeItems.of(signs(items), self.popularity))
+
+    def make_mapped_recommender(
+        self, name: str, users: np.ndarray, items: np.ndarray, map_ridge: float
+    ) -> Recommender:
+        """Return a model of codes, with a map from features to user vectors."""
+        encoder = self.fit_map(users.astype(np.float32), map_ridge)
+        return self.make_code_recommender(name, encoder, users, items)
+
+    def _recommender(
+        self, name: str, encoder: Encoder, users: np.ndarray, items: Items
+    ) -> Recommender:
+        data = self.data
+        return Recommender(
+            name=name,
+            settings=asdict(self.settings),
+            features=self.features,
+            encoder=encoder,
+            item_ids=data.item_ids,
+            items=items,
+            popularity=self.popularity,
+            scale=data.scale,
+            feedback=data.feedback,
+            user_ids=data.user_ids,
+            user_vectors=users,
+            report=self.report,
+            seen=data.ratings.matrix,
+            item_table=data.items,
+            columns=data.columns,
+        )
 
 
 def favourite_matrix(data: Dataset) -> csr_array:
@@ -288,8 +304,26 @@ def polar(matrix: np.ndarray) -> np.ndarray:
 
 
 def random_rotation(n_bits: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw a rotation (bits x bits)."""
-    return polar(rng.standard_normal((n_bits, n_bits))).astype(np.float32)
+    """Draw a rotation (bits x bits), rounded to single precision."""
+    return polar(rng.standard_normal((n_bits, n_bits))).astype(np.float32).astype(np.float64)
+
+
+def find_rotation(F: np.ndarray, R: np.ndarray, n_rounds: int) -> tuple[np.ndarray, list[float]]:
+    """Turn R until rows of F R are near codes; return it, and the loss after each round.
+
+    The loss is ‖C - F R‖²; C = sgn(F R) and R = polar(F'C) in turn, neither of which raises it.
+    """
+    losses = []
+    for _ in range(n_rounds):
+        C = signs(F @ R, np.float64)
+        R = polar(F.T @ C)
+        losses.append(float(np.sum((C - F @ R) ** 2)))
+    return R, losses
+
+
+def transpose(S: csr_array) -> csr_array:
+    """Return the transposed matrix, by rows as well."""
+    return csr_array(S.T.tocsr())
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,7 +30,7 @@ import numpy as np
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from scipy.sparse import csr_array
 
-from coldhash.baselines.shared import Baseline, StackEncoder, Training, stack_features
+from coldhash.baselines.shared import Baseline, StackEncoder, Training
 from coldhash.data.ratings import TargetKind, with_values
 from coldhash.recommender.recommender import Recommender
 
@@ -74,11 +74,10 @@ class ZSR(Baseline):
 
     def _fit(self, training: Training) -> Recommender:
         """Alternate (2) and the main directions of W; (1) never rises."""
-        X = stack_features(training.people, training.groups)
-        S = training.targets(self.target)
+        X, S = training.stacked, training.targets(self.target)
         W = self.solve(X.astype(np.float64), S, training.rng, training.record)
-        vectors = np.ascontiguousarray(W.T, dtype=np.float32)
-        return training.make_recommender("zsr", StackEncoder(training.groups), X, vectors=vectors)
+        items = np.ascontiguousarray(W.T, dtype=np.float32)
+        return training.make_recommender("zsr", StackEncoder(training.groups), X, items)
 
     def solve(
         self, X: np.ndarray, S: csr_array, rng: np.random.Generator, record: Callable[[float], None]

@@ -9,9 +9,9 @@ from coldhash.lab.figures import save as save
 from coldhash.lab.printed import PrintedMFDCF as PrintedMFDCF
 from coldhash.lab.results import Results as Results
 from coldhash.lab.runner import run_experiment as run_experiment
-from coldhash.lab.study import Attempt as Attempt
-from coldhash.lab.study import Choices as Choices
-from coldhash.lab.study import Range as Range
-from coldhash.lab.study import Study as Study
-from coldhash.lab.study import StudyResult as StudyResult
+from coldhash.lab.tuning import Attempt as Attempt
+from coldhash.lab.tuning import Choices as Choices
+from coldhash.lab.tuning import Range as Range
+from coldhash.lab.tuning import Study as Study
+from coldhash.lab.tuning import StudyResult as StudyResult
 from coldhash.lab.tuning import run_study as run_study

@@ -30,7 +30,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 
@@ -56,10 +56,14 @@ def experiments_folder() -> Path:
     return inside if inside.is_dir() else _PACKAGE.parents[1] / "experiments"
 
 
-class TomlConfig(BaseModel):
-    """What a TOML file describes; unknown names and invalid values are errors."""
+class Strict(BaseModel):
+    """Part of a TOML file; unknown names and invalid values are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class TomlConfig(Strict):
+    """What a TOML file describes."""
 
     def __init__(self, **values: object) -> None:
         try:
@@ -89,10 +93,8 @@ class TomlConfig(BaseModel):
         return read_toml(cls, path)
 
 
-class _Questions(BaseModel):
+class _Questions(Strict):
     """Values for the whole experiment that one model may replace."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     datasets: Some[str] = ["sample"]
     splits: PositiveInt = 5
@@ -104,11 +106,6 @@ class _Questions(BaseModel):
     popularity: Some[Annotated[float, Field(ge=0, le=1)]] = [1.0]
     user_ratings: Some[NonNegativeInt] = [0]
     order: Order | None = None
-
-    def _given(self) -> dict[str, Any]:
-        """Return the values that are not there by default."""
-        names = self.model_fields_set & _Questions.model_fields.keys()
-        return {name: getattr(self, name) for name in names}
 
 
 class ModelPlan(_Questions):
@@ -156,7 +153,9 @@ class Experiment(_Questions, TomlConfig):
     name
         Lower-case letters, digits and hyphens; the name of the folder of results.
     about
-        A description.
+        A description; the title of its section in a report.
+    text
+        What that section begins with.
     models
         What to fit.
     datasets
@@ -201,6 +200,7 @@ class Experiment(_Questions, TomlConfig):
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
     about: str = ""
+    text: str = ""
     seed: NonNegativeInt = 0
     timed: bool = False
     models: Annotated[list[ModelPlan], Field(min_length=1)]
@@ -214,21 +214,17 @@ class Experiment(_Questions, TomlConfig):
         Experiment
             A copy in which `quick` replaces values and grids that were given; others stay.
         """
-        values, grid = self.quick._given(), self.quick.grid
+        values = self.quick.model_dump(exclude_unset=True)
+        grid = values.pop("grid", {})
 
-        def replace(plan: _Questions) -> dict[str, object]:
-            return {name: values[name] for name in plan._given() if name in values}
+        def replaced(part: _Questions) -> dict[str, object]:
+            return {name: values[name] for name in values.keys() & part.model_fields_set}
 
-        models = [
-            plan.model_copy(
-                update={
-                    **replace(plan),
-                    "grid": {name: grid.get(name, every) for name, every in plan.grid.items()},
-                }
-            )
-            for plan in self.models
-        ]
-        return self.model_copy(update={**replace(self), "models": models})
+        models = []
+        for plan in self.models:
+            quick = {name: grid.get(name, every) for name, every in plan.grid.items()}
+            models.append(plan.model_copy(update=replaced(plan) | {"grid": quick}))
+        return self.model_copy(update=replaced(self) | {"models": models})
 
     def runs(self, own: str | None = None) -> list[Run]:
         """List the runs, those of one split together.
@@ -252,7 +248,8 @@ class Experiment(_Questions, TomlConfig):
         return sorted(dict.fromkeys(runs), key=lambda run: (run.dataset, run.split))
 
     def _runs_of(self, plan: ModelPlan, own: str | None) -> Iterator[Run]:
-        values = {name: getattr(self, name) for name in _Questions.model_fields} | plan._given()
+        names = set(_Questions.model_fields)
+        values = self.model_dump(include=names) | plan.model_dump(include=names, exclude_unset=True)
         check_choice("model", plan.model, METHODS)
         for protocol in values["protocols"]:
             check_choice("protocols", protocol, PROTOCOLS)
@@ -262,10 +259,8 @@ class Experiment(_Questions, TomlConfig):
             values["datasets"] = [own]
         asked = (values[name] for name in ("protocols", "shots", "oracle", "scores", "popularity"))
         questions = tuple(Question(*each) for each in itertools.product(*asked))
-        for *point, dataset, share, n_ratings in itertools.product(
-            *plan.grid.values(),
-            *(values[name] for name in ("datasets", "train_shares", "user_ratings")),
-        ):
+        parts = (values[name] for name in ("datasets", "train_shares", "user_ratings"))
+        for *point, dataset, share, n in itertools.product(*plan.grid.values(), *parts):
             settings = plan.settings | dict(zip(plan.grid, point, strict=True))
             settings_from(METHODS[plan.model], settings)  # an invalid one fails before the runs
             for split in range(values["splits"]):
@@ -273,7 +268,7 @@ class Experiment(_Questions, TomlConfig):
                     dataset=dataset,
                     split=self.seed + split,
                     train_share=share,
-                    user_ratings=n_ratings,
+                    user_ratings=n,
                     model=plan.model,
                     label=plan.label or plan.model,
                     settings=json.dumps(settings, sort_keys=True),

@@ -155,12 +155,11 @@ def draw(
     with matplotlib.rc_context(_STYLE):
         shape = (max(6.0, size[0] * columns + 0.6), size[1] * rows + 1.5)
         figure = Figure(figsize=shape, layout="constrained")
-        axes = figure.subplots(rows, columns, squeeze=False)
-        for place, each in enumerate(axes.flat):
-            if place < len(panels):
-                _draw_panel(each, panels[place])
-            else:
-                each.axis("off")
+        axes = figure.subplots(rows, columns, squeeze=False).ravel()
+        for each, panel in zip(axes, panels, strict=False):
+            _draw_panel(each, panel)
+        for each in axes[len(panels) :]:
+            each.axis("off")
         _add_legend(figure, title, note)
     return figure
 
@@ -185,16 +184,15 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
         )
         if line.low is not None and line.high is not None:
             axes.fill_between(line.x, line.low, line.high, color=colour, alpha=0.15, linewidth=0)
-    axes.set(title=panel.title, xlabel=panel.x_label, ylabel=panel.y_label)
-    if panel.x_scale != "linear":
+    if panel.x_scale == "linear":
+        axes.locator_params(axis="x", integer=True)
+    else:
         axes.set_xscale("log", base=2 if panel.x_scale == "log2" else 10)
     if panel.x_scale == "log2":
         ticks = sorted({x for line in panel.lines for x in line.x})
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.minorticks_off()
-    if panel.x_scale == "linear":
-        axes.locator_params(axis="x", integer=True)
-    axes.set_yscale(panel.y_scale)
+    axes.set(title=panel.title, xlabel=panel.x_label, ylabel=panel.y_label, yscale=panel.y_scale)
     if panel.y_scale == "linear":
         axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
 

@@ -114,7 +114,7 @@ class Rotation:
         self._kind, self._weight = kind, weight
         self.R = np.eye(n_bits)
         if kind != "identity":
-            self.R = random_rotation(n_bits, rng).astype(np.float64)
+            self.R = random_rotation(n_bits, rng)
         self._Z, self._multiplier = self.R, np.zeros((n_bits, n_bits))
 
     def update(self, problem: Problem, state: FitState) -> None:

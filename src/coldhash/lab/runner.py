@@ -171,9 +171,7 @@ def _execute(run: Run, data: Source) -> Outcome:
             train = train.of_users(np.arange(n_users))  # users are in no special order
         model, seconds = _fit(run, train)
         judgements, tables = [], []
-        for question in run.questions:
-            if not _answers(model, question):
-                continue
+        for question in [each for each in run.questions if _answers(model, each)]:
             start = time.perf_counter()
             with threadpool_limits(1, "blas"):  # the same sums in any process
                 asked = (question.protocol, question.shots, run.order, question.oracle)
@@ -205,8 +203,9 @@ def _execute(run: Run, data: Source) -> Outcome:
 
 def _answers(model: ch.Recommender, question: Question) -> bool:
     """Return whether a model has what a question is about: codes, levels."""
-    coded, leveled = model.has_codes, model.items.levels is not None
-    return (coded or question.score == "real") and (leveled or question.popularity == 1)
+    if question.score == "hamming" and not model.has_codes:
+        return False
+    return question.popularity == 1 or model.items.levels is not None
 
 
 def _fit(run: Run, train: ch.Dataset) -> tuple[ch.Recommender, float]:

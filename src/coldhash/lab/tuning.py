@@ -1,5 +1,20 @@
 """Tune the settings of a model with Optuna on cold folds of the training users.
 
+    model = "dcmf"
+    datasets = ["ml-1m", "book-crossing"]
+    settings = {n_bits = 32}     # fixed
+    trials = 20
+    folds = 2
+
+    [space]
+    content_weight = {low = 0.1, high = 1000.0, log = true}
+    n_rounds = {low = 5, high = 30}               # integers, as both ends are
+    map_to = {choices = ["factors", "codes"]}
+    stranger_weight = {low = 0.1, high = 0.9, start = 0.6}
+
+The first trial uses the model's defaults. `start` replaces a default that is not in the space, such
+as None for a value that is chosen during the fit.
+
 The cold users of `split_cold_users(data, seed=study.seed)` are never used. Fold f is a cold split
 of the others with seed 1000 + f. The value of a trial is the mean, over data sets and folds, of
 the model's accuracy@k divided by that of popularity on the same fold.
@@ -10,23 +25,29 @@ depends on the study's seed and the earlier trials alone, so stopping changes no
 
 from __future__ import annotations
 
+import json
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
+from pydantic import Discriminator, Field, NonNegativeInt, PositiveInt, Tag, model_validator
 
-from coldhash.data.dataset import Dataset
-from coldhash.data.splits import split_cold_users
-from coldhash.errors import CodeCollapse, ColdhashError, DataError, SettingError, import_extra
+import coldhash as ch
+from coldhash import errors
 from coldhash.evaluate import Trial, accuracy_at, make_trial, rank, scorer
-from coldhash.files import lock_file
-from coldhash.lab.study import Attempt, AttemptState, Choices, FoldInfo, Range, Study, StudyResult
+from coldhash.files import lock_file, replace_text
+from coldhash.lab.experiment import Strict, TomlConfig
+from coldhash.lab.printed import METHODS
+from coldhash.lab.results import Row
+from coldhash.lab.runner import stamp
+from coldhash.recommender.settings import settings_from
 from coldhash.registry import MODELS, Model
+from coldhash.render import write_rows
 
 if TYPE_CHECKING:
     import optuna
@@ -34,27 +55,401 @@ if TYPE_CHECKING:
 _COLD_SHARE = 0.2
 _FIRST_FOLD = 1000  # the seeds of folds, different from those of splits
 _RANDOM_TRIALS = 5  # before Optuna begins to model, and before it prunes
-_REFUSALS = (ColdhashError, np.linalg.LinAlgError)  # of settings, by a model
+_REFUSALS = (errors.ColdhashError, np.linalg.LinAlgError)  # of settings, by a model
 
 StudyProgress = Callable[[float, int, float | None], None]  # trials done, in all, best value
+Number = int | float
+Value = bool | int | float | str
+AttemptState = Literal["complete", "pruned", "refused"]
+
+
+class Range(Strict, strict=True):
+    """Numbers from `low` to `high`, both included; integers if both ends are integers.
+
+    Parameters
+    ----------
+    low, high
+        The ends.
+    log
+        Search on a logarithmic scale.
+    start
+        The value of the first trial; the model's default if None.
+
+    Examples
+    --------
+    >>> Range(low=1, high=8).is_integer, Range(low=0.1, high=10.0, log=True).contains(0.05)
+    (True, False)
+    """
+
+    low: Number
+    high: Number
+    log: bool = False
+    start: Number | None = None
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether the range is of integers."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+    def contains(self, value: object) -> bool:
+        """Check whether a value of a setting is in the range."""
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        return self.low <= value <= self.high and not (self.is_integer and isinstance(value, float))
+
+    def distribution(self) -> optuna.distributions.BaseDistribution:
+        """Return the range as Optuna has it."""
+        from optuna.distributions import FloatDistribution, IntDistribution
+
+        if self.is_integer:
+            return IntDistribution(int(self.low), int(self.high), self.log)
+        return FloatDistribution(self.low, self.high, self.log)
+
+    @model_validator(mode="after")
+    def _check(self) -> Range:
+        if not self.low < self.high:
+            raise ValueError(f"low={self.low} is not below high={self.high}")
+        if self.log and self.low <= 0:
+            raise ValueError(f"log = true needs low above 0, not {self.low}")
+        return self
+
+
+class Choices(Strict, strict=True):
+    """One of several values.
+
+    Parameters
+    ----------
+    choices
+        The values, at least two.
+    start
+        The value of the first trial; the model's default if None.
+
+    Examples
+    --------
+    >>> Choices(choices=["factors", "codes"]).contains("codes")
+    True
+    """
+
+    choices: Annotated[list[Value], Field(min_length=2)]
+    start: Value | None = None
+
+    def contains(self, value: object) -> bool:
+        """Check whether a value is one of the choices; True is not 1."""
+        return any(value == each and type(value) is type(each) for each in self.choices)
+
+    def distribution(self) -> optuna.distributions.BaseDistribution:
+        """Return the choices as Optuna has them."""
+        from optuna.distributions import CategoricalDistribution
+
+        return CategoricalDistribution(self.choices)
+
+
+def _kind(value: object) -> str:
+    names = value if isinstance(value, dict) else vars(value)
+    return "choices" if "choices" in names else "range"
+
+
+Domain = Annotated[
+    Annotated[Range, Tag("range")] | Annotated[Choices, Tag("choices")], Discriminator(_kind)
+]
+
+
+class Study(TomlConfig):
+    """Which settings of a model to tune, in which space, and on what data.
+
+    Parameters
+    ----------
+    model
+        A key of `coldhash.registry.MODELS`, or "printed-mfdcf".
+    datasets
+        Names of data sets.
+    settings
+        Fixed settings.
+    trials
+        Number of trials.
+    folds
+        Number of folds of each data set.
+    score
+        "real", or "hamming" to compare codes with codes.
+    k
+        Tune by Accuracy@k.
+    seed
+        Seed of the split and of the search.
+    space
+        A `Range` or `Choices` for each setting to tune.
+
+    Raises
+    ------
+    SettingError
+        If a value is invalid.
+
+    Examples
+    --------
+    >>> space = {"ridge": Range(low=1.0, high=1000.0)}
+    >>> Study(model="ridge", datasets=["sample"], space=space).start
+    {'ridge': 400.0}
+    """
+
+    model: str
+    datasets: Annotated[tuple[str, ...], Field(min_length=1)]
+    settings: dict[str, object] = Field(default_factory=dict)
+    trials: PositiveInt = 20
+    folds: PositiveInt = 2
+    score: Literal["real", "hamming"] = "real"
+    k: PositiveInt = 10
+    seed: NonNegativeInt = 0
+    space: Annotated[dict[str, Domain], Field(min_length=1)]
+
+    def replace(self, **values: object) -> Study:
+        """Return the study with some values changed, checked again.
+
+        Parameters
+        ----------
+        **values
+            New values of parameters of this class, by name.
+
+        Returns
+        -------
+        Study
+
+        Raises
+        ------
+        SettingError
+            A value is invalid.
+        """
+        return Study(**(self.model_dump() | values))
+
+    def make_model(self, tuned: dict[str, object]) -> Model:
+        """Make the model from tuned, fixed and default settings.
+
+        Parameters
+        ----------
+        tuned
+            Settings by name; they replace fixed ones of the same name.
+
+        Returns
+        -------
+        Model
+            The model, not fitted.
+
+        Raises
+        ------
+        SettingError
+            A setting is unknown, or the model refuses its value.
+        """
+        return settings_from(METHODS[self.model], self.settings | tuned)
+
+    @property
+    def start(self) -> dict[str, object]:
+        """The settings of the first trial."""
+        model = self.make_model({})
+        return {
+            name: getattr(model, name) if domain.start is None else domain.start
+            for name, domain in self.space.items()
+        }
+
+    @model_validator(mode="after")
+    def _check(self) -> Study:
+        errors.check_choice("model", self.model, METHODS)
+        known = vars(self.make_model({}))
+        for name in self.space:
+            errors.check_choice("space", name, known)
+            if name in self.settings:
+                raise ValueError(f"{name} is both fixed in settings and tuned in space")
+        for name, value in self.start.items():
+            if not self.space[name].contains(value):
+                raise ValueError(
+                    f"space.{name} does not contain the default {value!r}: widen it, or set start"
+                )
+        return self
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One trial of a study.
+
+    Parameters
+    ----------
+    settings
+        The tuned settings.
+    state
+        "complete", "pruned", or "refused" by the model.
+    value
+        Mean over folds of the accuracy divided by that of popularity.
+    by_fold
+        The values of the folds that were run.
+    seconds
+        Duration.
+    is_default
+        Whether these are the defaults.
+    message
+        Why the model refused the settings.
+
+    Examples
+    --------
+    >>> Attempt({"ridge": 50.0}, "complete", value=1.2, by_fold=(1.1, 1.3), seconds=0.1).state
+    'complete'
+    """
+
+    settings: dict[str, object]
+    state: AttemptState
+    value: float | None
+    by_fold: tuple[float, ...]
+    seconds: float
+    is_default: bool = False
+    message: str | None = None
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    """The finished trials of a study.
+
+    Parameters
+    ----------
+    study
+        What was tuned.
+    folds
+        The folds, those of different data sets in turn: the name of the data set, the number of the
+        fold, its training and cold users, and the accuracy of popularity.
+    attempts
+        The trials in order, at least one of them complete.
+    fingerprints
+        Of the data sets, by name.
+
+    Examples
+    --------
+    >>> space = {"ridge": Range(low=1.0, high=1000.0)}
+    >>> study = Study(model="ridge", datasets=["sample"], space=space)
+    >>> tried = (
+    ...     Attempt({"ridge": 400.0}, "complete", 1.1, (1.1,), seconds=0.1, is_default=True),
+    ...     Attempt({"ridge": 50.0}, "complete", 1.2, (1.2,), seconds=0.1),
+    ... )
+    >>> StudyResult(study, (), tried).best.settings
+    {'ridge': 50.0}
+    """
+
+    study: Study
+    folds: tuple[Row, ...]
+    attempts: tuple[Attempt, ...]
+    fingerprints: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> list[Attempt]:
+        """The complete trials."""
+        return [each for each in self.attempts if each.state == "complete"]
+
+    @property
+    def best(self) -> Attempt:
+        """The first complete trial of the highest value."""
+        return max(self.complete, key=lambda each: each.value or 0.0)
+
+    @property
+    def default(self) -> Attempt | None:
+        """The trial of the defaults, None if the model refused them."""
+        return next((each for each in self.complete if each.is_default), None)
+
+    @property
+    def improvement(self) -> float | None:
+        """The best value minus that of the defaults."""
+        return None if self.default is None else float(np.mean(self._differences(self.default)))
+
+    @property
+    def noise(self) -> float | None:
+        """Standard deviation of the improvement over the folds of a data set; None for one fold."""
+        if self.default is None or self.study.folds < 2:
+            return None
+        by_dataset = self._differences(self.default).reshape(self.study.folds, -1)
+        return float(np.sqrt(np.var(by_dataset, axis=0, ddof=1).mean()))
+
+    def _differences(self, default: Attempt) -> np.ndarray:
+        return np.subtract(self.best.by_fold, default.by_fold)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return all results as JSON values, with versions of packages and the kind of machine.
+
+        Returns
+        -------
+        dict of str to object
+            Keys study, data (fingerprints), defaults (of the model), versions, folds, best,
+            default, improvement, noise and trials.
+        """
+        best, default = (
+            each and {"settings": each.settings, "value": each.value}
+            for each in (self.best, self.default)
+        )
+        return {
+            **self._identity(),
+            "versions": stamp() | {"optuna": version("optuna")},
+            "folds": self.folds,
+            "best": best,
+            "default": default,
+            "improvement": self.improvement,
+            "noise": self.noise,
+            "trials": [asdict(attempt) for attempt in self.attempts],
+        }
+
+    def _identity(self) -> Row:
+        """Return what determines the trials, as JSON values."""
+        defaults = json.loads(json.dumps(vars(self.study.make_model({}))))
+        study = self.study.model_dump(mode="json")
+        return {"study": study, "data": self.fingerprints, "defaults": defaults}
+
+    def resume(self, file: Path) -> StudyResult:
+        """Return the result with the trials of a report; only the number of trials may differ."""
+        report = json.loads(file.read_text(encoding="utf-8"))
+        old, new = (
+            {**each["study"], "data": each["data"], "defaults": each["defaults"], "trials": None}
+            for each in (report, self._identity())
+        )
+        changed = [name for name in new if new[name] != old.get(name)]
+        if changed:
+            raise errors.SettingError(
+                f"{file} was made by a different study: {', '.join(changed)} changed",
+                hint="only `trials` may change; choose another --out, or delete the file",
+            )
+        trials = (each | {"by_fold": tuple(each["by_fold"])} for each in report["trials"])
+        return replace(self, attempts=tuple(Attempt(**each) for each in trials))
+
+    def save(self, folder: Path) -> None:
+        """Write the report, MODEL.json, and its trials as MODEL.csv and MODEL.md.
+
+        Parameters
+        ----------
+        folder
+            The folder to write to; an existing report of the model is replaced.
+
+        Raises
+        ------
+        SourceError
+            The file cannot be written.
+        """
+        report = json.dumps(self.to_dict(), indent=1, ensure_ascii=False)
+        replace_text(folder / f"{self.study.model}.json", report + "\n")
+        rows = [
+            {**each.settings, "accuracy / popularity": each.value, "state": each.state}
+            for each in self.attempts
+        ]
+        for suffix in ("csv", "md"):
+            write_rows(rows, folder / f"{self.study.model}.{suffix}")
 
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """Training users, cold users among them, and the accuracy of popularity."""
+    """Training users, cold users among them, and a report on both."""
 
-    info: FoldInfo
-    train: Dataset
+    facts: Row
+    train: ch.Dataset
     trial: Trial
 
     def judge(self, model: Model, study: Study) -> float:
         """Fit a model and divide its accuracy by that of popularity."""
-        return _accuracy(model, self.train, self.trial, study) / self.info.popularity
+        accuracy = _accuracy(model, self.train, self.trial, study)
+        return accuracy / float(self.facts["popularity"])
 
 
 def run_study(
     study: Study,
-    datasets: Mapping[str, Dataset],
+    datasets: Mapping[str, ch.Dataset],
     out: str | Path,
     progress: StudyProgress | None = None,
 ) -> StudyResult:
@@ -95,13 +490,14 @@ def run_study(
     >>> len(found.attempts), found.default.settings
     (2, {'ridge': 400.0})
     """
-    import_extra("optuna", "tune")
+    errors.import_extra("optuna", "tune")
     folds = make_folds(study, datasets)
     prints = {name: datasets[name].fingerprint for name in study.datasets}
-    infos, file = tuple(fold.info for fold in folds), Path(out) / f"{study.model}.json"
+    facts, file = tuple(fold.facts for fold in folds), Path(out) / f"{study.model}.json"
     busy = f"{file}: another process is running this study"
-    with _quiet(), lock_file(file.with_name(f".{study.model}.lock"), busy):
-        result = StudyResult(study, infos, (), prints)
+    with lock_file(file.with_name(f".{study.model}.lock"), busy), warnings.catch_warnings():
+        warnings.simplefilter("ignore", errors.CodeCollapse)
+        result = StudyResult(study, facts, (), prints)
         if file.exists():
             result = result.resume(file)
         while len(result.attempts) < study.trials:
@@ -110,37 +506,42 @@ def run_study(
             if result.complete:
                 result.save(Path(out))
     if not result.complete:
-        raise SettingError(
+        raise errors.SettingError(
             f"all {len(result.attempts)} trials of {study.model} were refused:"
             f" {result.attempts[-1].message}"
         )
     return result
 
 
-def make_folds(study: Study, datasets: Mapping[str, Dataset]) -> list[Fold]:
+def make_folds(study: Study, datasets: Mapping[str, ch.Dataset]) -> list[Fold]:
     """Make the folds, those of different data sets in turn, so that pruning sees all data early."""
     missing = [name for name in study.datasets if name not in datasets]
     if missing:
-        raise SettingError(f"the study needs the data set {missing[0]!r}")
+        raise errors.SettingError(f"the study needs the data set {missing[0]!r}")
     folds = []
     for n in range(study.folds):
         for name in study.datasets:
-            users, _ = split_cold_users(datasets[name], _COLD_SHARE, study.seed)
-            train, cold = split_cold_users(users, _COLD_SHARE, _FIRST_FOLD + n)
+            users, _ = ch.split_cold_users(datasets[name], _COLD_SHARE, study.seed)
+            train, cold = ch.split_cold_users(users, _COLD_SHARE, _FIRST_FOLD + n)
             trial = make_trial(train, cold, seed=_FIRST_FOLD + n)
             popularity = _accuracy(MODELS["popularity"](), train, trial, study)
             if not popularity > 0:
-                raise DataError(
-                    f"{name}: popularity finds no favourite of the {len(cold.ratings.users)} "
-                    f"strangers of fold {n}",
+                raise errors.DataError(
+                    f"{name}: popularity finds no favourite of {cold.n_users} strangers (fold {n})",
                     hint="more data, or a larger k",
                 )
-            counts = (len(train.ratings.users), len(cold.ratings.users))
-            folds.append(Fold(FoldInfo(name, n, *counts, popularity), train, trial))
+            facts = {
+                "dataset": name,
+                "fold": n,
+                "n_train": train.n_users,
+                "n_cold": cold.n_users,
+                "popularity": popularity,
+            }
+            folds.append(Fold(facts, train, trial))
     return folds
 
 
-def _accuracy(model: Model, train: Dataset, trial: Trial, study: Study) -> float:
+def _accuracy(model: Model, train: ch.Dataset, trial: Trial, study: Study) -> float:
     ranks = rank(scorer(model.fit(train, seed=study.seed), study.score), trial)
     return accuracy_at(study.k, ranks.greater, ranks.equal)
 
@@ -180,55 +581,27 @@ def _draw(study: Study, before: tuple[Attempt, ...]) -> optuna.Trial:
     """Draw settings, given those that were tried; the first trial has the defaults."""
     import optuna
 
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
     seed = int(np.random.SeedSequence([study.seed, len(before)]).generate_state(1)[0])
     search = optuna.create_study(
         direction="maximize",
         sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=_RANDOM_TRIALS),
         pruner=optuna.pruners.MedianPruner(n_startup_trials=_RANDOM_TRIALS),
     )
-    space = {name: _distribution(domain) for name, domain in study.space.items()}
-    n_datasets = len(study.datasets)
+    space = {name: domain.distribution() for name, domain in study.space.items()}
+    size = len(study.datasets)
     for attempt in before:
         if attempt.state != "refused":
-            n_reported = min(len(attempt.by_fold) // n_datasets, study.folds - 1)
-            reported = {
-                n: float(np.mean(attempt.by_fold[: n * n_datasets]))
-                for n in range(1, n_reported + 1)
-            }
-            search.add_trial(
-                optuna.trial.create_trial(
-                    state=optuna.trial.TrialState[attempt.state.upper()],
-                    value=attempt.value,
-                    params=attempt.settings,
-                    distributions=space,
-                    intermediate_values=reported,
-                )
+            n_rounds = min(len(attempt.by_fold) // size, study.folds - 1)
+            means = {n: float(np.mean(attempt.by_fold[: n * size])) for n in range(1, n_rounds + 1)}
+            tried = optuna.trial.create_trial(
+                state=optuna.trial.TrialState[attempt.state.upper()],
+                value=attempt.value,
+                params=attempt.settings,
+                distributions=space,
+                intermediate_values=means,
             )
+            search.add_trial(tried)
     if not before:
         search.enqueue_trial(study.start)
     return search.ask(space)
-
-
-def _distribution(domain: Range | Choices) -> optuna.distributions.BaseDistribution:
-    import optuna
-
-    if isinstance(domain, Choices):
-        return optuna.distributions.CategoricalDistribution(domain.choices)
-    if domain.is_integer:
-        return optuna.distributions.IntDistribution(int(domain.low), int(domain.high), domain.log)
-    return optuna.distributions.FloatDistribution(domain.low, domain.high, domain.log)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence Optuna's log, and warnings of collapsing codes."""
-    import optuna
-
-    before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CodeCollapse)
-            yield
-    finally:
-        optuna.logging.set_verbosity(before)

@@ -11,10 +11,9 @@ from typing import cast
 
 import numpy as np
 
+import coldhash as ch
 from coldhash.baselines.shared import favourite_matrix
-from coldhash.data.dataset import Dataset
 from coldhash.data.sources import read
-from coldhash.data.splits import split_cold_items, split_cold_users
 from coldhash.evaluate import PROTOCOLS, UserHits
 from coldhash.evaluate.compare import arrange, is_significant
 from coldhash.features.fitting import fit_content
@@ -25,7 +24,6 @@ from coldhash.lab.reproduce import report
 from coldhash.lab.reproduce.report import DATASETS, Claim, Section, format_accuracy, method_name
 from coldhash.lab.results import Results, Row
 from coldhash.lab.runner import RunProgress
-from coldhash.mfdcf.model import MFDCF
 from coldhash.render import format_table
 from coldhash.update import add_items
 
@@ -58,13 +56,9 @@ def ablation_section(results: Results) -> Section:
             panels.append(Panel(title, "correction (see the table)", "Accuracy@10", lines))
         rows.append([name, "", "popularity", format_accuracy(popularity), ""])
     note = "1: as printed; 9: corrected, without level; 10: the default; fair ties"
-    return Section(
-        "ablation",
-        "What each correction of the printed equations brings",
-        format_table(["data", "bits", "variant", "real-valued query", "Hamming"], rows),
-        [("ablation", draw("From the printed equations to ours", panels, 2, note))],
-        [_sign_claim(results)],
-    )
+    table = format_table(["data", "bits", "variant", "real-valued query", "Hamming"], rows)
+    figure = draw("From the printed equations to ours", panels, 2, note)
+    return Section(table, {"": figure}, [_sign_claim(results)])
 
 
 def _sign_claim(results: Results) -> Claim:
@@ -93,13 +87,8 @@ def shots_section(results: Results) -> Section:
         for (dataset, _), part in results.groups("dataset", "order")
     )
     table, panels = report.make_curves(groups, "shots", "ratings given")
-    text = (
-        "The model is given some ratings of each cold user; the favourites among the rest are the"
-        " test, so numbers of ratings given are not tests of the same pairs.\n\n"
-    )
     note = "64 bits, fair ties; methods that cannot use ratings stay as they are"
-    figure = draw("A stranger gives a few ratings", panels, 2, note)
-    return Section("shots", "Accuracy against ratings given", text + table, [("shots", figure)])
+    return Section(table, {"": draw("A stranger gives a few ratings", panels, 2, note)})
 
 
 def bytes_section(results: Results) -> Section:
@@ -110,8 +99,7 @@ def bytes_section(results: Results) -> Section:
         rows += [row | {"bytes": n_bytes} for row in part.rows]
     groups = ((DATASETS[dataset], part) for dataset, part in Results(rows).by("dataset"))
     table, panels = report.make_curves(groups, "bytes", "bytes an item", "log")
-    figure = draw("What an item costs", panels, 2, "strangers, fair ties")
-    return Section("bytes", "Accuracy against bytes per item", table, [("bytes", figure)])
+    return Section(table, {"": draw("What an item costs", panels, 2, "strangers, fair ties")})
 
 
 def _item_bytes(row: Row) -> float:
@@ -136,13 +124,8 @@ def protocols_section(results: Results) -> Section:
         name = method_name(f"{label}{length}", score)
         rows.append([DATASETS[dataset], name, *map(format_accuracy, (*means, leak))])
     protocols = results.where(oracle=False).values("protocol")
-    text = (
-        "`sampled-1000` and `full` (which is also Du et al.'s) count ties fairly, `ddl` counts them"
-        " as hits, `mdcf` averages users. The last column is sampled-1000 with the hidden ratings"
-        " given to the model, as in works that build test users' features from all their ratings."
-    )
-    table = format_table(["data", "Accuracy@10", *protocols, "with the oracle (a leak)"], rows)
-    return Section("protocols", "The same models under other protocols", f"{text}\n\n{table}")
+    head = ["data", "Accuracy@10", *protocols, "with the oracle (a leak)"]
+    return Section(format_table(head, rows))
 
 
 @dataclass(frozen=True)
@@ -171,7 +154,7 @@ def anywhere_section(results: Results) -> Section:
     """Compare with popularity on every data set, and show what the popularity dial does."""
     matrix = Results([row for row in results.rows if row["label"] != _DIAL])
     table, panels = report.make_curves(by_data(matrix), "shots", "events given")
-    figures = [("anywhere", draw("Against popularity", panels, 4, "64 bits, fair ties"))]
+    figures = {"": draw("Against popularity", panels, 4, "64 bits, fair ties")}
     parts = [_summarise(matrix), _describe_cells(list(make_cells(matrix))), table]
     dial = Results([row | {"label": "mfdcf"} for row in results.where(label=_DIAL).rows])
     if dial.rows:
@@ -185,9 +168,8 @@ def anywhere_section(results: Results) -> Section:
             lines.append(Line(method_name("mfdcf", score), coverage, accuracy))
         panel = Panel(groups[0][0], "coverage@10 in percent", "Accuracy@10", lines)
         note = "popularity from 0 (right) to 1 (left)"
-        figures.append(("dial", draw("Accuracy against coverage", [panel], 1, note, (6.0, 3.4))))
-    title = "MFDCF against popularity on every data set"
-    return Section("anywhere", title, "\n\n".join(parts), figures)
+        figures["-dial"] = draw("Accuracy against coverage", [panel], 1, note, (6.0, 3.4))
+    return Section("\n\n".join(parts), figures)
 
 
 def _summarise(results: Results) -> str:
@@ -275,8 +257,8 @@ def asking_section(data: Path, quick: bool, progress: RunProgress | None) -> Sec
     rows, plots = [], []
     names = ["ml-100k"] if quick else list(asking.PROTOCOLS)
     for done, name in enumerate(names):
-        train, cold = split_cold_users(read(name, data), seed=0, described=True)
-        panel = asking.Panel.of(MFDCF().fit(train), train, cold, asking.PROTOCOLS[name])
+        train, cold = ch.split_cold_users(read(name, data), seed=0, described=True)
+        panel = asking.Panel.of(ch.MFDCF().fit(train), train, cold, asking.PROTOCOLS[name])
         nobody = panel.judge(np.zeros(panel.known.shape, dtype=bool)).accuracy
         rows.append([DATASETS[name], "nobody asked", *[format_accuracy(nobody)] * 4, ""])
         lines = []
@@ -295,7 +277,7 @@ def asking_section(data: Path, quick: bool, progress: RunProgress | None) -> Sec
         " favourites nor candidates. `known`: the share of questions about items that the user has"
         f" rated.\n\n{format_table(head, rows)}"
     )
-    return Section("ask", "What to ask a stranger", text, [("ask", figure)])
+    return Section(text, {"": figure}, title="What to ask a stranger")
 
 
 def new_items_section(data: Path, quick: bool, progress: RunProgress | None) -> Section:
@@ -317,13 +299,13 @@ def new_items_section(data: Path, quick: bool, progress: RunProgress | None) -> 
         " peers score content for each user, in the form that is best on held-out training items."
     )
     table = format_table(["data", "method", "Accuracy@10"], rows)
-    return Section("new-items", "Items that nobody has rated", f"{text}\n\n{table}")
+    return Section(f"{text}\n\n{table}", title="Items that nobody has rated")
 
 
-def _judge_new_items(data: Dataset, seed: int) -> dict[str, float]:
-    train, cold = split_cold_items(data, 0.1, seed)
+def _judge_new_items(data: ch.Dataset, seed: int) -> dict[str, float]:
+    train, cold = ch.split_cold_items(data, 0.1, seed)
     table = cold.items.append_column("item_id", cold.ratings.items.values)
-    model, _ = add_items(MFDCF().fit(train, seed=seed), table)
+    model, _ = add_items(ch.MFDCF().fit(train, seed=seed), table)
     users = np.flatnonzero(np.diff(favourite_matrix(cold).indptr))
     users = np.sort(np.random.default_rng(seed).permutation(users)[:_MAX_USERS])
     known, new = train.of_users(users), cold.of_users(users)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 from coldhash.files import replace_text
+from coldhash.lab.experiment import experiments_folder
 from coldhash.lab.figures import Line, Panel, save
 from coldhash.lab.results import Results
 from coldhash.lab.runner import stamp
@@ -38,22 +39,6 @@ NAMES = {  # where it is not the label in upper case
 }
 KS = (5, 10, 20, 50)
 METRICS = ("@5", "@10", "@20", "@50", "@10 between", "NDCG@10", "coverage", "distinct lists")
-INTRO = """\
-# Results
-
-Made by `{command}`, not written by hand. Every number below comes from that command, or from
-`coldhash reproduce NAME` with the name of the section; a dataset's archive is never part of this
-project.
-
-Accuracy@k (@k in tables) is the share of test pairs (a cold user, a favourite) in which the
-favourite is among the first k of 1,001 items. **Fair ties**: items with the same score are in
-random order, so a tie counts by its expected value. **Ties as hits**: what much of the literature
-does; a model that scores everything alike is then perfect. **Real-valued query**: the user's vector
-as it is, against codes of items. **Hamming**: codes on both sides. **MFDCF** is the method by
-default: 8 of its bits are the level of an item. **MFDCF, no level** is the paper's method,
-corrected, and the paper's claims are judged by it. "@10 between" is the 95% interval over users
-(bootstrap); "tied" means that the interval of the paired difference over users contains 0.
-"""
 
 
 @dataclass(frozen=True)
@@ -64,16 +49,21 @@ class Claim:
     verdict: ClaimVerdict
     evidence: str
 
+    @classmethod
+    def of(cls, text: str, holds: bool, evidence: str) -> Claim:
+        """Judge a claim that either holds or not."""
+        return cls(text, "holds" if holds else "does not hold", evidence)
+
 
 @dataclass(frozen=True, eq=False)
 class Section:
-    """A part of the report."""
+    """A part of the report; figures by what follows its name in their files."""
 
-    name: str
-    title: str
     text: str
-    figures: Sequence[tuple[str, Figure]] = ()
+    figures: Mapping[str, Figure] = field(default_factory=dict)
     claims: Sequence[Claim] = ()
+    name: str = ""
+    title: str = ""
 
 
 def method_name(label: object, score: object = "real") -> str:
@@ -128,7 +118,8 @@ def make_curves(
 
 def write_report(sections: Sequence[Section], out: Path, command: str) -> Path:
     """Write `results.md` and its figures as PNG and SVG."""
-    parts = [INTRO.format(command=command)]
+    intro = (experiments_folder() / "introduction.txt").read_text(encoding="utf-8")
+    parts = [intro.format(command=command)]
     claims = [
         [claim.text, f"**{claim.verdict}**", f"{claim.evidence} ([{each.name}](#{each.name}))"]
         for each in sections
@@ -139,9 +130,9 @@ def write_report(sections: Sequence[Section], out: Path, command: str) -> Path:
         parts.append(f"## The paper's claims\n\n{table}")
     for section in sections:
         parts.append(f'<a id="{section.name}"></a>\n\n## {section.title}')
-        for name, figure in section.figures:
-            save(figure, out / "figures", name)
-            parts.append(f"![{section.title}](figures/{name}.png)")
+        for ending, figure in section.figures.items():
+            save(figure, out / "figures", f"{section.name}{ending}")
+            parts.append(f"![{section.title}](figures/{section.name}{ending}.png)")
         parts.append(section.text)
     machine = dict(stamp())
     hardware = [machine.pop(name) for name in ("system", "processor", "cores")]
