@@ -37,6 +37,7 @@ NO_TERMS = np.array([[0.0], [1.0]])
 NO_CODES, NO_REALS = np.zeros((0, 0), np.uint64), np.zeros((0, 0), np.float32)
 NO_DISTANCES, NO_SCORES = np.zeros((0, 0), np.int32), np.zeros((0, 0), np.float64)
 CODE, REAL = NO_CODES.dtype, NO_REALS.dtype  # of packed queries and of real ones
+ROW, DISTANCE, SCORE = NO_LISTS[1].dtype, NO_DISTANCES.dtype, NO_SCORES.dtype
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,7 +217,7 @@ class CodeIndex:
             The queries or lists do not fit, `k` or `threads` is below 1, or `popularity` is not
             between 0 and 1.
         """
-        if queries.dtype != CODE or queries.shape[1:] != (n_words(self.n_bits),):
+        if queries.dtype != CODE or queries.shape[1:] != self._code_shape:
             raise DataError(f"{queries.shape} {queries.dtype} are no codes of {self.n_bits} bits")
         terms = self._cached_terms(popularity, True)
         return self._run(queries, terms, k, excluded, listed, within, threads)
@@ -261,7 +262,8 @@ class CodeIndex:
         if queries.dtype != REAL:
             with np.errstate(over="ignore"):  # what float32 cannot hold is refused below
                 queries = queries.astype(np.float32)
-        if not np.isfinite(queries).all():
+        # float64 holds any sum of float32: it is finite if all are
+        if not math.isfinite(np.add.reduce(queries, axis=None, dtype=np.float64)):
             raise DataError("a query holds NaN or infinity")
         terms = self._cached_terms(popularity, False, additive)
         return self._run(queries, terms, k, excluded, listed, within, threads)
@@ -356,6 +358,10 @@ class CodeIndex:
         return np.packbits(bits, bitorder="little").view("<u8").astype(np.uint64, copy=False)
 
     @cached_property
+    def _code_shape(self) -> tuple[int]:
+        return (n_words(self.n_bits),)
+
+    @cached_property
     def _cached_terms(self) -> Callable[..., np.ndarray]:
         return lru_cache(maxsize=16)(self.terms)
 
@@ -378,53 +384,49 @@ class CodeIndex:
         threads: int,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Call the kernel, and return what it finds: rows, and distances or scores."""
-        n_queries, n_items, by_code = len(queries), len(self.order), queries.dtype == CODE
-        allowed = self._everything if within is None else within
+        n_queries, n_items, n_groups = len(queries), len(self.order), len(self.stripes)
         if k < 1 or threads < 1:
             raise SettingError(f"k={k}, threads={threads}", hint="at least 1")
         for lists in (excluded, listed):
             if lists is not None and len(lists[0]) != n_queries + 1:
                 raise DataError(f"{len(lists[0]) - 1} lists for {n_queries} queries")
-        if len(allowed) != len(self.stripes):
+        allowed = self._everything if within is None else within
+        if len(allowed) != n_groups:
             raise DataError(f"{allowed.shape} words are no subset of {n_items} items")
-        if not (queries.flags.c_contiguous and queries.flags.writeable):
+        if not queries.flags.carray:
             queries = queries.copy()  # or numba would compile the kernel anew
         if prefer_numpy("coldhash.search.kernels", n_items * (self.n_bits + n_queries)):
             search, threads = plain.search, 1
         else:
             search = _kernels().search
-        codes, reals = (queries, NO_REALS) if by_code else (NO_CODES, queries)
-        kind = np.int32 if by_code else np.float64  # of distances, or scores
-        skip, skipped = excluded or NO_LISTS
-        only, chosen = listed or NO_LISTS
-        items = (*self._arrays, terms, allowed)
-        parts, step = 1, TILE * (n_queries // (4 * threads * TILE) + 1)  # uneven costs even out
-        if n_queries < threads and listed is None:  # too few queries: split the items
-            parts = max(1, min(threads, len(self.stripes) // SPLIT_GROUPS))
-        if parts == 1 and (threads == 1 or n_queries <= step):
-            rows = np.empty((n_queries, min(k, n_items)), np.int32)
-            values = np.empty(rows.shape, kind)
-            out = (rows, values, NO_SCORES) if by_code else (rows, NO_DISTANCES, values)
-            search(codes, reals, *out, *items, 0, 1, skip, skipped, only, chosen)
+        parts, step = 1, n_queries
+        if threads > 1:
+            step = TILE * (n_queries // (4 * threads * TILE) + 1)  # uneven costs even out
+            if n_queries < threads and listed is None:  # too few queries: split the items
+                parts = max(1, min(threads, n_groups // SPLIT_GROUPS))
+        by_code, k = queries.dtype == CODE, min(k, n_items)
+        rows = np.empty((parts * n_queries, k), ROW)
+        values = np.empty(rows.shape, DISTANCE if by_code else SCORE)
+        arguments: tuple[np.ndarray, ...] = (
+            *((queries, NO_REALS) if by_code else (NO_CODES, queries)),
+            *((rows, values, NO_SCORES) if by_code else (rows, NO_DISTANCES, values)),
+            *self._arrays,
+            *(terms, allowed),
+            *(excluded or NO_LISTS),
+            *(listed or NO_LISTS),
+        )
+        if parts == 1 and step >= n_queries:
+            search(*arguments, 0, n_queries, 0, 1)
             return rows, values
-        found = np.empty((parts, n_queries, min(k, n_items)), np.int32)
-        values = np.empty(found.shape, kind)
-
-        def scan(job: tuple[int, int]) -> None:
-            part, begin = job
-            some, ends = slice(begin, begin + step), slice(begin, begin + step + 1)
-            mine = values[part, some]
-            out = (mine, NO_SCORES) if by_code else (NO_DISTANCES, mine)
-            lists = (skip[ends], skipped, only[ends], chosen)
-            rows = found[part, some]
-            search(codes[some], reals[some], rows, *out, *items, part, parts, *lists)
-
-        jobs = [(part, begin) for part in range(parts) for begin in range(0, n_queries, step)]
-        for _ in run_pieces(scan, jobs, threads):
+        some = [(at, min(at + step, n_queries)) for at in range(0, n_queries, step)]
+        jobs = [(*ends, part, parts) for part in range(parts) for ends in some]
+        for _ in run_pieces(lambda job: search(*arguments, *job), jobs, threads):
             pass
-        rows, values = (np.concatenate(list(each), axis=1) for each in (found, values))
+        if parts == 1:
+            return rows, values
+        rows, values = (np.hstack(np.split(each, parts)) for each in (rows, values))
         order = (self.rank[rows], values if by_code else -values, rows < 0)
-        best = np.lexsort(order)[:, : found.shape[2]]
+        best = np.lexsort(order)[:, :k]
         return np.take_along_axis(rows, best, axis=1), np.take_along_axis(values, best, axis=1)
 
     @cached_property

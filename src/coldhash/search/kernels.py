@@ -300,20 +300,22 @@ def _scan(stripes, levels, worth, allowed, part, parts, excluded, pools, count, 
 
 @compiled(nogil=True, error_model="numpy")
 def search(
-    codes, reals, rows, distances, scores, stripes, order, levels, worth, allowed, part, parts,
-    skip, skipped, only, chosen,
+    codes, reals, rows, distances, scores, stripes, order, levels, worth, allowed,
+    skip, skipped, only, chosen, first, last, part, parts,
 ):  # fmt: skip
     """Find the best items of packed queries (uint64[n_queries, n_words]), or of real ones.
 
+    Of the queries from first to last, and of every parts-th block of items from block `part` on;
+    what is found of each part is below that of the parts before.
     `order` turns positions into rows of the catalogue, `levels` (by position) is empty if all items
     are of level 0; `worth` has the base and the gain of each level. `allowed` has a bit for each
     position that counts; excluded and listed positions are given by query, as starts and sorted
     positions. Real queries (float32[n_queries, n_bits]) have `scores`, packed ones `distances`; the
     other array is empty.
     """
-    n_queries, k, n_bytes = rows.shape[0], rows.shape[1], stripes.shape[1]
+    k, n_bytes, above = rows.shape[1], stripes.shape[1], rows.shape[0] // parts * part
     by_code, listed = codes.shape[0] > 0, only.shape[0] > 0
-    width = 1 if listed else min(max(1, n_queries), QUERIES)
+    width = 1 if listed else min(max(1, last - first), QUERIES)
     tile = 1 if width == 1 else TILE if by_code and n_bytes <= NARROW_BYTES else WIDE_TILE
     room, height = 4 * k + 2 * GROUP, width + tile - 1
     n_buckets = 8 * n_bytes + 1 - np.int64(worth[0, 0]) if by_code else BUCKETS
@@ -328,8 +330,8 @@ def search(
     )
     if listed:
         allowed = np.zeros(stripes.shape[0], np.uint64)
-    for begin in range(0, n_queries, width):
-        count = min(width, n_queries - begin)
+    for begin in range(first, last, width):
+        count = min(width, last - begin)
         for i in range(count):
             terms, state, query = pools.terms[i], pools.state[i], begin + i
             if by_code:
@@ -353,8 +355,8 @@ def search(
             best = _select(i, pools, k, stripes, levels, worth)
             for j in range(k):
                 exists = j < pools.state[i, SIZE]
-                rows[query, j] = order[pools.positions[i, j]] if exists else -1
+                rows[above + query, j] = order[pools.positions[i, j]] if exists else -1
                 if by_code:
-                    distances[query, j] = np.int32(best[j]) if exists else -1
+                    distances[above + query, j] = np.int32(best[j]) if exists else -1
                 else:
-                    scores[query, j] = -best[j] if exists else -np.inf
+                    scores[above + query, j] = -best[j] if exists else -np.inf

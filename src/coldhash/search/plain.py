@@ -37,7 +37,7 @@ def search(
     *rest: Any,
 ) -> None:
     """Find the best items of queries, as `kernels.search` does with the same arguments."""
-    _, _, skip, skipped, only, chosen = rest
+    skip, skipped, only, chosen, *_ = rest
     n_items, by_code = len(order), len(codes) > 0
     weights, units = _code_weights(codes, stripes) if by_code else _real_weights(reals, stripes)
     as_bytes = stripes.transpose(0, 2, 1).reshape(-1, stripes.shape[1])[:n_items]
