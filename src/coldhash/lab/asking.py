@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.sparse import csr_array
 
+from coldhash.arrays.rows import SparseRows
 from coldhash.data.dataset import Dataset
 from coldhash.data.ratings import row_of_entries, with_values
 from coldhash.evaluate import judge
 from coldhash.evaluate.protocol import Protocol, Trial, make_trial
+from coldhash.recommender.items import CodeItems
 from coldhash.recommender.recommender import Recommender
 
 N_QUESTIONS = (1, 3, 5, 10)
@@ -123,11 +125,12 @@ def pick_ours(panel: Panel, asked: np.ndarray) -> np.ndarray:
     part = panel.model.encoder.answers
     assert part is not None
     answers = panel.answers(asked)
-    picked = (
-        next(part.questions(part.reduction(answers[[user]]), np.flatnonzero(~own)))[0]
-        for user, own in enumerate(asked)
-    )
-    return np.fromiter(picked, np.int64, len(asked))
+    vectors = panel.model.encode(panel.trial.people, answers=answers, unknown="ignore").vectors
+    picked = []
+    for own, vector, said in zip(asked, vectors, SparseRows.of(answers).rows(), strict=True):
+        open_list = part.open_list(vector, said, np.flatnonzero(own))
+        picked.append(next(part.questions(open_list, np.flatnonzero(~own)))[0])
+    return np.array(picked, np.int64)
 
 
 def strategies(panel: Panel, seed: int = 0) -> Iterator[tuple[str, Pick]]:
@@ -165,9 +168,12 @@ class Tree:
         matrix, model = panel.train.ratings.matrix, panel.model
         means = np.bincount(matrix.indices, matrix.data, matrix.shape[1])
         self._means = means / np.maximum(panel.train.ratings.per_item, 1)
-        part = model.encoder.answers
-        assert part is not None
-        root = np.linalg.cholesky(part.metric + 1e-6 * np.eye(len(part.metric)))
+        items = model.items
+        assert isinstance(items, CodeItems)
+        codes, squares = items.rows().astype(np.float64), items.gains(np.arange(len(items))) ** 2
+        apart = codes - np.average(codes, axis=0, weights=squares)
+        metric = (apart.T * (squares / squares.sum())) @ apart
+        root = np.linalg.cholesky(metric + 1e-6 * np.eye(len(metric)))
         self._vectors = (model.user_vectors - model.user_vectors.mean(axis=0)) @ root
         above = matrix.data >= self._means[matrix.indices]
         self._liked, self._disliked = (
