@@ -17,6 +17,7 @@ from coldhash.recommender.items import Search
 
 LENGTH = 10  # of the list that questions are to improve
 N_BEST = 200  # items of a person that may be on it
+N_CONSIDERED = 500  # items to choose a question from: those that most people know
 _ARRAYS = ("covariance", "shares", "rows", "deviations", "loadings")
 
 
@@ -124,12 +125,12 @@ class AnswerPart:
 
         Yields the item, and how much of `person.variance` the answer is expected to remove from
         other items: an item that was asked about is not recommended afterwards. Each is the best
-        one once those before have been answered. Items whose answers are not learned follow in
-        order of the share of people who know them.
+        one once those before have been answered. Items that few people know follow, in order of
+        the share of people who do.
         """
-        places = self._places[rows]
-        learned = places < len(self.rows)
-        own, places = rows[learned], places[learned]
+        own = rows[self._places[rows] < len(self.rows)]
+        own = own[np.argsort(-self.shares[own], kind="stable")[:N_CONSIDERED]]
+        places = self._places[own]
         L, G, C, left = self.loadings[:, places], person.covariance, person.codes, np.ones(len(own))
         chance = np.stack([np.ones(len(own)), self.shares[own]])  # rated only if it is known
         _, asked, listed = np.intersect1d(own, person.rows, True, return_indices=True)
@@ -142,8 +143,10 @@ class AnswerPart:
             left[best] = -np.inf
             U = _reduction(G, L[:, best] * np.sqrt(chance[:, best, None]))
             G = G - U.T @ U
-        others = rows[~learned]
-        yield from ((int(row), 0.0) for row in others[np.argsort(-self.shares[others])])
+        others = np.setdiff1d(rows, own)
+        yield from (
+            (int(row), 0.0) for row in others[np.argsort(-self.shares[others], kind="stable")]
+        )
 
     def follow_items(self, history: HistoryPart, rows: np.ndarray, n_new: int) -> AnswerPart:
         """Return the part for other items: `rows` of those it had, then `n_new` more."""
