@@ -57,7 +57,6 @@ class Panel:
 
     model: Recommender
     train: Dataset
-    cold: Dataset
     trial: Trial
     known: np.ndarray  # users x items
     ratings: np.ndarray  # users x items
@@ -71,7 +70,7 @@ class Panel:
         known = np.zeros(matrix.shape, dtype=bool)
         known[row_of_entries(matrix), matrix.indices] = True
         trial = make_trial(train, cold, protocol=protocol)
-        return cls(model, train, cold, trial, known, matrix.toarray())
+        return cls(model, train, trial, known, matrix.toarray())
 
     def answers(self, asked: np.ndarray) -> csr_array:
         """Return what users say: a rating, or NaN for what they do not know."""
@@ -180,27 +179,21 @@ class Tree:
             with_values(matrix, some.astype(np.float32)) for some in (above, ~above)
         )
         self._orders: dict[bytes, np.ndarray] = {}
+        self._nodes = [np.arange(len(self._vectors))] * len(panel.known)  # of users
+        self._picked = np.zeros(len(panel.known), np.int64)
 
     def pick(self, panel: Panel, asked: np.ndarray) -> np.ndarray:
-        """Pick the question of the node that each user has reached."""
-        picked = np.empty(len(asked), np.int64)
+        """Move each user to the node of the last answer, and pick the question of that node."""
         for user, own in enumerate(asked):
-            rows, left, place = np.arange(len(self._vectors)), int(own.sum()), 0
-            while True:
-                order = self._order(rows)
-                item = int(order[place])
-                if not left:
-                    break
-                left -= 1
-                branch = self._branch(
-                    rows, item, panel.known[user, item], panel.ratings[user, item]
-                )
-                small = len(branch) < FEWEST
-                rows, place = (rows, place + 1) if small else (branch, 0)
-                while own[self._order(rows)[place]] and not left:
-                    place += 1
-            picked[user] = item
-        return picked
+            if own.any():
+                item = self._picked[user]
+                known, rating = panel.known[user, item], panel.ratings[user, item]
+                branch = self._branch(self._nodes[user], item, known, rating)
+                if len(branch) >= FEWEST:
+                    self._nodes[user] = branch
+            order = self._order(self._nodes[user])
+            self._picked[user] = order[~own[order]][0]
+        return self._picked.copy()
 
     def _branch(self, rows: np.ndarray, item: int, known: bool, rating: float) -> np.ndarray:
         liked, disliked = (
