@@ -45,12 +45,31 @@ def test_only_candidates_and_missing_fields_are_asked(model):
 
 
 def test_every_answer_leaves_less_to_settle(model):
-    part, rows, person = model.encoder.answers, np.arange(len(model.item_ids)), {}
+    rows, person = np.arange(len(model.item_ids)), {}
+    before = open_list(model, person)
     for item in names(model.ask({}, 4, kinds=["items"])):
-        before = part.variance(part.reduction(answers_of(model, person)))
         person[item] = None
-        assert part.variance(part.reduction(answers_of(model, person))) < before
-    assert next(part.questions(part.reduction(answers_of(model, person)), rows))[1] > 0
+        after = open_list(model, person)
+        removed = np.linalg.eigvalsh(before.covariance - after.covariance)
+        assert removed[-1] > 1e-6
+        assert removed[0] > -1e-6
+        before = after
+    assert next(model.encoder.answers.questions(before, rows))[1] > 0
+
+
+def test_questions_are_about_what_may_be_on_the_list(model):
+    everything = np.arange(len(model.item_ids))
+    found = open_list(model, {}, excluded=everything[:-2])
+    assert {*found.rows.tolist()} == {*everything[-2:].tolist()}
+    # between two items only the difference counts
+    assert np.linalg.matrix_rank(found.metric) == 1
+
+
+def open_list(model, answers, excluded=()):
+    vector = model.encode({"answers": answers}).vectors[0]
+    return model.encoder.answers.open_list(
+        vector, answers_of(model, answers), np.array(excluded, int)
+    )
 
 
 def answers_of(model, answers):

@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.sparse import csr_array
 
+from coldhash.arrays.rows import SparseRows
 from coldhash.data.dataset import Dataset
 from coldhash.data.ratings import row_of_entries, with_values
 from coldhash.evaluate import judge
 from coldhash.evaluate.protocol import Protocol, Trial, make_trial
+from coldhash.recommender.items import CodeItems
 from coldhash.recommender.recommender import Recommender
 
 N_QUESTIONS = (1, 3, 5, 10)
@@ -55,7 +57,6 @@ class Panel:
 
     model: Recommender
     train: Dataset
-    cold: Dataset
     trial: Trial
     known: np.ndarray  # users x items
     ratings: np.ndarray  # users x items
@@ -69,7 +70,7 @@ class Panel:
         known = np.zeros(matrix.shape, dtype=bool)
         known[row_of_entries(matrix), matrix.indices] = True
         trial = make_trial(train, cold, protocol=protocol)
-        return cls(model, train, cold, trial, known, matrix.toarray())
+        return cls(model, train, trial, known, matrix.toarray())
 
     def answers(self, asked: np.ndarray) -> csr_array:
         """Return what users say: a rating, or NaN for what they do not know."""
@@ -123,11 +124,12 @@ def pick_ours(panel: Panel, asked: np.ndarray) -> np.ndarray:
     part = panel.model.encoder.answers
     assert part is not None
     answers = panel.answers(asked)
-    picked = (
-        next(part.questions(part.reduction(answers[[user]]), np.flatnonzero(~own)))[0]
-        for user, own in enumerate(asked)
-    )
-    return np.fromiter(picked, np.int64, len(asked))
+    vectors = panel.model.encode(panel.trial.people, answers=answers, unknown="ignore").vectors
+    picked = []
+    for own, vector, said in zip(asked, vectors, SparseRows.of(answers).rows(), strict=True):
+        open_list = part.open_list(vector, said, np.flatnonzero(own))
+        picked.append(next(part.questions(open_list, np.flatnonzero(~own)))[0])
+    return np.array(picked, np.int64)
 
 
 def strategies(panel: Panel, seed: int = 0) -> Iterator[tuple[str, Pick]]:
@@ -165,36 +167,33 @@ class Tree:
         matrix, model = panel.train.ratings.matrix, panel.model
         means = np.bincount(matrix.indices, matrix.data, matrix.shape[1])
         self._means = means / np.maximum(panel.train.ratings.per_item, 1)
-        part = model.encoder.answers
-        assert part is not None
-        root = np.linalg.cholesky(part.metric + 1e-6 * np.eye(len(part.metric)))
+        items = model.items
+        assert isinstance(items, CodeItems)
+        codes, squares = items.rows().astype(np.float64), items.gains(np.arange(len(items))) ** 2
+        apart = codes - np.average(codes, axis=0, weights=squares)
+        metric = (apart.T * (squares / squares.sum())) @ apart
+        root = np.linalg.cholesky(metric + 1e-6 * np.eye(len(metric)))
         self._vectors = (model.user_vectors - model.user_vectors.mean(axis=0)) @ root
         above = matrix.data >= self._means[matrix.indices]
         self._liked, self._disliked = (
             with_values(matrix, some.astype(np.float32)) for some in (above, ~above)
         )
         self._orders: dict[bytes, np.ndarray] = {}
+        self._nodes = [np.arange(len(self._vectors))] * len(panel.known)  # of users
+        self._picked = np.zeros(len(panel.known), np.int64)
 
     def pick(self, panel: Panel, asked: np.ndarray) -> np.ndarray:
-        """Pick the question of the node that each user has reached."""
-        picked = np.empty(len(asked), np.int64)
+        """Move each user to the node of the last answer, and pick the question of that node."""
         for user, own in enumerate(asked):
-            rows, left, place = np.arange(len(self._vectors)), int(own.sum()), 0
-            while True:
-                order = self._order(rows)
-                item = int(order[place])
-                if not left:
-                    break
-                left -= 1
-                branch = self._branch(
-                    rows, item, panel.known[user, item], panel.ratings[user, item]
-                )
-                small = len(branch) < FEWEST
-                rows, place = (rows, place + 1) if small else (branch, 0)
-                while own[self._order(rows)[place]] and not left:
-                    place += 1
-            picked[user] = item
-        return picked
+            if own.any():
+                item = self._picked[user]
+                known, rating = panel.known[user, item], panel.ratings[user, item]
+                branch = self._branch(self._nodes[user], item, known, rating)
+                if len(branch) >= FEWEST:
+                    self._nodes[user] = branch
+            order = self._order(self._nodes[user])
+            self._picked[user] = order[~own[order]][0]
+        return self._picked.copy()
 
     def _branch(self, rows: np.ndarray, item: int, known: bool, rating: float) -> np.ndarray:
         liked, disliked = (

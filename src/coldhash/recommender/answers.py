@@ -13,8 +13,36 @@ from coldhash.arrays.products import SparseRows
 from coldhash.errors import ModelFileError
 from coldhash.features.groups import State
 from coldhash.recommender.history import HistoryPart
+from coldhash.recommender.items import Search
 
+LENGTH = 10  # of the list that questions are to improve
+N_BEST = 200  # items of a person that may be on it
+N_CONSIDERED = 500  # items to choose a question from: those that most people know
 _ARRAYS = ("covariance", "shares", "rows", "deviations", "loadings")
+
+
+@dataclass(frozen=True, eq=False)
+class OpenList:
+    """The items that may be on the list of one person, and what is not known of their scores.
+
+    The score of item j is expected to be m_j, with the variance v_j. A question is to tell which
+    items belong above the score τ of the last one on the list: items count by the density of
+    their scores at τ. What moves all of them alike, and so τ, changes no list and does not count.
+    """
+
+    rows: np.ndarray  # j
+    codes: np.ndarray  # C: the rows √w_j (g_j d_j - mean), w_j ∝ exp(-(m_j - τ)² / 2v_j) / √v_j
+    covariance: np.ndarray  # G: of the person's vector
+
+    @cached_property
+    def metric(self) -> np.ndarray:
+        """C'C."""
+        return np.asarray(self.codes.T @ self.codes)
+
+    @property
+    def variance(self) -> float:
+        """The mean variance of scores tr(C'C G)."""
+        return max(float(np.vdot(self.metric, self.covariance)), 1e-30)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,24 +92,6 @@ class AnswerPart:
         said = np.concatenate([surprise, above[rated], above[others]])
         return np.concatenate(L), said, np.concatenate([asked, rated, others])
 
-    @cached_property
-    def _weighted(self) -> tuple[np.ndarray, np.ndarray]:
-        """The rows c_i ∝ g_i (d_i - mean) of C for `rows`, and C'C over all items.
-
-        What moves all items alike changes no list and does not count.
-        """
-        codes = self.history.codes
-        squares = codes.gains(np.arange(len(codes))).astype(np.float64) ** 2
-        weights = (squares / squares.sum()).astype(np.float32)
-        D = codes.rows().astype(np.float32)
-        C = (D - weights @ D) * np.sqrt(weights)[:, None]
-        return C[self.rows], np.asarray(C.T @ C, dtype=np.float64)
-
-    @property
-    def metric(self) -> np.ndarray:
-        """Q: the variance of g (h·d), what h adds to the scores of items, is tr(Q Σ) on average."""
-        return self._weighted[1]
-
     def split(self, answers: SparseRows) -> np.ndarray:
         """Compute what each answer of one person adds to the vector: answers x bits."""
         L, said, places = self._signals(answers)
@@ -96,52 +106,47 @@ class AnswerPart:
         moved = [self.split(row).sum(axis=0) for row in answers.rows()]
         return np.array(moved, np.float32).reshape(-1, len(self.covariance))
 
-    def reduction(self, answers: SparseRows) -> np.ndarray:
-        """Compute U such that Σ - U'U is the covariance G that the answers of one person leave."""
-        return _reduction(self.covariance, self._signals(answers)[0])
+    def open_list(self, vector: np.ndarray, answers: SparseRows, excluded: np.ndarray) -> OpenList:
+        """Find the best items of one person, `excluded` ones apart, and what is open about them."""
+        U = _reduction(self.covariance, self._signals(answers)[0])
+        G = self.covariance - U.T @ U
+        codes = self.history.codes
+        (rows,), (scores,) = codes.best(vector[None], N_BEST, Search([excluded]))
+        rows, scores = rows[rows >= 0], scores[rows >= 0]
+        C = codes.rows(rows) * codes.gains(rows)[:, None]
+        deviations = np.sqrt(np.maximum(_squares(C, G), 1e-30))
+        above = (scores - scores[:LENGTH].min(initial=np.inf)) / deviations
+        weights = np.exp(-(above**2) / 2) / deviations
+        weights = (weights / weights.sum()).astype(np.float32)
+        return OpenList(rows, (C - weights @ C) * np.sqrt(weights)[:, None], G)
 
-    def variance(self, reduction: np.ndarray) -> float:
-        """Compute the variance tr(Q G) that is left after a reduction."""
-        G = self.covariance - reduction.T @ reduction
-        return max(float(np.vdot(G, self.metric)), 1e-30)
+    def questions(self, person: OpenList, rows: np.ndarray) -> Iterator[tuple[int, float]]:
+        """Iterate over items of `rows` to ask about, the best next one first.
 
-    @cached_property
-    def _prior(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """l·Σ l, l·ΣQΣ l and l·Σ c of all loadings l and of the codes c of their items."""
-        LS = self.loadings @ self.covariance
-        others = (self.loadings, LS @ self.metric, self._weighted[0])
-        spread, moved, itself = ((LS * each).sum(axis=2) for each in others)
-        return spread, moved, itself
-
-    def questions(self, reduction: np.ndarray, rows: np.ndarray) -> Iterator[tuple[int, float]]:
-        """Iterate over items of `rows` to ask about after a reduction, the best next one first.
-
-        Yields the item, and how much of the variance tr(Q G) the answer is expected to remove from
-        the scores of other items: an item that was asked about is not recommended afterwards. Each
-        is the best one once those before have been answered. Items whose answers are not learned
-        follow in order of the share of people who know them.
+        Yields the item, and how much of `person.variance` the answer is expected to remove from
+        other items: an item that was asked about is not recommended afterwards. Each is the best
+        one once those before have been answered. Items that few people know follow, in order of
+        the share of people who do.
         """
-        places = self._places[rows]
-        learned = places < len(self.rows)
-        own, places = rows[learned], places[learned]
-        L, C = self.loadings[:, places], self._weighted[0][places]
-        spread, moved, itself = (each[:, places] for each in self._prior)
+        own = rows[self._places[rows] < len(self.rows)]
+        own = own[np.argsort(-self.shares[own], kind="stable")[:N_CONSIDERED]]
+        places = self._places[own]
+        L, G, C, left = self.loadings[:, places], person.covariance, person.codes, np.ones(len(own))
         chance = np.stack([np.ones(len(own)), self.shares[own]])  # rated only if it is known
-        G, Q, left = self.covariance, self.metric.astype(np.float32), np.ones(len(own))
-        U = reduction
+        _, asked, listed = np.intersect1d(own, person.rows, True, return_indices=True)
         for _ in own:
-            A, B = L @ U.T, L @ (G @ Q @ U.T)
-            spread = spread - (A * A).sum(axis=2)  # l·G l and l·GQG l with G less by U'U
-            moved = moved + (A * (A @ (U @ Q @ U.T) - 2 * B)).sum(axis=2)
-            itself = itself - (A * (C @ U.T)).sum(axis=2)
-            G = G - U.T @ U
-            removed = (chance * (moved - itself**2) / (1 + spread)).sum(axis=0) * left
+            moved = _squares(L, G @ person.metric @ G)
+            moved[:, asked] -= np.einsum("kir,ir->ki", L[:, asked], C[listed] @ G) ** 2
+            removed = (chance * moved / (1 + _squares(L, G))).sum(axis=0) * left
             best = int(np.argmax(removed))
             yield int(own[best]), float(removed[best])
             left[best] = -np.inf
             U = _reduction(G, L[:, best] * np.sqrt(chance[:, best, None]))
-        others = rows[~learned]
-        yield from ((int(row), 0.0) for row in others[np.argsort(-self.shares[others])])
+            G = G - U.T @ U
+        others = np.setdiff1d(rows, own)
+        yield from (
+            (int(row), 0.0) for row in others[np.argsort(-self.shares[others], kind="stable")]
+        )
 
     def follow_items(self, history: HistoryPart, rows: np.ndarray, n_new: int) -> AnswerPart:
         """Return the part for other items: `rows` of those it had, then `n_new` more."""
@@ -186,3 +191,8 @@ def _reduction(covariance: np.ndarray, loadings: np.ndarray) -> np.ndarray:
     LG = (loadings @ covariance).astype(np.float64)
     root = np.linalg.cholesky(np.eye(len(LG)) + LG @ loadings.T)
     return np.asarray(np.linalg.solve(root, LG), dtype=np.float32)
+
+
+def _squares(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """Return l·M l of each row l."""
+    return np.asarray(np.einsum("...r,...r->...", rows @ matrix, rows))

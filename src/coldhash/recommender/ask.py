@@ -14,7 +14,7 @@ from coldhash.errors import SettingError
 from coldhash.features.columns import Given
 from coldhash.features.groups import Features
 from coldhash.features.people import Person
-from coldhash.recommender.encoders import ConsensusEncoder
+from coldhash.recommender.encoders import ConsensusEncoder, Encoded
 
 if TYPE_CHECKING:
     from coldhash.recommender.recommender import Recommender
@@ -38,6 +38,7 @@ def find_questions(
     model: Recommender,
     person: Person,
     features: Features,
+    encoded: Encoded,
     answers: SparseRows | None,
     n: int,
     kinds: Collection[QuestionKind],
@@ -53,16 +54,19 @@ def find_questions(
     part = encoder.answers
     if answers is None:
         answers = SparseRows.of_lists([np.zeros(0, np.int32)], len(model.item_ids))
+    seen = answers.indices
+    if encoded.history is not None:
+        seen = np.concatenate([seen, encoded.history.indices])
+    open_list = part.open_list(encoded.vectors[0], answers, seen)
     of_field = {
         name: removed
-        for name, removed in _field_gains(model, encoder, part.metric, features).items()
+        for name, removed in _field_gains(model, encoder, open_list.metric, features).items()
         if person.get(name) in (None, "")
     }
-    reduction = part.reduction(answers)
-    total = part.variance(reduction) + sum(of_field.values())  # of all that is open
+    total = open_list.variance + sum(of_field.values())  # of all that is open
 
     def of_items() -> Iterator[Question]:
-        for row, removed in part.questions(reduction, rows):
+        for row, removed in part.questions(open_list, rows):
             title = None if model.titles is None else model.titles[row].as_py()
             known, gain = float(part.shares[row]), min(removed / total, 1.0)
             why = f"known to {known:.0%} of people; {_settles(gain)}"

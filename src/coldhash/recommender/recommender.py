@@ -330,16 +330,20 @@ class Recommender:
         if people is None:
             raise SettingError("say for whom", hint="users (strangers), user_ids, or both")
         known = self._read(people, unknown, ratings)
+        if answers is not None:
+            known = known._replace(answers=SparseRows.of(answers))
+        encoded = self._encode(known)
+        return encoded if user_ids is None else self._prefer_known(encoded, user_ids)
+
+    def _encode(self, known: PeopleData) -> Encoded:
+        """Return people as vectors."""
         with np.errstate(all="ignore"):  # what overflows is an error
             encoded = self.encoder.encode(known.features, known.history)
         check_computed(encoded.vectors)
         if known.names or known.history is not None:
             _, history, ignored, _, names = known
             encoded = replace(encoded, history=history, ignored=ignored, names=names)
-        asked = known.answers if answers is None else SparseRows.of(answers)
-        if asked is not None:
-            encoded = self._add_answers(encoded, asked)
-        return encoded if user_ids is None else self._prefer_known(encoded, user_ids)
+        return encoded if known.answers is None else self._add_answers(encoded, known.answers)
 
     def _read(
         self, people: People, unknown: Unknown, ratings: csr_array | None = None
@@ -825,7 +829,8 @@ class Recommender:
             if said is not None:
                 usable[said.indices] = False
         rows = np.flatnonzero(usable)
-        return find_questions(self, person, known.features, known.answers, n, kinds, rows)
+        encoded = self._encode(known)
+        return find_questions(self, person, known.features, encoded, known.answers, n, kinds, rows)
 
     def save(self, path: str | Path) -> None:
         """Write the model to one file, in one step; `coldhash.load` reads it.

@@ -78,7 +78,7 @@ def estimate_items(
         content_map = _ContentMap(known[fitted.rows], content)
         x, left = content_map.predict(fitted.x)
         levels = items.levels
-        roots = _gains_of(model, x, fitted)
+        roots = _gains_of(model, x, fitted.root)
         if levels is not None:
             deviation = max(float(fitted.gains.std()), 1e-9)
             scaled, open_share = content_map.predict(fitted.gains[:, None] / deviation)
@@ -109,8 +109,7 @@ def _fitted_items(model: Recommender, items: CodeItems) -> _Fitted:
     root = np.linalg.cholesky(sigma + lift)
     x = times(items.rows(rows).astype(np.float32), root.astype(np.float32))
     if items.levels is None or items.index.gains is None:
-        mean = np.linalg.solve(root, H.mean(axis=0, dtype=np.float64))
-        gains = np.maximum(x @ mean, 1e-6)
+        gains = _gains_of(model, x, root)
     else:
         gains = items.index.gains[items.levels[rows]]
     gains = gains.astype(np.float32)
@@ -134,9 +133,9 @@ def _mean_vectors(
     return shown.astype(np.float32), total**2 / np.maximum(squares, 1e-12)
 
 
-def _gains_of(model: Recommender, x: np.ndarray, fitted: _Fitted) -> np.ndarray:
+def _gains_of(model: Recommender, x: np.ndarray, root: np.ndarray) -> np.ndarray:
     """Return what average people make of items in a model without levels."""
-    mean = np.linalg.solve(fitted.root, model.user_vectors.mean(axis=0, dtype=np.float64))
+    mean = np.linalg.solve(root, model.user_vectors.mean(axis=0, dtype=np.float64))
     return np.asarray(np.maximum(x @ mean, 1e-6))
 
 
