@@ -11,7 +11,15 @@ from coldhash.arrays import compiled  # noqa: F401  # which listens to numba
 from coldhash.cli import output
 from coldhash.cli.output import note_compilation, translate_hint
 
-OPTIONS = {"--score", "--duplicates", "--column", "--exclude-seen", "--no-exclude-seen", "--new"}
+OPTIONS = {
+    "--score",
+    "--ratings",
+    "--duplicates",
+    "--column",
+    "--exclude-seen",
+    "--no-exclude-seen",
+    "--new",
+}
 
 
 @pytest.mark.parametrize(
@@ -26,6 +34,7 @@ OPTIONS = {"--score", "--duplicates", "--column", "--exclude-seen", "--no-exclud
         ("columns={'a': B}, or {'rating': None}", "--column a=B, or --column rating="),
         ("columns={'user_id': 'buyer'}", "--column user_id=buyer"),
         ("MFDCF(level=True)", "MFDCF(level=True)"),
+        ("Dataset.from_tables(...)", "--ratings FILE"),
         ("one of real, hamming", "one of real, hamming"),
     ],
 )

@@ -46,6 +46,8 @@ def translate_hint(text: str, options: Collection[str]) -> str:
 
     message, mark, hint = text.partition("hint: ")
     hint = _PYTHON.sub("", hint)
+    if "--ratings" in options:
+        hint = hint.replace("Dataset.from_tables(...)", "--ratings FILE")
     if "--column" in options:
         hint = _ROLE.sub(lambda m: f"--column {m[1]}={'' if m[2] == 'None' else m[2]}", hint)
     return message + mark + _ARGUMENT.sub(as_option, hint)

@@ -72,7 +72,7 @@ class UserHits:
         if len(set(map(str, self.user_ids))) < len(self.user_ids):
             raise DataError("a user appears twice in one split", hint="add up the pairs of a user")
         if not np.sum(self.pairs) > 0:
-            raise DataError("a split has no test pair", hint="leave it out")
+            raise DataError("a split has no test pair", hint="more users, or leave it out")
 
 
 @dataclass(frozen=True)
