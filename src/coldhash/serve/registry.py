@@ -28,7 +28,7 @@ from coldhash.recommender.model_file import N_VERSION, file_date, read_version
 from coldhash.recommender.persistence import check_answers, load
 from coldhash.recommender.recommender import USER_ID, Recommender
 from coldhash.recommender.results import Row
-from coldhash.recommender.where import element_type, kind_of
+from coldhash.recommender.where import kind_of
 from coldhash.serve.schemas import (
     ItemField,
     Judged,
@@ -144,7 +144,7 @@ class ServedModel:
         table = pa.table({}) if model.item_table is None else model.item_table
         self.image_field, self.image_origins = find_images(table)
         self.item_fields = [
-            ItemField(name=column.name, kind=kind_of(element_type(column.type)))
+            ItemField(name=column.name, kind=kind_of(column.type))
             for column in table.schema
         ]
         self.card = self._make_card().model_dump_json().encode()
