@@ -58,7 +58,7 @@ class ColumnIndex(NamedTuple):
         if isinstance(condition, Mapping):
             matches |= self._is_within(condition)
         else:
-            wanted = condition if isinstance(condition, list) else [condition]
+            wanted: list[Any] = condition if isinstance(condition, list) else [condition]
             keys = [self._as_key(value) for value in wanted]
             if isinstance(self.values, np.ndarray):
                 for key in keys:

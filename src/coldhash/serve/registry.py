@@ -144,8 +144,7 @@ class ServedModel:
         table = pa.table({}) if model.item_table is None else model.item_table
         self.image_field, self.image_origins = find_images(table)
         self.item_fields = [
-            ItemField(name=column.name, kind=kind_of(column.type))
-            for column in table.schema
+            ItemField(name=column.name, kind=kind_of(column.type)) for column in table.schema
         ]
         self.card = self._make_card().model_dump_json().encode()
         takes_answers = model.encoder.answers is not None
@@ -194,12 +193,11 @@ class ServedModel:
         """
         if not fields:
             return self.catalogue.describe
-        table, different = self.model.details(fields), np.unique(rows[rows >= 0])
-        assert table is not None  # it has the fields
-        places, own = different.tolist(), table.take(different).to_pylist()
+        different = np.unique(rows[rows >= 0])
+        own = self.model.show(fields).table.take(different).to_pylist()
         shown = {
             row: orjson.dumps(fields | self.catalogue.read(row), default=str)[:-1]
-            for row, fields in zip(places, own, strict=True)
+            for row, fields in zip(different.tolist(), own, strict=True)
         }
         return shown.__getitem__
 
