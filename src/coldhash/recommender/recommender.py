@@ -37,7 +37,7 @@ from coldhash.features.people import (
 from coldhash.files import Json
 from coldhash.recommender.ask import ITEMS_AND_FIELDS, Question, QuestionKind, find_questions
 from coldhash.recommender.encoders import Encoded, Encoder, PeopleData
-from coldhash.recommender.items import CodeItems, Items, RealItems, Search
+from coldhash.recommender.items import CodeItems, Items, RealItems, Search, code_items
 from coldhash.recommender.results import Recommendations, ShownItems, Similar
 from coldhash.recommender.where import ItemFilter, Where, find_column
 from coldhash.render import html_table
@@ -845,19 +845,16 @@ class Recommender:
 
     @cached_property
     def _filter(self) -> ItemFilter:
-        content = self.features.content.columns
-        labels = {name: column for name, column in content.items() if isinstance(column, Labels)}
-        separators = {name: each.separator for name, each in labels.items() if each.separator}
+        content = self.features.content.columns.items()
+        labels = {name: column.separator for name, column in content if isinstance(column, Labels)}
+        separators = {name: separator for name, separator in labels.items() if separator}
         return ItemFilter(len(self.item_ids), self._item_columns, separators, self.items.subset)
 
     def _by_code(self, score: Score) -> bool:
         check_choice("score", score, SCORES)
-        if score == "hamming" and not self.has_codes:
+        if score == "hamming":
             with blame("score"):
-                raise SettingError(
-                    f"{self.name} has real-valued items, so no Hamming distance",
-                    hint="score='real'",
-                )
+                code_items(self.items)
         return score == "hamming"
 
     def _threads(self, threads: int | None, n_users: int) -> int:
