@@ -225,7 +225,7 @@ def test_the_command_says_how_ratings_were_given():
         (["--protocol", "mine"], "mine"),
         (["--shots", "3", "--order", "backwards"], "backwards"),
         (["--shots", "3", "--order", "time"], "times"),
-        (["--models", "popularity", "--score", "hamming"], "real-valued items"),
+        (["--models", "popularity", "--score", "hamming"], "no Hamming distance"),
     ],
 )
 def test_a_mistake_is_told_in_one_line(arguments, named):

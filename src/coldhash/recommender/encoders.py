@@ -95,18 +95,6 @@ class Encoder(ABC):
         """Rebuild the encoder from its state and from what the model has anyway."""
 
 
-def group_shares(features: Features, groups: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """Return equal shares of the groups that each person has."""
-    has = np.column_stack([features.has[name] for name in groups])
-    shares = scale_rows(has.astype(np.float32))
-    return {name: shares[:, at] for at, name in enumerate(groups)}
-
-
-def has_nothing(features: Features, groups: tuple[str, ...]) -> np.ndarray:
-    """Return who has none of the groups."""
-    return np.asarray(~np.logical_or.reduce([features.has[name] for name in groups]))
-
-
 def scale_rows(weights: np.ndarray) -> np.ndarray:
     """Scale rows of weights so that they add up to 1; a row of zeros stays."""
     totals = weights.sum(axis=1, keepdims=True)

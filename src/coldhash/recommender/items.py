@@ -112,8 +112,9 @@ class CodeItems:
 
     def level_terms(self, rows: np.ndarray | slice, popularity: float = 1.0) -> np.ndarray:
         """Return the bases and the gains of some items: scores are gain * (base + h·d)."""
-        levels = np.zeros(len(self), np.uint8) if self.levels is None else self.levels
-        return self.index.terms(popularity, by_code=False)[:, levels[rows]]
+        places = self.index.rank[rows]
+        levels = np.zeros_like(places) if self.index.levels is None else self.index.levels[places]
+        return self.index.terms(popularity, by_code=False)[:, levels]
 
     def distances(self, vectors: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Compute Hamming distances between the codes of people and of items (people x items)."""

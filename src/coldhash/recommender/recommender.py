@@ -37,7 +37,7 @@ from coldhash.features.people import (
 from coldhash.files import Json
 from coldhash.recommender.ask import ITEMS_AND_FIELDS, Question, QuestionKind, find_questions
 from coldhash.recommender.encoders import Encoded, Encoder, PeopleData
-from coldhash.recommender.items import CodeItems, Items, RealItems, Search, code_items
+from coldhash.recommender.items import CodeItems, Items, RealItems, Search
 from coldhash.recommender.results import Recommendations, ShownItems, Similar
 from coldhash.recommender.where import ItemFilter, Where, find_column
 from coldhash.render import html_table
@@ -852,9 +852,12 @@ class Recommender:
 
     def _by_code(self, score: Score) -> bool:
         check_choice("score", score, SCORES)
-        if score == "hamming":
+        if score == "hamming" and not self.has_codes:
             with blame("score"):
-                code_items(self.items)
+                raise SettingError(
+                    f"{self.name} has real-valued items, so no Hamming distance",
+                    hint="score='real'",
+                )
         return score == "hamming"
 
     def _threads(self, threads: int | None, n_users: int) -> int:
