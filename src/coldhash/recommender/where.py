@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coldhash.data.ids import is_text
+from coldhash.data.ids import Ids, is_text
 from coldhash.errors import SettingError, blame
 from coldhash.features.people import suggest
 
@@ -35,7 +35,7 @@ class ColumnIndex(NamedTuple):
 
     name: str
     kind: Kind
-    values: pa.Array | np.ndarray  # different texts, or numbers
+    values: Ids | np.ndarray  # different texts, or numbers
     places: np.ndarray | slice  # of each value in `values`
     rows: np.ndarray  # of each value
 
@@ -50,7 +50,7 @@ class ColumnIndex(NamedTuple):
             values = values.cast(pa.float64()) if pa.types.is_decimal(values.type) else values
             return cls(name, kind, _as_numpy(values), slice(None), rows)
         coded = values.cast(pa.string()).dictionary_encode()
-        return cls(name, kind, coded.dictionary, _as_numpy(coded.indices), rows)
+        return cls(name, kind, Ids(coded.dictionary, "value"), _as_numpy(coded.indices), rows)
 
     def find(self, condition: Condition) -> np.ndarray:
         """Return the rows that match."""
@@ -60,16 +60,15 @@ class ColumnIndex(NamedTuple):
         else:
             wanted: list[Any] = condition if isinstance(condition, list) else [condition]
             keys = [self._as_key(value) for value in wanted]
-            if isinstance(self.values, np.ndarray):
-                for key in keys:
+            for key in keys:
+                if isinstance(self.values, np.ndarray):
                     matches |= self.values == key
-            else:
-                found = pc.is_in(self.values, pa.array(keys, pa.string()))
-                matches[_as_numpy(pc.indices_nonzero(found))] = True
+                elif (place := self.values.row_of(key)) >= 0:
+                    matches[place] = True
         return np.asarray(self.rows[matches[self.places]])
 
     def _is_within(self, bounds: Mapping[str, float]) -> np.ndarray:
-        if self.kind != "number" or not bounds or not set(bounds) <= set(BOUNDS):
+        if isinstance(self.values, Ids) or not bounds or not set(bounds) <= set(BOUNDS):
             hint = 'a value, a list of values or, of numbers, {"min": 1, "max": 2}'
             raise SettingError(f"column {self.name!r}: {dict(bounds)} is no range", hint=hint)
         keys = {name: self._as_key(value) for name, value in bounds.items()}
@@ -160,20 +159,20 @@ def _flatten(column: pa.ChunkedArray, separator: str | None) -> tuple[pa.Array, 
     values = column.combine_chunks()
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
-    rows = pa.array(np.arange(len(values), dtype=np.int32))
+    rows = np.arange(len(values), dtype=np.int32)
     texts = values if separator is not None and is_text(values.type) else None
     lists = values if texts is None else pc.split_pattern(texts, separator)
     if _is_list(lists.type):
-        values, rows = pc.list_flatten(lists), rows.take(pc.list_parent_indices(lists))
+        values, rows = pc.list_flatten(lists), rows[_as_numpy(pc.list_parent_indices(lists))]
     if texts is not None:
         values = pa.concat_arrays([pc.utf8_trim_whitespace(values), texts])
-        rows = pa.concat_arrays([rows, pa.array(np.arange(len(texts), dtype=np.int32))])
-    known = values.is_valid()
-    return values.filter(known), _as_numpy(rows.filter(known))
+        rows = np.concatenate([rows, np.arange(len(texts), dtype=np.int32)])
+    known = _as_numpy(pc.indices_nonzero(values.is_valid()))
+    return values.drop_null(), rows[known]
 
 
 def _as_numpy(numbers: pa.Array) -> np.ndarray:
-    """Return an array without nulls; `to_numpy` would import pandas, which takes a second."""
+    """Return an array without nulls; `to_numpy`, as `pa.array`, would import pandas."""
     return np.from_dlpack(numbers) if len(numbers) else np.zeros(0, np.int64)
 
 
