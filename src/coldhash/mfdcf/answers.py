@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from coldhash.arrays.rows import SparseRows
+from coldhash.arrays.products import SparseRows
 from coldhash.data.dataset import UserRecords
 from coldhash.mfdcf.equations import FitState, stranger_vectors
 from coldhash.mfdcf.problem import ItemSums, Problem, UserBlock, uniform
