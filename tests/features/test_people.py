@@ -24,7 +24,7 @@ def test_histories_become_ratings_and_unknown_items_are_reported():
 
 @pytest.mark.parametrize("nothing", [None, [], [None, {}]])
 def test_no_history_at_all(nothing):
-    assert read_histories(nothing, 2, ITEMS, (1, 5)) is None
+    assert read_histories(nothing, 2, ITEMS, (1, 5)).ratings is None
 
 
 @pytest.mark.parametrize("value", [0, 5.5, float("nan"), float("inf"), "5", None, -1])

@@ -56,6 +56,8 @@ CONDITIONS = [
     ({"price": {"max": 5}}, lambda item: item["price"] is not None and item["price"] <= 5),
     ({"price": {"min": 5, "max": 9.5}}, lambda item: 5 <= (item["price"] or 0) <= 9.5),
     ({"price": {"min": 9, "max": 5}}, lambda item: False),
+    ({"price": 10**400}, lambda item: False),
+    ({"price": {"min": -(10**400)}}, lambda item: item["price"] is not None),
     ({"barcode": 2**60 + 1}, lambda item: item["barcode"] == 2**60 + 1),
     ({"barcode": [10**30, -1]}, lambda item: False),
     ({"tags": ["t6"]}, lambda item: "t6" in item["tags"]),

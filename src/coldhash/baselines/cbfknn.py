@@ -24,11 +24,11 @@ from scipy.sparse import csr_array
 
 from coldhash.arrays.checks import Forms, take
 from coldhash.arrays.products import times
-from coldhash.baselines.shared import Baseline, Training
+from coldhash.baselines.shared import Baseline, Training, group_shares
 from coldhash.data.ratings import TargetKind
 from coldhash.errors import DataError
 from coldhash.features.groups import FeatureEncoder, Features, State
-from coldhash.recommender.encoders import Encoded, Encoder, group_shares, scale_rows
+from coldhash.recommender.encoders import Encoded, Encoder, scale_rows
 from coldhash.recommender.items import Items
 from coldhash.recommender.recommender import Recommender
 

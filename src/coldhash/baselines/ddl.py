@@ -42,9 +42,16 @@ from coldhash.arrays.codes import signs
 from coldhash.arrays.products import times
 from coldhash.baselines import observed
 from coldhash.baselines.observed import DiscreteBaseline, flip_bits
-from coldhash.baselines.shared import Training, balance, stack_features, transpose
+from coldhash.baselines.shared import (
+    Training,
+    balance,
+    group_shares,
+    has_nothing,
+    stack_features,
+    transpose,
+)
 from coldhash.features.groups import FeatureEncoder, Features, State
-from coldhash.recommender.encoders import Encoded, Encoder, group_shares, has_nothing
+from coldhash.recommender.encoders import Encoded, Encoder
 from coldhash.recommender.items import Items
 from coldhash.recommender.recommender import Recommender
 

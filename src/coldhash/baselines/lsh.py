@@ -20,9 +20,9 @@ from pydantic import NonNegativeFloat, PositiveInt
 from scipy.sparse import csr_array, hstack
 
 from coldhash.arrays.checks import Forms, take
-from coldhash.baselines.shared import Baseline, Training, stack_features
+from coldhash.baselines.shared import Baseline, Training, group_shares, stack_features
 from coldhash.features.groups import FeatureEncoder, Features, GroupEncoder, State
-from coldhash.recommender.encoders import Encoded, Encoder, group_shares
+from coldhash.recommender.encoders import Encoded, Encoder
 from coldhash.recommender.items import Items
 from coldhash.recommender.recommender import Recommender
 

@@ -34,7 +34,7 @@ from coldhash.features.fitting import fit_features
 from coldhash.features.groups import FeatureEncoder, Features, State
 from coldhash.features.preference import PREFERENCE
 from coldhash.mfdcf.report import code_report, warn_of_collapse
-from coldhash.recommender.encoders import Encoded, Encoder, group_shares, has_nothing
+from coldhash.recommender.encoders import Encoded, Encoder, scale_rows
 from coldhash.recommender.items import CodeItems, Items, RealItems
 from coldhash.recommender.recommender import Recommender
 from coldhash.recommender.settings import Callback, check_types
@@ -354,6 +354,18 @@ class StackEncoder(Encoder):
         if "matrix" not in arrays and width == items.width:
             return cls(tuple(json["groups"]))
         return cls(tuple(json["groups"]), **take(arrays, {"matrix": ("f", width, items.width)}))
+
+
+def group_shares(features: Features, groups: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """Return equal shares of the groups that each person has."""
+    has = np.column_stack([features.has[name] for name in groups])
+    shares = scale_rows(has.astype(np.float32))
+    return {name: shares[:, at] for at, name in enumerate(groups)}
+
+
+def has_nothing(features: Features, groups: tuple[str, ...]) -> np.ndarray:
+    """Return who has none of the groups."""
+    return np.asarray(~np.logical_or.reduce([features.has[name] for name in groups]))
 
 
 def stack_features(features: Features, groups: tuple[str, ...]) -> np.ndarray:

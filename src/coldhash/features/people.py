@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -68,27 +67,26 @@ def suggest(name: str, known: Iterable[str]) -> str:
     return f"did you mean {close[0]}?" if close else ""
 
 
-@dataclass(frozen=True, eq=False)
-class Histories:
+class Histories(NamedTuple):
     """Ratings that people have given (people x items); those of unknown items are left out."""
 
-    ratings: SparseRows
+    ratings: SparseRows | None  # None: nobody has given any
     ignored: list[tuple[int, str]]  # the person's row, and the id of the unknown item
 
 
 def read_histories(
     column: Value, n_rows: int, items: Ids, scale: tuple[float, float], answers: bool = False
-) -> Histories | None:
+) -> Histories:
     """Turn histories, dicts of item id -> rating or lists of item ids, into ratings.
 
-    Returns None if nobody has one. An item that the model has never seen is left out and reported;
+    An item that the model has never seen is left out and reported;
     a rating outside the scale is an error. An item without a rating, bought or seen, is a NaN.
     `answers` are dicts, in which a NaN stands for None: the person does not know the item.
     """
     if isinstance(column, pa.ChunkedArray):
         column = _read_column(column)
     if column is None or not any(column):
-        return None
+        return Histories(None, [])
     ends, ignored = [0], []
     rated: list[int] = []
     values: list[float] = []

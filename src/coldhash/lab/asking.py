@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.sparse import csr_array
 
-from coldhash.arrays.rows import SparseRows
+from coldhash.arrays.products import SparseRows
 from coldhash.data.dataset import Dataset
 from coldhash.data.ratings import row_of_entries, with_values
 from coldhash.evaluate import judge

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
+from coldhash.arrays.products import SparseRows
 from coldhash.data.dataset import UserRecords
 from coldhash.mfdcf.equations import FitState, stranger_vectors
 from coldhash.mfdcf.problem import ItemSums, Problem, UserBlock, uniform
@@ -60,7 +61,7 @@ def fit_answers(
         for first in range(0, ratings.nnz, AT_ONCE):
             part = slice(first, first + AT_ONCE)
             along[part] = np.einsum("er,er->e", X[owners[part]], D[ratings.indices[part]])
-        above = history.above(ratings).astype(np.float64)
+        above = history.above(SparseRows.of(ratings)).astype(np.float64)
 
         def over_raters(values: np.ndarray, of: np.ndarray) -> np.ndarray:
             matrix = csr_array((values, ratings.indices, ratings.indptr), ratings.shape)

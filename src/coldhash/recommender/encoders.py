@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -18,7 +18,17 @@ from coldhash.recommender.history import HistoryPart
 from coldhash.recommender.items import Items
 
 
-@dataclass(frozen=True, eq=False)
+class PeopleData(NamedTuple):
+    """What is known of people before they are encoded."""
+
+    features: Features
+    history: SparseRows | None
+    ignored: list[tuple[int, str]]  # rated items that the model does not know
+    answers: SparseRows | None
+    names: list[str]  # empty: by their place
+
+
+@dataclass(eq=False)
 class Encoded:
     """People as vectors.
 
@@ -63,13 +73,10 @@ class Encoder(ABC):
     def encode(self, features: Features, history: SparseRows | None) -> Encoded:
         """Compute the vectors of people."""
 
-    def explain(
-        self, features: Features, history: SparseRows | None, item_ids: Ids
-    ) -> tuple[Encoded, dict[str, np.ndarray]]:
-        """Encode one person; return also named vectors that add up to the person's."""
-        del item_ids
-        encoded = self.encode(features, history)
-        return encoded, {"all that is known": encoded.vectors[0]}
+    def explain(self, known: PeopleData, encoded: Encoded, item_ids: Ids) -> dict[str, np.ndarray]:
+        """Return named vectors that add up to that of one person."""
+        del known, item_ids
+        return {"all that is known": encoded.vectors[0]}
 
     def follow_items(
         self, items: Items, features: FeatureEncoder, rows: np.ndarray, n_new: int
@@ -86,18 +93,6 @@ class Encoder(ABC):
     @abstractmethod
     def restore(cls, state: State, items: Items, features: FeatureEncoder) -> Self:
         """Rebuild the encoder from its state and from what the model has anyway."""
-
-
-def group_shares(features: Features, groups: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """Return equal shares of the groups that each person has."""
-    has = np.column_stack([features.has[name] for name in groups])
-    shares = scale_rows(has.astype(np.float32))
-    return {name: shares[:, at] for at, name in enumerate(groups)}
-
-
-def has_nothing(features: Features, groups: tuple[str, ...]) -> np.ndarray:
-    """Return who has none of the groups."""
-    return np.asarray(~np.logical_or.reduce([features.has[name] for name in groups]))
 
 
 def scale_rows(weights: np.ndarray) -> np.ndarray:
@@ -129,22 +124,42 @@ class ConsensusEncoder(Encoder):
         return PREFERENCE in self.maps
 
     def encode(self, features: Features, history: SparseRows | None) -> Encoded:
-        """Compute the vectors of people."""
-        return self._encode(features, history)[0]
+        """Compute the weighted mean of what groups say, moved by a history."""
+        said = {name: self._say(features, name) for name in self.maps if name in features.has}
+        shares = self._shares(features, said)
+        vectors = np.zeros((len(features), len(self.average)), dtype=np.float32)
+        for at, say in enumerate(said.values()):
+            vectors += shares[:, at : at + 1] * say
+        fallback = np.asarray(~shares.any(axis=1))
+        vectors[fallback] = self.average
+        disliked = None
+        if history is not None and self.history is not None:
+            moved, disliked = self.history.apply(history)
+            vectors += moved
+            fallback &= history.counts() == 0
+        weights = {name: shares[:, at] for at, name in enumerate(said)}
+        return Encoded(vectors, weights, fallback, disliked=disliked)
 
-    def explain(
-        self, features: Features, history: SparseRows | None, item_ids: Ids
-    ) -> tuple[Encoded, dict[str, np.ndarray]]:
-        """Encode one person; return also what each group and each rated item adds."""
-        encoded, said = self._encode(features, history)
-        shares = {name: share[0] for name, share in encoded.weights.items()}
-        parts = {name: shares[name] * say[0] for name, say in said.items() if shares[name] > 0}
+    def explain(self, known: PeopleData, encoded: Encoded, item_ids: Ids) -> dict[str, np.ndarray]:
+        """Return what each group, each rated item and each answer adds."""
+        parts = {
+            name: share[0] * self._say(known.features, name)[0]
+            for name, share in encoded.weights.items()
+            if share[0] > 0
+        }
         if not parts:
             parts["the average user"] = self.average
-        if history is not None and self.history is not None:
-            moved = self.history.split(history)
-            parts |= {f"rated {item_ids[row]}": moved[n] for n, row in enumerate(history.indices)}
-        return encoded, parts
+        for said, rows, part in (
+            ("rated", known.history, self.history),
+            ("asked", known.answers, self.answers),
+        ):
+            if rows is not None and part is not None:
+                names = (f"{said} {item_ids[row]}" for row in rows.indices)
+                parts |= zip(names, part.split(rows), strict=True)
+        return parts
+
+    def _say(self, features: Features, group: str) -> np.ndarray:
+        return times(features.matrices[group], self.maps[group])
 
     def follow_items(
         self, items: Items, features: FeatureEncoder, rows: np.ndarray, n_new: int
@@ -157,31 +172,9 @@ class ConsensusEncoder(Encoder):
         answers = self.answers and self.answers.follow_items(history, rows, n_new)
         return replace(self, history=history, answers=answers)
 
-    def _encode(
-        self, features: Features, history: SparseRows | None
-    ) -> tuple[Encoded, dict[str, np.ndarray]]:
-        """Compute the weighted mean of what groups say, moved by a history.
-
-        Returns also what each group says.
-        """
-        names = [name for name in self.maps if name in features.has]
-        said = {name: times(features.matrices[name], self.maps[name]) for name in names}
-        shares = self._shares(features, names, list(said.values()))
-        vectors = np.zeros((len(features), len(self.average)), dtype=np.float32)
-        for at, say in enumerate(said.values()):
-            vectors += shares[:, at : at + 1] * say
-        fallback = np.asarray(~shares.any(axis=1))
-        vectors[fallback] = self.average
-        disliked = None
-        if history is not None and self.history is not None:
-            moved, disliked = self.history.apply(history)
-            vectors = vectors + moved
-            fallback = fallback & (history.counts() == 0)
-        weights = {name: shares[:, at] for at, name in enumerate(said)}
-        return Encoded(vectors, weights, fallback, disliked=disliked), said
-
-    def _shares(self, features: Features, names: list[str], says: list[np.ndarray]) -> np.ndarray:
+    def _shares(self, features: Features, said: dict[str, np.ndarray]) -> np.ndarray:
         """Weigh each person's groups; rows add up to 1, or to 0 where a person has none."""
+        names, says = list(said), list(said.values())
         if not names:
             return np.zeros((len(features), 1), dtype=np.float32)
         if len(names) == 1:

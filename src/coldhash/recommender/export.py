@@ -33,7 +33,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from coldhash.errors import DataError, SettingError, SourceError, check_choice, import_extra
+from coldhash.errors import DataError, SourceError, check_choice, import_extra
 from coldhash.files import draft_folder, move_into_place
 from coldhash.recommender.items import CodeItems, code_items
 from coldhash.recommender.recommender import Recommender
@@ -83,7 +83,7 @@ def export(model: Recommender, to: str, path: str | Path, *, overwrite: bool = F
     ['id', 'place', 'popularity', 'base', 'gain', 'code', 'title', 'genres', 'year']
     """
     check_choice("to", to, EXPORTERS)
-    items, target = items_with_codes(model), Path(os.path.abspath(path))
+    items, target = code_items(model.items), Path(os.path.abspath(path))
     if target.is_dir():
         raise SourceError(f"{target} is a folder", hint="another path")
     for place in (target, target.with_name(f"{target.name}.wal")):
@@ -101,22 +101,10 @@ def export(model: Recommender, to: str, path: str | Path, *, overwrite: bool = F
     return Path(path)
 
 
-def items_with_codes(model: Recommender) -> CodeItems:
-    """Return the items of a model; raise an error if they have no codes."""
-    items = code_items(model.items)
-    if items is None:
-        raise SettingError(
-            f"{model.name} has real-valued items, so there are no codes to export",
-            hint="fit a method that learns codes, e.g. MFDCF",
-        )
-    return items
-
-
-def bit_strings(packed: np.ndarray, n_bits: int) -> list[str]:
-    """Return packed codes as PostgreSQL writes bit strings: character b is bit b."""
-    as_bytes = np.ascontiguousarray(packed).astype("<u8", copy=False).view(np.uint8)
-    bits = np.unpackbits(as_bytes, axis=1, count=n_bits, bitorder="little") + np.uint8(ord("0"))
-    return [text.decode() for text in bits.view(f"S{n_bits}").ravel().tolist()]
+def bit_strings(codes: np.ndarray) -> list[str]:
+    """Return codes as PostgreSQL writes bit strings: character b is bit b."""
+    digits = (codes > 0).astype(np.uint8) + np.uint8(ord("0"))
+    return [text.decode() for text in digits.view(f"S{codes.shape[1]}").ravel().tolist()]
 
 
 def _make_table(model: Recommender, items: CodeItems, codes: dict[str, pa.Array]) -> pa.Table:
@@ -170,7 +158,7 @@ def _sqlite(model: Recommender, items: CodeItems, path: Path) -> None:
 
 
 def _postgres(model: Recommender, items: CodeItems, path: Path) -> None:
-    codes = pa.array(bit_strings(items.packed, items.n_bits))
+    codes = pa.array(bit_strings(items.rows()))
     table = _plain_columns(_make_table(model, items, {"code": codes}))
     types = _column_types(table).replace('"code" text', f'"code" bit({items.n_bits})')
     with path.open("x", encoding="utf-8", newline="\n") as file:

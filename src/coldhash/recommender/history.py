@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,9 +14,6 @@ from coldhash.arrays.products import SparseRows, times, times_codes
 from coldhash.errors import ModelFileError
 from coldhash.features.groups import State
 from coldhash.recommender.items import CodeItems, Items, Search, code_items
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
 
 USUAL = 1.0  # weight of an event of a new item: that of an average item
 N_NEIGHBOURS = 10  # nearest items, whose mean score a dislike does not raise
@@ -66,11 +62,9 @@ class HistoryPart:
         stacked = np.array([maps[n] for n in counts], np.float32).reshape(-1, *self.maps.shape[1:])
         return replace(self, counts=np.array(counts, np.int64), maps=stacked)
 
-    def evidence(
-        self, history: csr_array | SparseRows, above: np.ndarray | None = None
-    ) -> np.ndarray:
+    def evidence(self, history: SparseRows, above: np.ndarray | None = None) -> np.ndarray:
         """Compute the mean of z over the events of each row, from δ if that is known."""
-        history, above = SparseRows.of(history), self.above(history) if above is None else above
+        above = self.above(history) if above is None else above
         n_events, n_entries = _column(history.counts()), len(above)
         words, weights, places = self._codes_of(history.indices)
         # both sums by one product: the rows of exposure, and below them those of preference
@@ -94,12 +88,11 @@ class HistoryPart:
     def _all_codes(self) -> np.ndarray:
         return self.codes.index.packed()
 
-    def apply(self, history: csr_array | SparseRows) -> tuple[np.ndarray, SparseRows | None]:
+    def apply(self, history: SparseRows) -> tuple[np.ndarray, SparseRows | None]:
         """Compute how far people are from what their features say.
 
         Returns also the entries that are dislikes, if any.
         """
-        history = SparseRows.of(history)
         above = self.above(history)
         below = above < 0
         if not below.any():
@@ -113,9 +106,8 @@ class HistoryPart:
         np.add.at(moved, owners, self._lower(items, steps / _column(n_events)))
         return moved, disliked
 
-    def split(self, history: csr_array | SparseRows) -> np.ndarray:
+    def split(self, history: SparseRows) -> np.ndarray:
         """Compute what each event of one person adds to the deviation: events x bits."""
-        history = SparseRows.of(history)
         items, above = history.indices, self.above(history)
         disliked = above < 0
         n_events = np.where(disliked, len(items), np.count_nonzero(~disliked))
@@ -135,22 +127,16 @@ class HistoryPart:
         """Compute what dislikes add: nothing that raises the items most like theirs."""
         if len(self.codes) < 2:
             return np.zeros_like(moved)
-        return np.asarray(moved - self._rises(items, moved))
-
-    def _rises(self, disliked: np.ndarray, moved: np.ndarray) -> np.ndarray:
-        """Compute the part of disliked events that would raise the neighbours of their items."""
-        items, places = disliked, np.zeros(1, np.intp)
-        if len(disliked) > 1:
-            items, places = np.unique(disliked, return_inverse=True)
-        q, falls = (part[places] for part in self._find_neighbours(items))
+        q, falls = self._find_neighbours(items)
         raised = np.maximum((moved * q).sum(axis=1, dtype=np.float64), 0)
-        return np.asarray(raised[:, None].astype(np.float32) * falls)
+        return np.asarray(moved - raised[:, None].astype(np.float32) * falls)
 
     def _find_neighbours(self, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return q of the nearest items of some items, and 1.1 q M / (q M q')."""
+        """Return, for each item, q of its nearest items, and 1.1 q M / (q M q')."""
         if len(items) == 1 and (kept := self._kept.get(int(items[0]))) is not None:
             return kept
-        codes, itself = self.codes.rows(items).astype(np.float32), list(items[:, None])
+        distinct, places = np.unique(items, return_inverse=True)
+        codes, itself = self.codes.rows(distinct).astype(np.float32), list(distinct[:, None])
         k = min(N_NEIGHBOURS, len(self.codes) - 1)
         near = self.codes.nearest(codes, k, Search(itself))[0]
         neighbours = self.codes.rows(near.ravel()).reshape(*near.shape, -1)
@@ -158,7 +144,7 @@ class HistoryPart:
         q = neighbours.sum(axis=1, dtype=np.float64).astype(np.float32)
         pulls = times(q, self.metric)
         lengths = np.maximum((q * pulls).sum(axis=1, dtype=np.float64), 1e-30)
-        found = q, (LOWERED / lengths[:, None] * pulls).astype(np.float32)
+        found = q[places], (LOWERED / lengths[:, None] * pulls).astype(np.float32)[places]
         if len(items) == 1 and len(self._kept) < N_KEPT:
             self._kept[int(items[0])] = found
         return found
@@ -173,7 +159,7 @@ class HistoryPart:
         below = self.above(history) < 0
         return history.select(below) if below.any() else None
 
-    def above(self, history: csr_array | SparseRows) -> np.ndarray:
+    def above(self, history: SparseRows) -> np.ndarray:
         """Compute ratings above the items' means; 0 for events without a value."""
         if not self.spread:
             return np.zeros(len(history.data), dtype=np.float32)
@@ -203,7 +189,7 @@ class HistoryPart:
         means = np.full(n_new, self.means.mean(), dtype=self.means.dtype)
         return replace(
             self,
-            codes=_as_codes(items),
+            codes=code_items(items),
             weights=np.concatenate([self.weights[rows], new]),
             means=np.concatenate([self.means[rows], means]),
         )
@@ -229,14 +215,7 @@ class HistoryPart:
         counts = own["counts"]
         if not (np.diff(counts, prepend=0, append=MAX_COUNT) > 0).all():
             raise ModelFileError(f"'counts' are not ascending from 1 to {MAX_COUNT}")
-        return cls(codes=_as_codes(codes), spread=float(json["spread"]), **own)
-
-
-def _as_codes(items: Items) -> CodeItems:
-    codes = code_items(items)
-    if codes is None:
-        raise ModelFileError("a history needs items with codes")
-    return codes
+        return cls(codes=code_items(codes), spread=float(json["spread"]), **own)
 
 
 def _column(n_events: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 from coldhash.arrays.checks import check_computed, take
 from coldhash.arrays.codes import pack, signs
 from coldhash.arrays.products import times
-from coldhash.errors import DataError
+from coldhash.errors import DataError, SettingError
 from coldhash.search import CodeIndex, RowLists, Subset
 from coldhash.search.index import N_LEVELS
 from coldhash.search.plain import GROUP
@@ -112,8 +112,9 @@ class CodeItems:
 
     def level_terms(self, rows: np.ndarray | slice, popularity: float = 1.0) -> np.ndarray:
         """Return the bases and the gains of some items: scores are gain * (base + h·d)."""
-        levels = np.zeros(len(self), np.uint8) if self.levels is None else self.levels
-        return self.index.terms(popularity, by_code=False)[:, levels[rows]]
+        places = self.index.rank[rows]
+        levels = np.zeros_like(places) if self.index.levels is None else self.index.levels[places]
+        return self.index.terms(popularity, by_code=False)[:, levels]
 
     def distances(self, vectors: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Compute Hamming distances between the codes of people and of items (people x items)."""
@@ -301,6 +302,9 @@ def with_lengths(vectors: np.ndarray) -> np.ndarray:
     return np.asarray(signs(vectors, np.float32) * lengths.astype(np.float32))
 
 
-def code_items(items: Items) -> CodeItems | None:
-    """Return items if they are codes, else None."""
-    return items if isinstance(items, CodeItems) else None
+def code_items(items: Items) -> CodeItems:
+    """Return items that are codes; raise an error if they are not."""
+    if not isinstance(items, CodeItems):
+        hint = "fit a method that learns codes, e.g. MFDCF"
+        raise SettingError("the model has real-valued items, so there are no codes", hint=hint)
+    return items

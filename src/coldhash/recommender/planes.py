@@ -20,7 +20,8 @@ import numpy as np
 from coldhash.arrays.codes import pack
 from coldhash.errors import SettingError, check_choice, check_positive
 from coldhash.features.people import Person
-from coldhash.recommender.export import TABLE, bit_strings, items_with_codes
+from coldhash.recommender.export import TABLE, bit_strings
+from coldhash.recommender.items import code_items
 from coldhash.recommender.recommender import Recommender
 
 MAX_PLANES = 8
@@ -159,17 +160,15 @@ def query_sql(
     """
     check_choice("to", to, COUNTS)
     check_positive("k", k)
-    items_with_codes(model)
+    code_items(model.items)
     base, gain = "base", "gain"
     if popularity != 1:
         base_weight, gain_power = weigh_levels(model, popularity)
         base, gain = f"{base_weight:.17g} * base", f"power(gain, {gain_power:.17g})"
     encoded = model.encode([person])
     found = Planes.of(encoded.vectors[0], planes)
-    packed = pack(found.bits)
-    count = COUNTS[to]
     counts = " + ".join(
-        f"{2**place} * ({count(plane, found.bits.shape[1])})" for place, plane in enumerate(packed)
+        f"{2**place} * ({COUNTS[to](plane[None])})" for place, plane in enumerate(found.bits)
     )
     conditions = [] if condition is None else [f"({condition})"]
     if encoded.history is not None and len(encoded.history.indices):
@@ -190,20 +189,19 @@ def weigh_levels(model: Recommender, popularity: float) -> tuple[float, float]:
     return 3 * weight / (2 + weight), weight
 
 
-def _count_words(plane: np.ndarray, n_bits: int) -> str:
-    words = enumerate(
-        plane.tolist()
-    )  # as DOUBLE: exact, and faster than integers, which are checked
+def _count_words(plane: np.ndarray) -> str:
+    words = enumerate(pack(plane)[0].tolist())
+    # as DOUBLE: exact, and faster than integers, which are checked
     return " + ".join(f"bit_count(xor(word{w}, {word}::UBIGINT))::DOUBLE" for w, word in words)
 
 
-def _count_signed_words(plane: np.ndarray, n_bits: int) -> str:
-    words = enumerate(plane.view(np.int64).tolist())  # SQLite has no exclusive or
+def _count_signed_words(plane: np.ndarray) -> str:
+    words = enumerate(pack(plane)[0].view(np.int64).tolist())  # SQLite has no exclusive or
     return " + ".join(f"bit_count((word{w} | {word}) - (word{w} & {word}))" for w, word in words)
 
 
-def _count_bits(plane: np.ndarray, n_bits: int) -> str:
-    return f"bit_count(code # B'{bit_strings(plane[None], n_bits)[0]}')"
+def _count_bits(plane: np.ndarray) -> str:
+    return f"bit_count(code # B'{bit_strings(plane)[0]}')"
 
 
 COUNTS = {"duckdb": _count_words, "sqlite": _count_signed_words, "postgres": _count_bits}

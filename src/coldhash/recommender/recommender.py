@@ -6,10 +6,10 @@ import math
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypedDict, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ from coldhash.data.ids import Ids, IdValue, as_text
 from coldhash.data.ratings import MAX_RATING
 from coldhash.errors import DataError, SettingError, blame, check_choice, check_positive
 from coldhash.features.columns import Labels, Value
-from coldhash.features.groups import FeatureEncoder, Features
+from coldhash.features.groups import FeatureEncoder
 from coldhash.features.people import (
     ANSWERS,
     HISTORY,
@@ -36,9 +36,9 @@ from coldhash.features.people import (
 )
 from coldhash.files import Json
 from coldhash.recommender.ask import ITEMS_AND_FIELDS, Question, QuestionKind, find_questions
-from coldhash.recommender.encoders import Encoded, Encoder
+from coldhash.recommender.encoders import Encoded, Encoder, PeopleData
 from coldhash.recommender.items import CodeItems, Items, RealItems, Search
-from coldhash.recommender.results import Recommendations, Similar, describer
+from coldhash.recommender.results import Recommendations, ShownItems, Similar
 from coldhash.recommender.where import ItemFilter, Where, find_column
 from coldhash.render import html_table
 from coldhash.search import Subset
@@ -61,17 +61,6 @@ TITLES = (
 OWN_COLUMNS = ("user_id", "item_id", "score", "rank", "distance", "fallback")  # of answers
 MANY_ITEMS = 1_000_000  # from which one query is worth several threads
 PEOPLE_AT_A_TIME = 4096
-MAX_DESCRIBED = 1 << 14  # items whose ids and titles are kept as Python strings
-
-
-class PeopleData(NamedTuple):
-    """What is known of people before they are encoded."""
-
-    features: Features
-    history: SparseRows | None
-    ignored: list[tuple[int, str]]  # rated items that the model does not know
-    answers: SparseRows | None
-    names: list[str]  # empty: by their place
 
 
 class Explanation(TypedDict):
@@ -218,8 +207,12 @@ class Recommender:
         str or None
             The one that held the ids of users in training, or one with a usual name.
         """
+        return next((name for name in self._usual_id_columns if name in names), None)
+
+    @cached_property
+    def _usual_id_columns(self) -> list[str]:
         usual = (self.columns.get(USER_ID, USER_ID), *ROLES[USER_ID])
-        return next((n for n in usual if n in names and n not in self.person_fields), None)
+        return [name for name in usual if name not in self.person_fields]
 
     @property
     def _item_columns(self) -> pa.Table:
@@ -240,16 +233,11 @@ class Recommender:
         return column.cast(pa.string())
 
     @cached_property
-    def _title_table(self) -> pa.Table | None:
-        return None if self.titles is None else pa.table({TITLE: self.titles})
+    def _shown(self) -> ShownItems:
+        return ShownItems(self.item_ids, {} if self.titles is None else {TITLE: self.titles})
 
-    @cached_property
-    def _describe(self) -> Callable[[int], dict[str, Json]]:
-        """Returns the id and the title of an item, and keeps those of items often shown."""
-        return lru_cache(MAX_DESCRIBED)(describer(self.item_ids, self._title_table))
-
-    def details(self, fields: Sequence[str] | None) -> pa.Table | None:
-        """Return what answers show of all items: titles and the chosen columns.
+    def show(self, fields: Sequence[str] | None) -> ShownItems:
+        """Return what answers show of items: ids, titles and the chosen columns.
 
         Parameters
         ----------
@@ -258,8 +246,8 @@ class Recommender:
 
         Returns
         -------
-        pyarrow.Table or None
-            A row for each item; None if there is nothing to show.
+        ShownItems
+            The columns, and what describes a single item.
 
         Raises
         ------
@@ -267,13 +255,13 @@ class Recommender:
             The item table has no such column.
         """
         if not fields:
-            return self._title_table
+            return self._shown
         columns = {} if self.titles is None else {TITLE: self.titles}
         with blame("fields"):
             for name in fields:
                 shown = f"item_{name}" if name in OWN_COLUMNS else name
                 columns[shown] = find_column(self._item_columns, name)
-        return pa.table(columns)
+        return ShownItems(self.item_ids, columns)
 
     def encode(
         self,
@@ -329,64 +317,61 @@ class Recommender:
             return self._known_users(user_ids)
         if people is None:
             raise SettingError("say for whom", hint="users (strangers), user_ids, or both")
-        known = self._read(people, unknown, ratings)
-        if answers is not None:
-            known = known._replace(answers=SparseRows.of(answers))
-        encoded = self._encode(known)
+        encoded = self._encode(self._read(people, unknown, ratings, answers))
         return encoded if user_ids is None else self._prefer_known(encoded, user_ids)
 
     def _encode(self, known: PeopleData) -> Encoded:
-        """Return people as vectors."""
         with np.errstate(all="ignore"):  # what overflows is an error
             encoded = self.encoder.encode(known.features, known.history)
         check_computed(encoded.vectors)
-        if known.names or known.history is not None:
-            _, history, ignored, _, names = known
-            encoded = replace(encoded, history=history, ignored=ignored, names=names)
-        return encoded if known.answers is None else self._add_answers(encoded, known.answers)
+        encoded.history, encoded.ignored, encoded.names = known.history, known.ignored, known.names
+        if known.answers is not None:
+            self._add_answers(encoded, known.answers)
+        return encoded
 
     def _read(
-        self, people: People, unknown: Unknown, ratings: csr_array | None = None
+        self,
+        people: People,
+        unknown: Unknown,
+        ratings: csr_array | None = None,
+        answers: csr_array | None = None,
     ) -> PeopleData:
-        """Read what is known of people; `ratings` are their histories, if they are given apart."""
+        """Read what is known of people; histories and answers may be given apart."""
         columns, n_rows = as_columns(people)
         check_choice("unknown", unknown, UNKNOWN)
         own = self.id_column(columns)
         if unknown == "error":
             check_fields(people, [n for n in columns if n != own], self.person_fields)
 
-        def read(name: str) -> Histories | None:
-            if name not in columns:
-                return None
+        def read(name: str, given: csr_array | None) -> Histories:
+            if given is not None:
+                return Histories(SparseRows.of(given), [])
+            if name not in columns or name not in self.person_fields:
+                return Histories(None, [])
             with blame(name):
                 options = (n_rows, self.item_ids, self.history_scale, name == ANSWERS)
                 return read_histories(columns[name], *options)
 
-        found = read(HISTORY) if ratings is None else Histories(SparseRows.of(ratings), [])
-        asked = None if self.encoder.answers is None else read(ANSWERS)
-        history = None if found is None else found.ratings
+        history, ignored = read(HISTORY, ratings)
         preferences = history if self.encoder.uses_preference else None
         return PeopleData(
             features=self.features.encode(columns, n_rows, preferences),
             history=history,
-            ignored=[] if found is None else found.ignored,
-            answers=None if asked is None else asked.ratings,
+            ignored=ignored,
+            answers=read(ANSWERS, answers).ratings,
             names=[] if own is None else _as_names(columns[own]),
         )
 
-    def _add_answers(self, encoded: Encoded, answers: SparseRows) -> Encoded:
-        """Return people moved by answers; what they know counts as seen."""
+    def _add_answers(self, encoded: Encoded, answers: SparseRows) -> None:
+        """Move people by their answers; what they know counts as seen."""
         part = self.encoder.answers
         if part is None:
             raise SettingError(f"{self.name} does not learn from answers", hint="use MFDCF")
         known = answers.select(~np.isnan(answers.data))
-        return replace(
-            encoded,
-            vectors=encoded.vectors + part.deviation(answers),
-            fallback=encoded.fallback & (answers.counts() == 0),
-            history=_union(encoded.history, known),
-            disliked=_union(encoded.disliked, part.history.disliked(known)),
-        )
+        encoded.vectors = encoded.vectors + part.deviation(answers)
+        encoded.fallback = encoded.fallback & (answers.counts() == 0)
+        encoded.history = _union(encoded.history, known)
+        encoded.disliked = _union(encoded.disliked, part.history.disliked(known))
 
     def _known_users(self, user_ids: Sequence[IdValue]) -> Encoded:
         rows = self.user_ids.rows(user_ids)
@@ -399,16 +384,13 @@ class Recommender:
         if len(user_ids) != len(encoded.vectors):
             raise DataError(f"{len(user_ids)} user_ids for {len(encoded.vectors)} people")
         rows = self.user_ids.find(user_ids)
-        known, vectors = rows >= 0, encoded.vectors.copy()
-        vectors[known] = self.user_vectors[rows[known]]
-        return replace(
-            encoded,
-            vectors=vectors,
-            weights={name: np.where(known, 0, share) for name, share in encoded.weights.items()},
-            fallback=encoded.fallback & ~known,
-            history=_union(self._seen_by(rows), encoded.history),
-            names=[as_text(user_id, "user") for user_id in user_ids],
-        )
+        known = rows >= 0
+        encoded.vectors[known] = self.user_vectors[rows[known]]
+        encoded.weights = {name: np.where(known, 0, w) for name, w in encoded.weights.items()}
+        encoded.fallback = encoded.fallback & ~known
+        encoded.history = _union(self._seen_by(rows), encoded.history)
+        encoded.names = [as_text(user_id, "user") for user_id in user_ids]
+        return encoded
 
     def _seen_by(self, rows: np.ndarray) -> SparseRows | None:
         """Return what training users have rated, nothing for the row -1."""
@@ -530,7 +512,7 @@ class Recommender:
         [1, 2, 3]
         """
         check_positive("k", k)
-        weight, details = self.level_weight(popularity), self.details(fields)
+        weight, items = self.level_weight(popularity), self.show(fields)
         by_code = self._by_code(score)
         encoded = self.encode(users, user_ids=user_ids, unknown=unknown)
         vectors, n_users = encoded.vectors, len(encoded.vectors)
@@ -559,14 +541,12 @@ class Recommender:
             rows, scores = (found[:, :k] for found in _move_to_the_end(rows, scores, last.lists()))
         return Recommendations(
             user_ids=encoded.names or [str(place) for place in range(n_users)],
-            catalogue=self.item_ids,
-            describe=describer(self.item_ids, details) if fields else self._describe,
+            items=items,
             rows=rows,
             scores=scores,
-            distances=self.items.distances(encoded.vectors, rows) if by_code else None,
+            distances=self.items.distances(vectors, rows) if by_code else None,
             fallback=encoded.fallback,
             ignored=encoded.ignored,
-            details=details,
         )
 
     def recommend_all(
@@ -645,8 +625,8 @@ class Recommender:
         """
         own = self.item_ids.rows([item_id])
         vector = self.items.rows(own).astype(np.float32)
-        details, within = self.details(fields), self._filter.subset(where)
-        return _nearest("item", self.item_ids, self.items, vector, k, own, within, details)
+        shown, within = self.show(fields).table, self._filter.subset(where)
+        return _nearest(shown, self.items, vector, k, own, within)
 
     def similar_users(
         self, user: People | Encoded | None = None, k: int = 10, *, user_id: IdValue | None = None
@@ -676,7 +656,8 @@ class Recommender:
         """
         encoded = self.encode(user, user_ids=None if user_id is None else [user_id])
         own = self.user_ids.find([] if user_id is None else [user_id])
-        return _nearest("user", self.user_ids, self._users, encoded.vectors[:1], k, own)
+        shown = pa.table({USER_ID: self.user_ids.values})
+        return _nearest(shown, self._users, encoded.vectors[:1], k, own)
 
     def explain(
         self,
@@ -727,18 +708,13 @@ class Recommender:
         True
         """
         weight = self.level_weight(popularity)
-        with blame("item_id"):
-            row = self.item_ids.rows([item_id])
+        row = self._rows_of("item_id", [item_id])
         item = self.items.rows(row)[0].astype(np.float64)
         base, gain = self.items.level_terms(row, weight)[:, 0].tolist()
         known = self._read(user, unknown)
+        encoded = self._encode(known)
         with np.errstate(all="ignore"):  # what overflows is an error
-            encoded, parts = self.encoder.explain(known.features, known.history, self.item_ids)
-        if known.answers is not None and self.encoder.answers is not None:
-            encoded = self._add_answers(encoded, known.answers)
-            asked = (f"asked {self.item_ids[row]}" for row in known.answers.indices)
-            parts |= zip(asked, self.encoder.answers.split(known.answers), strict=True)
-        check_computed(encoded.vectors)
+            parts = self.encoder.explain(known, encoded, self.item_ids)
         level = "popularity (estimated)" if self.guesses[row[0]] else "popularity"
         contributions = {} if self.items.levels is None else {level: base * gain}
         for name, vector in parts.items():
@@ -816,19 +792,13 @@ class Recommender:
             check_choice("kinds", kind, ITEMS_AND_FIELDS)
         person = user or {}
         known = self._read(person, unknown)
-        usable = np.ones(len(self.item_ids), bool)
+        rows = np.flatnonzero(self._filter.mask(where or {}))
         if candidates is not None:
-            usable[:] = False
-            with blame("candidates"):
-                usable[self.item_ids.rows(candidates)] = True
-        if where is not None:
-            usable &= self._filter.mask(where)
-        with blame("exclude"):
-            usable[self.item_ids.rows(exclude)] = False
+            rows = np.intersect1d(rows, self._rows_of("candidates", candidates))
         for said in (known.history, known.answers):
             if said is not None:
-                usable[said.indices] = False
-        rows = np.flatnonzero(usable)
+                rows = np.setdiff1d(rows, said.indices)
+        rows = np.setdiff1d(rows, self._rows_of("exclude", exclude))
         encoded = self._encode(known)
         return find_questions(self, person, known.features, encoded, known.answers, n, kinds, rows)
 
@@ -867,15 +837,18 @@ class Recommender:
         per_user = bool(given) and not isinstance(given[0], str | int | np.integer)
         if per_user and len(given) != n_users:
             raise DataError(f"{len(given)} lists of items for {n_users} users")
-        with blame(argument):
-            found = [self.item_ids.rows(each) for each in (given if per_user else [given])]
+        found = [self._rows_of(argument, each) for each in (given if per_user else [given])]
         return found if per_user else found * n_users
+
+    def _rows_of(self, argument: str, ids: Iterable[IdValue]) -> np.ndarray:
+        with blame(argument):
+            return self.item_ids.rows(ids)
 
     @cached_property
     def _filter(self) -> ItemFilter:
-        content = self.features.content.columns
-        labels = {name: column for name, column in content.items() if isinstance(column, Labels)}
-        separators = {name: each.separator for name, each in labels.items() if each.separator}
+        content = self.features.content.columns.items()
+        labels = {name: column.separator for name, column in content if isinstance(column, Labels)}
+        separators = {name: separator for name, separator in labels.items() if separator}
         return ItemFilter(len(self.item_ids), self._item_columns, separators, self.items.subset)
 
     def _by_code(self, score: Score) -> bool:
@@ -926,26 +899,19 @@ class Recommender:
 
 
 def _nearest(
-    kind: str,
-    ids: Ids,
+    shown: pa.Table,
     items: Items,
     vector: np.ndarray,
     k: int,
     own: np.ndarray,
     within: Subset | None = None,
-    details: pa.Table | None = None,
 ) -> Similar:
     """Find the nearest of some items (or users), the row `own` left out."""
     rows, scores = items.nearest(vector, k, Search([own], within=within))
     rows = rows[:, rows[0] >= 0]
     distances = items.distances(vector, rows)
-    return Similar(
-        kind,
-        ids.texts(rows)[0],
-        scores[0, : rows.shape[1]],
-        None if distances is None else distances[0],
-        details and details.take(rows[0]),
-    )
+    found = shown.take(pa.array(rows[0]))
+    return Similar(found, scores[0, : rows.shape[1]], None if distances is None else distances[0])
 
 
 def _as_names(column: Value) -> list[str]:

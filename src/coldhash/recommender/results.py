@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,31 @@ if TYPE_CHECKING:
 
 MAX_NAMED = 5  # ids in a note
 MAX_SHOWN = 10  # rows of an answer
+MAX_DESCRIBED = 1 << 14  # items whose ids and titles are kept as Python strings
 Row = dict[str, Any]  # one line of an answer: ids, names, numbers
+
+
+class ShownItems:
+    """What answers show of items.
+
+    Parameters
+    ----------
+    ids
+        The ids of all items.
+    columns
+        Titles and chosen columns of the item table, by name.
+    """
+
+    def __init__(self, ids: Ids, columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> None:
+        self.ids = ids
+        every = {"item_id": ids.values, **columns}
+        self.table = pa.table(every)
+
+        @lru_cache(MAX_DESCRIBED)
+        def describe(row: int) -> Row:
+            return {name: column[row].as_py() for name, column in every.items()}
+
+        self.describe = describe
 
 
 class Answer(ABC):
@@ -88,10 +112,8 @@ class Recommendations(Answer):
     ----------
     user_ids
         What people are called: their `user_id`, or their place in the call.
-    catalogue
-        The ids of all items.
-    describe
-        Returns the id and the details of an item by its place in the catalogue.
+    items
+        What to show of the items of the catalogue.
     rows
         People x k: the place of each item in the catalogue, best first; -1 where there are fewer.
     scores
@@ -102,8 +124,6 @@ class Recommendations(Answer):
         Who got the popular items, because nothing usable was known.
     ignored
         Rated items that the model does not know: the person's place, and the item id.
-    details
-        What to show of all items of the catalogue: titles, and the fields that were asked for.
 
     Examples
     --------
@@ -119,37 +139,36 @@ class Recommendations(Answer):
     """
 
     user_ids: list[str]
-    catalogue: Ids
-    describe: Callable[[int], dict[str, Json]]
+    items: ShownItems
     rows: np.ndarray
     scores: np.ndarray
     distances: np.ndarray | None
     fallback: np.ndarray
     ignored: list[tuple[int, str]] = field(default_factory=list)
-    details: pa.Table | None = None
 
     @cached_property
     def item_ids(self) -> list[list[str]]:
         """The ids of the items, best first, one list a person."""
-        return self.catalogue.texts(self.rows)
+        return self.items.ids.texts(self.rows)
 
     def __len__(self) -> int:
         return int(np.count_nonzero(self.rows >= 0))
 
     def __iter__(self) -> Iterator[dict[str, Json]]:
         near = None if self.distances is None else self.distances.tolist()
-        lists = zip(self.rows.tolist(), self.scores.tolist(), strict=True)
-        people = zip(self.user_ids, self.fallback.tolist(), lists, strict=True)
-        for person, (user_id, popular, (rows, scores)) in enumerate(people):
-            for place, row in enumerate(rows):
+        fallback, lists, scores = self.fallback.tolist(), self.rows.tolist(), self.scores.tolist()
+        for person, user_id in enumerate(self.user_ids):
+            popular = fallback[person]
+            for place, row in enumerate(lists[person]):
                 if row < 0:
                     break
-                shown = self.describe(row)
-                item: dict[str, Json] = {"user_id": user_id, "item_id": shown["item_id"]}
-                item["score"], item["rank"] = scores[place], place + 1
+                item = {"user_id": user_id, "item_id": None, "score": scores[person][place]}
+                item["rank"] = place + 1
                 if near is not None:
                     item["distance"] = None if popular else near[person][place]
-                yield item | {"fallback": popular} | shown
+                item["fallback"] = popular
+                item.update(self.items.describe(row))
+                yield item
 
     def to_arrow(self) -> pa.Table:
         """Return an Arrow table.
@@ -160,20 +179,19 @@ class Recommendations(Answer):
             The columns of the class.
         """
         here = self.rows >= 0
-        counts = here.sum(axis=1)
-        people = pa.array(np.repeat(np.arange(len(counts)), counts))
+        people = np.nonzero(here)[0]
+        items = self.items.table.take(pa.array(self.rows[here]))
         columns = {
-            "user_id": pa.array(self.user_ids, pa.string()).take(people),
-            "item_id": self.catalogue.values.take(pa.array(self.rows[here])),
+            "user_id": pa.array(self.user_ids, pa.string()).take(pa.array(people)),
+            "item_id": None,
             "score": self.scores[here],
             "rank": np.broadcast_to(np.arange(1, here.shape[1] + 1), here.shape)[here],
         }
         if self.distances is not None:
-            unknown = np.repeat(self.fallback, counts)
+            unknown = self.fallback[people]
             columns["distance"] = pa.array(self.distances[here], pa.int32(), mask=unknown)
-        columns["fallback"] = np.repeat(self.fallback, counts)
-        details = self.details and self.details.take(pa.array(self.rows[here]))
-        return pa.table({**columns, **_columns_of(details)})
+        columns["fallback"] = self.fallback[people]
+        return pa.table(columns | _columns_of(items))
 
     @property
     def notes(self) -> list[str]:
@@ -189,10 +207,11 @@ class Recommendations(Answer):
     def _repr_html_(self) -> str:
         table = self.to_arrow().slice(0, MAX_SHOWN)
         rows = [table.column_names, *(row.values() for row in table.to_pylist())]
-        return html_table(rows) + escape("; ".join([*self._rest(), *self.notes]))
+        return html_table(rows) + escape("; ".join(self._remarks()))
 
-    def _rest(self) -> list[str]:
-        return [f"  ... {len(self) - MAX_SHOWN:,} more"] if len(self) > MAX_SHOWN else []
+    def _remarks(self) -> list[str]:
+        more = len(self) - MAX_SHOWN
+        return [f"  ... {more:,} more", *self.notes] if more > 0 else self.notes
 
     def __repr__(self) -> str:
         shown = [
@@ -200,17 +219,11 @@ class Recommendations(Answer):
             f"  {row.get('title') or ''}".rstrip()
             for row in self.to_arrow().slice(0, MAX_SHOWN).to_pylist()
         ]
-        return "\n".join(["user  rank  item  score", *shown, *self._rest(), *self.notes])
+        return "\n".join(["user  rank  item  score", *shown, *self._remarks()])
 
 
-def _columns_of(table: pa.Table | None) -> dict[str, pa.ChunkedArray]:
-    return {} if table is None else dict(zip(table.column_names, table, strict=True))
-
-
-def describer(ids: Ids, details: pa.Table | None) -> Callable[[int], dict[str, Json]]:
-    """Return what describes an item by its row: its id, and its details."""
-    columns = {"item_id": ids.values, **_columns_of(details)}
-    return lambda row: {name: column[row].as_py() for name, column in columns.items()}
+def _columns_of(table: pa.Table) -> dict[str, pa.ChunkedArray]:
+    return dict(zip(table.column_names, table.columns, strict=True))
 
 
 def _name_some(names: list[str]) -> str:
@@ -224,16 +237,12 @@ class Similar(Answer):
 
     Parameters
     ----------
-    kind
-        "item" or "user".
-    ids
-        Their ids.
+    found
+        Their ids, in a column `item_id` or `user_id`, and what to show of items beside them.
     scores
         Their scores; higher is nearer.
     distances
         Hamming distances, for a model with codes.
-    details
-        What to show of items: titles, and the fields that were asked for.
 
     Examples
     --------
@@ -243,11 +252,15 @@ class Similar(Answer):
     [['user_id', 'score', 'rank', 'distance']]
     """
 
-    kind: str
-    ids: list[str]
+    found: pa.Table
     scores: np.ndarray
     distances: np.ndarray | None
-    details: pa.Table | None = None
+
+    @property
+    def ids(self) -> list[str]:
+        """Their ids, the nearest first."""
+        ids: list[str] = self.found.column(0).to_pylist()
+        return ids
 
     def to_arrow(self) -> pa.Table:
         """Return an Arrow table.
@@ -258,10 +271,10 @@ class Similar(Answer):
             Columns item_id or user_id, score and rank, distance for codes, and details of items.
         """
         columns = {
-            f"{self.kind}_id": pa.array(self.ids, pa.string()),
+            self.found.column_names[0]: None,
             "score": self.scores.astype(np.float64),
-            "rank": np.arange(1, len(self.ids) + 1),
+            "rank": np.arange(1, len(self.scores) + 1),
         }
         if self.distances is not None:
             columns["distance"] = self.distances.astype(np.int64)
-        return pa.table({**columns, **_columns_of(self.details)})
+        return pa.table(columns | _columns_of(self.found))

@@ -8,11 +8,10 @@ feature plan splits, any label matches, and so does the whole text.
 from __future__ import annotations
 
 import json
-from bisect import bisect_left, bisect_right
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, lru_cache, partial
-from typing import Any, Literal, TypeAlias
+from functools import cache, lru_cache
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -32,56 +31,50 @@ BOUNDS = ("min", "max")
 EXPECTED = {"number": "a number", "boolean": "true or false", "text": "a text"}
 
 
-@dataclass(frozen=True, eq=False)
-class ColumnIndex:
-    """The different values of a column, and the rows that have them."""
+class ColumnIndex(NamedTuple):
+    """The values of a column that are not missing, and the rows that have them."""
 
     name: str
     kind: Kind
-    values: np.ndarray | Ids  # different from each other; numbers ascend
-    places: np.ndarray  # in `values`, of what is not missing
-    rows: np.ndarray  # where that is
+    values: Ids | np.ndarray  # different texts, or numbers
+    places: np.ndarray | slice  # of each value in `values`
+    rows: np.ndarray  # of each value
 
     @classmethod
     def of(cls, name: str, column: pa.ChunkedArray, separator: str | None) -> ColumnIndex:
         """Index a column, of which `separator` divides a text into labels."""
-        kind = kind_of(element_type(column.type))
+        kind = kind_of(column.type)
         if kind is None:
             raise SettingError(f"column {name!r} holds {column.type}", hint="another column")
-        flat, rows = _flatten(column, separator)
-        values: np.ndarray | Ids
+        values, rows = _flatten(column, separator)
         if kind == "number":
-            flat = flat.cast(pa.float64()) if pa.types.is_decimal(flat.type) else flat
-            values, places = np.unique(_as_numpy(flat), return_inverse=True)
-        else:
-            encoded = flat.cast(pa.string()).dictionary_encode()
-            values, places = Ids(encoded.dictionary, "value"), _as_numpy(encoded.indices)
-        return cls(name, kind, values, places.astype(np.int32), rows.astype(np.int32))
+            values = values.cast(pa.float64()) if pa.types.is_decimal(values.type) else values
+            return cls(name, kind, _as_numpy(values), slice(None), rows)
+        coded = values.cast(pa.string()).dictionary_encode()
+        return cls(name, kind, Ids(coded.dictionary, "value"), _as_numpy(coded.indices), rows)
 
     def find(self, condition: Condition) -> np.ndarray:
         """Return the rows that match."""
-        matches = np.zeros(len(self.values) + 1, dtype=bool)  # the last one is of no value
+        matches = np.zeros(len(self.values), dtype=bool)
         if isinstance(condition, Mapping):
-            matches[self._find_range(condition)] = True
+            matches |= self._is_within(condition)
         else:
             wanted: list[Any] = condition if isinstance(condition, list) else [condition]
-            matches[[self._place(self._as_key(value)) for value in wanted]] = True
+            keys = [self._as_key(value) for value in wanted]
+            for key in keys:
+                if isinstance(self.values, np.ndarray):
+                    matches |= self.values == key
+                elif (place := self.values.row_of(key)) >= 0:
+                    matches[place] = True
         return np.asarray(self.rows[matches[self.places]])
 
-    def _place(self, key: Any) -> int:
-        if isinstance(self.values, Ids):
-            return self.values.row_of(key) if key else -1
-        at = bisect_left(self.values, key)
-        return at if at < len(self.values) and self.values[at] == key else -1
-
-    def _find_range(self, bounds: Mapping[str, float]) -> slice:
+    def _is_within(self, bounds: Mapping[str, float]) -> np.ndarray:
         if isinstance(self.values, Ids) or not bounds or not set(bounds) <= set(BOUNDS):
             hint = 'a value, a list of values or, of numbers, {"min": 1, "max": 2}'
             raise SettingError(f"column {self.name!r}: {dict(bounds)} is no range", hint=hint)
-        low, high = (self._as_key(bounds[name]) if name in bounds else None for name in BOUNDS)
-        first = 0 if low is None else bisect_left(self.values, low)
-        last = len(self.values) if high is None else bisect_right(self.values, high)
-        return slice(first, last)
+        keys = {name: self._as_key(value) for name, value in bounds.items()}
+        low, high = keys.get("min", -np.inf), keys.get("max", np.inf)
+        return np.asarray((self.values >= low) & (self.values <= high))
 
     def _as_key(self, value: Value) -> Any:
         """Return a value as it is in the index; raise an error if it is of another type."""
@@ -94,7 +87,11 @@ class ColumnIndex:
             raise SettingError(message, hint=f"{expected}, or a list of them")
         if self.kind == "boolean":
             return str(value).lower()
-        return value if self.kind == "number" else str(value)
+        if self.kind != "number":
+            return str(value)
+        if isinstance(value, int) and abs(value) > sys.float_info.max:
+            return np.inf if value > 0 else -np.inf
+        return value
 
 
 class ItemFilter:
@@ -119,9 +116,21 @@ class ItemFilter:
         separators: Mapping[str, str],
         subset: Callable[[np.ndarray], np.ndarray],
     ) -> None:
-        match = partial(_match, n_items, cache(partial(_index_column, table, separators)))
+        # functions without self, so that a model is gone at once when it is not used any more
+        @cache
+        def index(name: str) -> ColumnIndex:
+            return ColumnIndex.of(name, find_column(table, name), separators.get(name))
+
+        def match(text: str) -> np.ndarray:
+            mask = np.ones(n_items, dtype=bool)
+            with blame("where"):
+                for name, condition in json.loads(text).items():
+                    matches = np.zeros(n_items, dtype=bool)
+                    matches[index(name).find(condition)] = True
+                    mask &= matches
+            return mask
+
         self._match = match
-        # without self, so that a model is gone at once when it is not used any more
         self._subset = lru_cache(MAX_KEPT)(lambda text: subset(match(text)))
 
     def mask(self, where: Where) -> np.ndarray:
@@ -134,8 +143,10 @@ class ItemFilter:
 
 
 def kind_of(form: pa.DataType) -> Kind | None:
-    """Return what values of a column are compared as; None if they cannot be."""
+    """Return what the values of a column, or of its lists, are compared as; None if they cannot."""
     types = pa.types
+    if _is_list(form) or types.is_dictionary(form):
+        return kind_of(form.value_type)
     if types.is_integer(form) or types.is_floating(form) or types.is_decimal(form):
         return "number"
     if types.is_boolean(form):
@@ -143,11 +154,9 @@ def kind_of(form: pa.DataType) -> Kind | None:
     return "text" if is_text(form) or types.is_temporal(form) else None
 
 
-def element_type(form: pa.DataType) -> pa.DataType:
-    """Return the type of the values in a column: those of its lists, if it holds lists."""
-    nested = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    coded = pa.types.is_dictionary(form) or any(test(form) for test in nested)
-    return element_type(form.value_type) if coded else form
+def _is_list(form: pa.DataType) -> bool:
+    tests = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(test(form) for test in tests)
 
 
 def _flatten(column: pa.ChunkedArray, separator: str | None) -> tuple[pa.Array, np.ndarray]:
@@ -155,23 +164,20 @@ def _flatten(column: pa.ChunkedArray, separator: str | None) -> tuple[pa.Array, 
     values = column.combine_chunks()
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
-    rows = np.arange(len(values))
-    if element_type(values.type) != values.type or separator is not None:
-        whole = separator is not None and is_text(values.type)
-        lists = pc.split_pattern(values, separator) if whole else values
-        labels, parents = pc.list_flatten(lists), _as_numpy(pc.list_parent_indices(lists))
-        if whole:
-            labels = pa.concat_arrays([pc.utf8_trim_whitespace(labels), values])
-        values, rows = labels, np.concatenate([parents, rows]) if whole else parents
-    if pa.types.is_floating(values.type):
-        known = pc.invert(pc.is_null(values, nan_is_null=True))
-    else:
-        known = values.is_valid()
-    return values.filter(known), rows[_as_numpy(pc.indices_nonzero(known))]
+    rows = np.arange(len(values), dtype=np.int32)
+    texts = values if separator is not None and is_text(values.type) else None
+    lists = values if texts is None else pc.split_pattern(texts, separator)
+    if _is_list(lists.type):
+        values, rows = pc.list_flatten(lists), rows[_as_numpy(pc.list_parent_indices(lists))]
+    if texts is not None:
+        values = pa.concat_arrays([pc.utf8_trim_whitespace(values), texts])
+        rows = np.concatenate([rows, np.arange(len(texts), dtype=np.int32)])
+    known = _as_numpy(pc.indices_nonzero(values.is_valid()))
+    return values.drop_null(), rows[known]
 
 
 def _as_numpy(numbers: pa.Array) -> np.ndarray:
-    """Return an array without nulls; `to_numpy` would import pandas, which takes a second."""
+    """Return an array without nulls; `to_numpy`, as `pa.array`, would import pandas."""
     return np.from_dlpack(numbers) if len(numbers) else np.zeros(0, np.int64)
 
 
@@ -181,20 +187,6 @@ def find_column(table: pa.Table, name: str) -> pa.ChunkedArray:
         hint = suggest(name, table.column_names) or f"it has: {', '.join(table.column_names)}"
         raise SettingError(f"the item table has no column {name!r}", hint=hint)
     return table.column(name)
-
-
-def _index_column(table: pa.Table, separators: Mapping[str, str], name: str) -> ColumnIndex:
-    return ColumnIndex.of(name, find_column(table, name), separators.get(name))
-
-
-def _match(n_items: int, index: Callable[[str], ColumnIndex], text: str) -> np.ndarray:
-    mask = np.ones(n_items, dtype=bool)
-    with blame("where"):
-        for name, condition in json.loads(text).items():
-            matches = np.zeros(n_items, dtype=bool)
-            matches[index(name).find(condition)] = True
-            mask &= matches
-    return mask
 
 
 def _as_json(where: Where) -> str:

@@ -27,7 +27,7 @@ from coldhash.recommender.encoders import Encoded
 from coldhash.recommender.model_file import N_VERSION, file_date, read_version
 from coldhash.recommender.persistence import check_answers, load
 from coldhash.recommender.recommender import USER_ID, Recommender
-from coldhash.recommender.results import Row, describer
+from coldhash.recommender.results import Row
 from coldhash.serve.schemas import Person, RequestTypes, item_columns, person_fields
 
 MAX_TITLE = 300  # characters of a title that are sent; the search is in all of it
@@ -50,7 +50,7 @@ class Catalogue:
         self._model = model
         self._ids = model.item_ids
         self._order = model.items.order  # rows, the most popular first
-        self._read = read = describer(self._ids, model.details(None))
+        self._read = read = model.show(None).describe
         self._write: Callable[[int], bytes] = lambda row: _write_item(read(row))
         if len(self._ids) <= MAX_IN_MEMORY:
             self._write = [self._write(row) for row in range(len(self._ids))].__getitem__
@@ -62,7 +62,7 @@ class Catalogue:
         """
         if not fields:
             return self._write
-        read = describer(self._ids, self._model.details(fields))
+        read = self._model.show(fields).describe
         return cache(lambda row: _write_item(read(row)))
 
     def warm_up(self) -> None:

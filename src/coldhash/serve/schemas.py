@@ -42,7 +42,7 @@ from coldhash.features.people import ANSWERS, HISTORY
 from coldhash.recommender.ask import QuestionKind
 from coldhash.recommender.planes import MAX_PLANES
 from coldhash.recommender.recommender import USER_ID, Recommender, Score
-from coldhash.recommender.where import BOUNDS, Kind, element_type, kind_of
+from coldhash.recommender.where import BOUNDS, Kind, kind_of
 from coldhash.serve.limits import HINT, Limits, RequestError
 
 MAX_CHOICES = 200
@@ -177,7 +177,7 @@ def _describe_column(column: FittedColumn) -> dict[str, Any]:
 def item_columns(model: Recommender) -> dict[str, Kind | None]:
     """Return the columns of the item table, and how `where` compares them."""
     table = pa.table({}) if model.item_table is None else model.item_table
-    return {column.name: kind_of(element_type(column.type)) for column in table.schema}
+    return {column.name: kind_of(column.type) for column in table.schema}
 
 
 class RequestTypes:

@@ -86,13 +86,10 @@ class Change:
 
 def check_takes_new_items(model: Recommender) -> CodeItems:
     """Return the codes of a model whose method can make codes of new items; raise otherwise."""
-    items = code_items(model.items)
-    if items is None or not getattr(MODELS.get(model.name), "takes_new_items", False):
-        raise SettingError(
-            f"{model.name} cannot make codes of new items",
-            hint="fit MFDCF, or fit again on all ratings",
-        )
-    return items
+    if not getattr(MODELS.get(model.name), "takes_new_items", False):
+        hint = "fit MFDCF, or fit again on all ratings"
+        raise SettingError(f"{model.name} cannot make codes of new items", hint=hint)
+    return code_items(model.items)
 
 
 def add_items(
