@@ -223,7 +223,7 @@ ROW = {"user": [1], "item": [1], "rating": [1]}
         ({"rating": [b"5"]}, {}, DataError, "of type binary"),
         ({"rating": [[1]]}, {}, DataError, "of type list"),
         ({"rating": [None]}, {}, DataError, "row 0 of the ratings table, column 'rating'"),
-        ({"rating": ["x"]}, {}, DataError, "column 'rating': ratings are of type string"),
+        ({"rating": ["x"]}, {}, DataError, "column 'rating': 'x' is not a number"),
         ({"user": [1.5]}, {}, DataError, "row 0 of the ratings table: 1.5 is not a valid user id"),
         ({"user": [b"x"]}, {}, DataError, "user ids are of type binary"),
         ({"timestamp": [[1]]}, {}, DataError, "times are of type list"),
@@ -236,6 +236,17 @@ def test_what_is_missing_or_unclear_is_an_error(change, columns, error, why):
         Dataset.from_tables(table, columns=columns)
     assert why in caught.value.message
     assert caught.value.hint
+
+
+def test_a_rating_that_is_not_a_number_is_named_with_its_row(tmp_path):
+    table = pa.table({"user": ["a", "b", "c"], "item": [1, 2, 3], "rating": ["05", "3", " much "]})
+    path = tmp_path / "ratings.parquet"
+    pa.parquet.write_table(table, path)
+    place = "row 2 of the ratings table"
+    for source, row in ((table.to_pandas(), place), (table, place), (path, f"{path}, row 2")):
+        with pytest.raises(DataError) as caught:
+            Dataset.from_tables(source)
+        assert caught.value.message == f"{row}, column 'rating': 'much' is not a number"
 
 
 @pytest.mark.parametrize("stars", [[" 2.5", "3"], [Decimal("2.5"), Decimal(3)]])

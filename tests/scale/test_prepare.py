@@ -222,7 +222,7 @@ def test_a_repetition_is_an_error_that_names_both_rows(tmp_path):
     [
         ("user,item,rating\na,x,5\n,x,1\n", "row 1: no user id"),
         ("user,item,rating\na,x,5\nb,,1\n", "row 1: no item id"),
-        ("user,item,rating\na,x,5\nb,x,much\n", "row 1: the rating is nan, outside the scale"),
+        ("user,item,rating\na,x,5\nb,x,much\n", "row 1: the rating is nan, not a number"),
         ("user,item,rating\na,x,-5e7\n", "row 0: the rating is -5e.*, outside the scale -1e"),
         ("user,item,rating\na,x,nan\n", "row 0: the rating is nan"),
         ("user,item,rating\n", "no ratings"),

@@ -397,9 +397,11 @@ def _check_values(values: np.ndarray, scale: Scale | None, where: NameRow) -> No
     if not len(values) or (values.min() >= low and values.max() <= high):  # false for NaN
         return
     at = int(np.argmax(~((values >= low) & (values <= high))))
-    hint = "leave out unknown ratings; declare the scale; or is this column a time or an id?"
-    message = f"the rating is {values[at]:g}, outside the scale {low:g} to {high:g}"
-    raise DataError(f"{where(at)}: {message}", hint=hint)
+    fault, hint = f"{values[at]:g}, not a number", "leave out unknown ratings"
+    if np.isfinite(values[at]):
+        fault = f"{values[at]:g}, outside the scale {low:g} to {high:g}"
+        hint = "is this column a time or an id?" if scale is None else "correct the scale"
+    raise DataError(f"{where(at)}: the rating is {fault}", hint=hint)
 
 
 def merge_duplicates(

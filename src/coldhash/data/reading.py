@@ -254,11 +254,18 @@ def weigh_kinds(
 
 
 def _as_numbers(column: pa.ChunkedArray, name: str, where: NameRow) -> np.ndarray:
-    if pa.types.is_string(column.type):
-        column = infer_type(column)
     if column.null_count:
         place = f"{where(pc.index(pc.is_null(column), True).as_py())}, column {name!r}"
         raise DataError(f"{place}: no rating", hint="remove rows without a rating")
+    if pa.types.is_string(column.type):
+        texts = pc.utf8_trim_whitespace(column)
+        try:
+            column = texts.cast(pa.float64())
+        except pa.ArrowInvalid as error:  # Failed to parse string: 'x' as ...
+            text = str(error).partition("'")[2].rpartition("'")[0]
+            place = f"{where(pc.index(texts, text).as_py())}, column {name!r}"
+            hint = "write 3.5, and leave out rows without a number"
+            raise DataError(f"{place}: {text!r} is not a number", hint=hint) from None
     values = column.to_numpy()
     if values.dtype.kind not in "buif":
         message = f"column {name!r}: ratings are of type {column.type}"

@@ -70,10 +70,11 @@ def read(
         raise SettingError(f"no data set is called {name!r}", hint=hint)
     reader = SOURCES[name]
     places = {} if path is None or name == "sample" else {"path": Path(path)}
+    signature = inspect.signature(reader)
     try:
-        arguments = inspect.signature(reader).bind(**places, **options)
+        arguments = signature.bind(**places, **options)
     except TypeError as error:
-        hint = "read(NAME, PATH, OPTION=VALUE)"
+        hint = f"it takes {', '.join(signature.parameters)}"
         if "archive" in KNOWN.get(name, {}):
             hint += f"; `coldhash fetch {name} --to DIR` downloads it"
         raise SettingError(f"{name}: {error}", hint=hint) from None

@@ -197,10 +197,9 @@ class TableFile:
             files.pop(0)
         if files[0] != self:
             return files[0].where(row)
-        if self.format == "parquet":
-            return f"{self.title}, row {row}"
         has_header = self.format == "text" and self.names is None
-        return f"{self.title}, line {self._line(row + has_header)}"
+        line = None if self.format == "parquet" else self._line(row + has_header)
+        return f"{self.title}, row {row}" if line is None else f"{self.title}, line {line}"
 
     def _line(self, row: int) -> int | None:
         """Return the line in which a row starts; row 0 is the header line if there is one."""
