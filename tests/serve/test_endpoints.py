@@ -38,6 +38,15 @@ def test_a_stranger_gets_what_the_library_gives(client, model, score, k):
     assert (answer["n_bits"], answer["fallback"], answer["ignored"]) == (24, False, [])
 
 
+def test_a_user_in_the_address_is_a_text(client, model):
+    for user_id in ("1e0", "1.5", "null", "true", "007", '"1"', "9" * 30):
+        answer = client.post("/v1/recommend", params={"user_id": user_id, "k": 1}, json={})
+        assert answer.status_code == 404
+        assert repr(user_id) in answer.json()["error"]["message"]
+    answer = client.post("/v1/recommend", params={"user_id": model.user_ids[0], "k": 1}, json={})
+    assert answer.json()["user_id"] == model.user_ids[0]
+
+
 def test_titles_are_those_of_the_item_table(client, model):
     answer = client.post("/v1/recommend", json={"user": PERSON}).json()
     titles = model.item_table.column("title").to_pylist()

@@ -54,7 +54,7 @@ RATED, LISTED = "[rated]", "[listed]"  # the two forms of a history
 NO_FIELDS = ("", "[key]", RATED, LISTED)  # in the place of an error
 PEOPLE = ("users", "user", "user_ids", "user_id")  # fields that name people
 SUBJECTS = ("user_ids", "user_id", "users", "user", "item_id")  # what an error may be about
-TEXTS = ("search", "item_id")  # parameters in an address that are not JSON
+TEXTS = ("search", "item_id", "user_id")  # parameters in an address that are not JSON
 MAX_FOUND = 100  # items of a search
 DESCRIPTIONS = {
     "where": "Columns of items: a value, a list of which any matches, or a range of numbers.",
