@@ -393,8 +393,10 @@ def test_what_is_no_number_is_refused(wrong):
     index = CodeIndex.of(np.zeros((3, 1), dtype=np.uint64), 10, np.zeros(3))
     queries = np.ones((4, 10))
     queries[2, 3] = wrong
-    with pytest.raises(DataError, match="NaN"):
-        index.weighted(queries, 2)
+    for other in (1.0, -wrong):  # infinities of both signs have no sum
+        queries[0, 1] = other
+        with pytest.raises(DataError, match="NaN"):
+            index.weighted(queries, 2)
 
 
 def test_impossible_requests_are_refused():

@@ -74,7 +74,7 @@ def read(
     try:
         arguments = signature.bind(**places, **options)
     except TypeError as error:
-        hint = f"it takes {', '.join(signature.parameters)}"
+        hint = f"it takes {', '.join(signature.parameters)}".replace("path", "path (--data)")
         if "archive" in KNOWN.get(name, {}):
             hint += f"; `coldhash fetch {name} --to DIR` downloads it"
         raise SettingError(f"{name}: {error}", hint=hint) from None

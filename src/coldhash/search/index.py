@@ -259,11 +259,11 @@ class CodeIndex:
         """
         if queries.shape[1:] != (self.n_bits,):
             raise DataError(f"{queries.shape} are no queries of {self.n_bits} numbers")
-        if queries.dtype != REAL:
-            with np.errstate(over="ignore"):  # what float32 cannot hold is refused below
-                queries = queries.astype(np.float32)
-        # float64 holds any sum of float32: it is finite if all are
-        if not math.isfinite(np.add.reduce(queries, axis=None, dtype=np.float64)):
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
+            queries = queries.astype(np.float32, copy=False)
+            # float64 holds any sum of float32: it is finite if all are
+            total = np.add.reduce(queries, axis=None, dtype=np.float64)
+        if not math.isfinite(total):
             raise DataError("a query holds NaN or infinity")
         terms = self._cached_terms(popularity, False, additive)
         return self._run(queries, terms, k, excluded, listed, within, threads)
