@@ -765,8 +765,8 @@ class Recommender:
         Returns
         -------
         list of Question
-            The best first, fewer than n if there is nothing else to ask. `gain` is the share of
-            the variance of the scores of items that the answer is expected to remove, and `known`
+            The best first, fewer than n if there is nothing else to ask. `gain` is the share that
+            the answer is expected to settle of what is open about the person's list, and `known`
             the share of people who have rated the item.
 
         Raises
