@@ -198,16 +198,16 @@ class Ratings:
         items = Ids.of(np.arange(matrix.shape[1]) if items is None else items, "item")
         _check_shape(matrix.shape, (len(users), len(items)))
         stored = matrix.tocoo()
-        raters, rated = users.values.take(stored.row), items.values.take(stored.col)
-        return cls.from_columns(
-            raters,
-            rated,
-            stored.data,
-            users=users,
-            items=items,
-            scale=scale,
-            where=lambda at: f"user {raters[at].as_py()!r}, item {rated[at].as_py()!r}",
-        )
+        entries = _sort_entries(stored.row, stored.col, matrix.shape)
+        if entries.nnz < stored.nnz:
+            raise DataError("the matrix stores an entry twice", hint="matrix.sum_duplicates()")
+
+        def name(at: int) -> str:
+            return f"user {users[stored.row[at]]!r}, item {items[stored.col[at]]!r}"
+
+        scale = None if scale is None else check_scale(scale)
+        values = as_ratings(stored.data, scale, name)
+        return cls(with_values(entries, values[entries.data]), users, items, None, scale)
 
     def __len__(self) -> int:
         return int(self.matrix.nnz)
