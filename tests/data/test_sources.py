@@ -119,7 +119,7 @@ def test_what_is_not_there_is_named(tmp_path):
     (tmp_path / "broken.zip").write_bytes(b"PK\x03\x04 and then nothing")
     with pytest.raises(SourceError, match=r"broken\.zip"):
         read("ml-1m", tmp_path / "broken.zip")
-    with pytest.raises(SettingError, match="colour.* it takes seed, n_users, n_items"):
+    with pytest.raises(SettingError, match=r"colour.* it takes seed, n_users, n_items"):
         read("sample", colour="blue")
 
 
