@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import optuna
 import pytest
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array, csr_matrix, sparray, spmatrix
@@ -83,6 +84,7 @@ FRAMES = SimpleNamespace(DataFrame=object, Series=object)
 # what modules import for type checkers alone
 CHECKED_ONLY = {"pandas": FRAMES, "polars": FRAMES, "Client": object, "Figure": object}
 CHECKED_ONLY |= {"Dataset": coldhash.Dataset, "Recommender": coldhash.Recommender}
+CHECKED_ONLY["optuna"] = optuna
 CHECKED_ONLY |= {"Callback": Callback, "ArrayLike": ArrayLike, "csr_array": csr_array}
 CHECKED_ONLY |= {"csr_matrix": csr_matrix, "sparray": sparray, "spmatrix": spmatrix}
 NOT_OURS = (ArrayLike, ASGIApp)

@@ -71,12 +71,14 @@ def read(
     reader = SOURCES[name]
     places = {} if path is None or name == "sample" else {"path": Path(path)}
     signature = inspect.signature(reader)
+    if "path" in signature.parameters and not places:
+        can_fetch = "archive" in KNOWN.get(name, {})
+        hint = f"`coldhash fetch {name} --to DIR` downloads it" if can_fetch else "path=..."
+        raise SettingError(f"{name} needs the path of its folder or archive", hint=hint)
     try:
         arguments = signature.bind(**places, **options)
     except TypeError as error:
         hint = f"it takes {', '.join(signature.parameters)}".replace("path", "path (--data)")
-        if "archive" in KNOWN.get(name, {}):
-            hint += f"; `coldhash fetch {name} --to DIR` downloads it"
         raise SettingError(f"{name}: {error}", hint=hint) from None
     data = reader(*arguments.args, **arguments.kwargs)
     if feedback is None and favourite is None:

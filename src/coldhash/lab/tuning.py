@@ -40,7 +40,7 @@ from pydantic import Discriminator, Field, NonNegativeInt, PositiveInt, Tag, mod
 import coldhash as ch
 from coldhash import errors
 from coldhash.evaluate import Trial, accuracy_at, make_trial, rank, scorer
-from coldhash.files import lock_file, replace_text
+from coldhash.files import Json, lock_file, replace_text
 from coldhash.lab.experiment import Strict, TomlConfig
 from coldhash.lab.printed import METHODS
 from coldhash.lab.results import Row
@@ -329,7 +329,7 @@ class StudyResult:
     """
 
     study: Study
-    folds: tuple[Row, ...]
+    folds: tuple[dict[str, Json], ...]
     attempts: tuple[Attempt, ...]
     fingerprints: dict[str, str] = field(default_factory=dict)
 

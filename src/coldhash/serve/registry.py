@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -334,10 +333,11 @@ def find_copy(folder: Path, versions: set[str]) -> ModelCopy | None:
     return None
 
 
-def forget_copies(folder: Path) -> None:
+def forget_copies(folder: Path, first_seen: dict[Path, float], now: float) -> None:
     """Remove the names of old copies, so that a server that is killed leaves none behind."""
     for place in folder.glob(f"*{COPY}"):
-        if time.time() - place.stat().st_mtime > NAMED_SECONDS:
+        if now - first_seen.setdefault(place, now) > NAMED_SECONDS:
+            del first_seen[place]
             place.unlink()
 
 

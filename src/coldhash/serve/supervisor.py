@@ -81,6 +81,7 @@ class Supervisor:
         self._restarts = [(0.0, 0)] * self.n_workers  # when, and after how many deaths in a row
         self._received: set[int] = set()  # signals
         self._has_served = False
+        self._copies_seen: dict[Path, float] = {}  # when each copy that has a name was first seen
         self._kept, self._version = self.start, self.start.version
 
     def run(self) -> None:
@@ -115,7 +116,7 @@ class Supervisor:
                     worker.send_signal(signal.SIGHUP)
         with contextlib.suppress(OSError):  # something else may remove temporary files
             self._keep_accepted()
-            forget_copies(self.copies)
+            forget_copies(self.copies, self._copies_seen, now)
 
     def _start(self, now: float, n_deaths: int) -> None:
         ours, theirs = socket.socketpair()
