@@ -123,12 +123,12 @@ def pick_ours(panel: Panel, asked: np.ndarray) -> np.ndarray:
     """Pick what `Recommender.ask` would."""
     part = panel.model.encoder.answers
     assert part is not None
-    answers = panel.answers(asked)
-    vectors = panel.model.encode(panel.trial.people, answers=answers, unknown="ignore").vectors
+    vectors = panel.model.encode(panel.trial.people, unknown="ignore").vectors
+    answers = SparseRows.of(panel.answers(asked)).rows()
     picked = []
-    for own, vector, said in zip(asked, vectors, SparseRows.of(answers).rows(), strict=True):
+    for own, vector, said in zip(asked, vectors, answers, strict=True):
         open_list = part.open_list(vector, said, np.flatnonzero(own))
-        picked.append(next(part.questions(open_list, np.flatnonzero(~own)))[0])
+        picked.append(next(part.questions(open_list, ~own))[0])
     return np.array(picked, np.int64)
 
 

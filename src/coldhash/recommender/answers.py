@@ -92,14 +92,20 @@ class AnswerPart:
         said = np.concatenate([surprise, above[rated], above[others]])
         return np.concatenate(L), said, np.concatenate([asked, rated, others])
 
-    def split(self, answers: SparseRows) -> np.ndarray:
-        """Compute what each answer of one person adds to the vector: answers x bits."""
+    def _update(self, answers: SparseRows) -> tuple[np.ndarray, np.ndarray]:
+        """Return what each answer of one person adds to the vector, and the covariance left."""
+        if not len(answers.indices):
+            return np.zeros((0, len(self.covariance)), np.float32), self.covariance
         L, said, places = self._signals(answers)
         U = _reduction(self.covariance, L)
-        pulled = L * said[:, None]
-        moved = np.zeros((len(answers.indices), len(U.T)))
-        np.add.at(moved, places, pulled @ (self.covariance - U.T @ U))
-        return moved.astype(np.float32)
+        G = self.covariance - U.T @ U
+        moved = np.zeros((len(answers.indices), len(G)))
+        np.add.at(moved, places, (L * said[:, None]) @ G)
+        return moved.astype(np.float32), G
+
+    def split(self, answers: SparseRows) -> np.ndarray:
+        """Compute what each answer of one person adds to the vector: answers x bits."""
+        return self._update(answers)[0]
 
     def deviation(self, answers: SparseRows) -> np.ndarray:
         """Compute how far answers move each person."""
@@ -107,46 +113,58 @@ class AnswerPart:
         return np.array(moved, np.float32).reshape(-1, len(self.covariance))
 
     def open_list(self, vector: np.ndarray, answers: SparseRows, excluded: np.ndarray) -> OpenList:
-        """Find the best items of one person, `excluded` ones apart, and what is open about them."""
-        U = _reduction(self.covariance, self._signals(answers)[0])
-        G = self.covariance - U.T @ U
-        codes = self.history.codes
+        """Find the best items of one person, `excluded` ones apart, and what is open about them.
+
+        `vector` is the person's without the answers.
+        """
+        moved, G = self._update(answers)
+        codes, vector = self.history.codes, vector + moved.sum(axis=0)
         (rows,), (scores,) = codes.best(vector[None], N_BEST, Search([excluded]))
         rows, scores = rows[rows >= 0], scores[rows >= 0]
         C = codes.rows(rows) * codes.gains(rows)[:, None]
-        deviations = np.sqrt(np.maximum(_squares(C, G), 1e-30))
+        deviations = np.sqrt(np.maximum(_products(C @ G, C), 1e-30))
         above = (scores - scores[:LENGTH].min(initial=np.inf)) / deviations
         weights = np.exp(-(above**2) / 2) / deviations
         weights = (weights / weights.sum()).astype(np.float32)
         return OpenList(rows, (C - weights @ C) * np.sqrt(weights)[:, None], G)
 
-    def questions(self, person: OpenList, rows: np.ndarray) -> Iterator[tuple[int, float]]:
-        """Iterate over items of `rows` to ask about, the best next one first.
+    @cached_property
+    def _by_share(self) -> np.ndarray:
+        """The items of `rows`, those that most people know first."""
+        rows = np.sort(self.rows)
+        return rows[np.argsort(-self.shares[rows], kind="stable")]
+
+    def questions(self, person: OpenList, askable: np.ndarray) -> Iterator[tuple[int, float]]:
+        """Iterate over items to ask about, of a mask of items, the best next one first.
 
         Yields the item, and how much of `person.variance` the answer is expected to remove from
         other items: an item that was asked about is not recommended afterwards. Each is the best
         one once those before have been answered. Items that few people know follow, in order of
         the share of people who do.
         """
-        own = rows[self._places[rows] < len(self.rows)]
-        own = own[np.argsort(-self.shares[own], kind="stable")[:N_CONSIDERED]]
+        own = self._by_share[askable[self._by_share]][:N_CONSIDERED]
         places = self._places[own]
-        L, G, C, left = self.loadings[:, places], person.covariance, person.codes, np.ones(len(own))
-        chance = np.stack([np.ones(len(own)), self.shares[own]])  # rated only if it is known
-        _, asked, listed = np.intersect1d(own, person.rows, True, return_indices=True)
+        L, G = self.loadings.take(places, axis=1), person.covariance
+        shares, left = self.shares[own], np.ones(len(own))
+        at = np.full(len(self.rows) + 1, -1)
+        at[places] = np.arange(len(own))
+        asked = at[self._places[person.rows]]  # the place in `own` of each item of the list
+        C, asked = person.codes[asked >= 0], asked[asked >= 0]
         for _ in own:
-            moved = _squares(L, G @ person.metric @ G)
-            moved[:, asked] -= np.einsum("kir,ir->ki", L[:, asked], C[listed] @ G) ** 2
-            removed = (chance * moved / (1 + _squares(L, G))).sum(axis=0) * left
+            LG = L @ G
+            moved = _products(LG @ person.metric, LG)
+            moved[:, asked] -= _products(LG.take(asked, axis=1), C) ** 2
+            by_knowing, by_rating = moved / (1 + _products(LG, L))
+            removed = (by_knowing + shares * by_rating) * left  # it is rated only if it is known
             best = int(np.argmax(removed))
             yield int(own[best]), float(removed[best])
             left[best] = -np.inf
-            U = _reduction(G, L[:, best] * np.sqrt(chance[:, best, None]))
+            U = _reduction(G, L[:, best] * np.sqrt([[1], [shares[best]]]))
             G = G - U.T @ U
-        others = np.setdiff1d(rows, own)
-        yield from (
-            (int(row), 0.0) for row in others[np.argsort(-self.shares[others], kind="stable")]
-        )
+        others = askable.copy()
+        others[own] = False
+        rows = np.flatnonzero(others)
+        yield from ((int(row), 0.0) for row in rows[np.argsort(-self.shares[rows], kind="stable")])
 
     def follow_items(self, history: HistoryPart, rows: np.ndarray, n_new: int) -> AnswerPart:
         """Return the part for other items: `rows` of those it had, then `n_new` more."""
@@ -193,6 +211,6 @@ def _reduction(covariance: np.ndarray, loadings: np.ndarray) -> np.ndarray:
     return np.asarray(np.linalg.solve(root, LG), dtype=np.float32)
 
 
-def _squares(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    """Return l·M l of each row l."""
-    return np.asarray(np.einsum("...r,...r->...", rows @ matrix, rows))
+def _products(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return a·b of each two rows; for few numbers sooner than by `np.vecdot`."""
+    return np.asarray(np.einsum("...r,...r->...", rows, others))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from heapq import merge
 from itertools import islice
 from typing import TYPE_CHECKING, Literal, TypedDict, get_args
@@ -12,9 +12,9 @@ import numpy as np
 from coldhash.arrays.products import SparseRows
 from coldhash.errors import SettingError
 from coldhash.features.columns import Given
-from coldhash.features.groups import Features
+from coldhash.features.groups import FeatureEncoder, Features
 from coldhash.features.people import Person
-from coldhash.recommender.encoders import ConsensusEncoder, Encoded
+from coldhash.recommender.encoders import ConsensusEncoder, Encoded, PeopleData
 
 if TYPE_CHECKING:
     from coldhash.recommender.recommender import Recommender
@@ -37,14 +37,16 @@ class Question(TypedDict):
 def find_questions(
     model: Recommender,
     person: Person,
-    features: Features,
+    known: PeopleData,
     encoded: Encoded,
-    answers: SparseRows | None,
     n: int,
     kinds: Collection[QuestionKind],
-    rows: np.ndarray,
+    askable: np.ndarray,
 ) -> list[Question]:
-    """Return the best n questions about items of `rows` and missing fields."""
+    """Return the best n questions about items that are askable and missing fields.
+
+    `encoded` is the person without the answers.
+    """
     encoder = model.encoder
     if not isinstance(encoder, ConsensusEncoder) or encoder.answers is None:
         raise SettingError(
@@ -52,6 +54,7 @@ def find_questions(
             hint="a model of MFDCF, fitted with this version",
         )
     part = encoder.answers
+    answers = known.answers
     if answers is None:
         answers = SparseRows.of_lists([np.zeros(0, np.int32)], len(model.item_ids))
     seen = answers.indices
@@ -60,18 +63,18 @@ def find_questions(
     open_list = part.open_list(encoded.vectors[0], answers, seen)
     of_field = {
         name: removed
-        for name, removed in _field_gains(model, encoder, open_list.metric, features).items()
+        for name, removed in _field_gains(model, encoder, open_list.metric, known.features).items()
         if person.get(name) in (None, "")
     }
     total = open_list.variance + sum(of_field.values())  # of all that is open
 
     def of_items() -> Iterator[Question]:
-        for row, removed in part.questions(open_list, rows):
+        for row, removed in part.questions(open_list, askable):
             title = None if model.titles is None else model.titles[row].as_py()
-            known, gain = float(part.shares[row]), min(removed / total, 1.0)
-            why = f"known to {known:.0%} of people; {_settles(gain)}"
+            share, gain = float(part.shares[row]), min(removed / total, 1.0)
+            why = f"known to {share:.0%} of people; {_settles(gain)}"
             name = model.item_ids[row]
-            yield Question(kind="item", name=name, title=title, gain=gain, known=known, why=why)
+            yield Question(kind="item", name=name, title=title, gain=gain, known=share, why=why)
 
     def of_fields() -> Iterator[Question]:
         for name, removed in sorted(of_field.items(), key=lambda pair: -pair[1]):
@@ -90,25 +93,33 @@ def _settles(gain: float) -> str:
 def _field_gains(
     model: Recommender, encoder: ConsensusEncoder, metric: np.ndarray, features: Features
 ) -> dict[str, float]:
-    """Compute the variance tr(Q ·) of what each field adds to the vectors of training users.
+    """Compute the variance tr(Q ·) of what each field adds to the vectors of training users."""
+    gains = {}
+    for group, covariances in model.field_covariances.items():
+        having = {name for name, has in features.has.items() if has[0]} | {group}
+        weights = {name: encoder.weights[name] for name in having & encoder.maps.keys()}
+        share = weights[group] / sum(weights.values())
+        for name, covariance in covariances.items():
+            gains[name] = share**2 * max(float(np.vdot(metric, covariance)), 0.0)
+    return gains
+
+
+def compute_field_covariances(
+    features: FeatureEncoder, maps: Mapping[str, np.ndarray]
+) -> dict[str, dict[str, np.ndarray]]:
+    """Compute the covariance of what each field adds to the vectors of training users, by group.
 
     A field that is missing counts as its mean in training; the vectors c W of its values vary
     around that. `FittedColumn.mean` holds how frequent values are. A vector cannot be asked for.
     """
-    gains = {}
-    for group, encoded in model.features.groups.items():
-        having = {name for name, has in features.has.items() if has[0]} | {group}
-        weights = {name: encoder.weights[name] for name in having & encoder.maps.keys()}
-        if group not in weights:
-            continue
-        share = weights[group] / sum(weights.values())
+    found: dict[str, dict[str, np.ndarray]] = {}
+    for group in (name for name in features.groups if name in maps):
+        found[group], encoded = {}, features.groups[group]
         for name, column in encoded.columns.items():
             if isinstance(column, Given):
                 continue
             places, signs = encoded.places[name]
-            says = encoder.maps[group][places].astype(np.float64) * signs[:, None]
-            squares = (says @ metric * says).sum(axis=1)
+            says = maps[group][places].astype(np.float64) * signs[:, None]
             mean = column.mean @ says
-            removed = float(column.mean @ squares - mean @ metric @ mean)
-            gains[name] = share**2 * max(removed, 0.0)
-    return gains
+            found[group][name] = (says.T * column.mean) @ says - np.outer(mean, mean)
+    return found

@@ -35,8 +35,14 @@ from coldhash.features.people import (
     read_histories,
 )
 from coldhash.files import Json
-from coldhash.recommender.ask import ITEMS_AND_FIELDS, Question, QuestionKind, find_questions
-from coldhash.recommender.encoders import Encoded, Encoder, PeopleData
+from coldhash.recommender.ask import (
+    ITEMS_AND_FIELDS,
+    Question,
+    QuestionKind,
+    compute_field_covariances,
+    find_questions,
+)
+from coldhash.recommender.encoders import ConsensusEncoder, Encoded, Encoder, PeopleData
 from coldhash.recommender.items import CodeItems, Items, RealItems, Search
 from coldhash.recommender.results import Recommendations, ShownItems, Similar
 from coldhash.recommender.where import ItemFilter, Where, find_column
@@ -792,15 +798,17 @@ class Recommender:
             check_choice("kinds", kind, ITEMS_AND_FIELDS)
         person = user or {}
         known = self._read(person, unknown)
-        rows = np.flatnonzero(self._filter.mask(where or {}))
+        askable = self._filter.mask(where or {})
         if candidates is not None:
-            rows = np.intersect1d(rows, self._rows_of("candidates", candidates))
+            among = np.zeros_like(askable)
+            among[self._rows_of("candidates", candidates)] = True
+            askable &= among
         for said in (known.history, known.answers):
             if said is not None:
-                rows = np.setdiff1d(rows, said.indices)
-        rows = np.setdiff1d(rows, self._rows_of("exclude", exclude))
-        encoded = self._encode(known)
-        return find_questions(self, person, known.features, encoded, known.answers, n, kinds, rows)
+                askable[said.indices] = False
+        askable[self._rows_of("exclude", exclude)] = False
+        encoded = self._encode(known._replace(answers=None))
+        return find_questions(self, person, known, encoded, n, kinds, askable)
 
     def save(self, path: str | Path) -> None:
         """Write the model to one file, in one step; `coldhash.load` reads it.
@@ -818,6 +826,12 @@ class Recommender:
         from coldhash.recommender.persistence import save_model
 
         save_model(self, Path(path))
+
+    @cached_property
+    def field_covariances(self) -> dict[str, dict[str, np.ndarray]]:
+        """The covariance of what each field adds to the vectors of training users, by group."""
+        maps = self.encoder.maps if isinstance(self.encoder, ConsensusEncoder) else {}
+        return compute_field_covariances(self.features, maps)
 
     @cached_property
     def _users(self) -> Items:
