@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
+from threadpoolctl import threadpool_limits
 
 import coldhash as ch
 from coldhash.baselines.ridge import Ridge
@@ -28,6 +29,15 @@ def test_questions_are_distinct_and_the_same_every_time(model):
     assert asked == model.ask({"age": 30}, 8)
     assert len(set(names(asked))) == 8
     assert all(0 <= question["gain"] <= 1 and question["why"] for question in asked)
+
+
+def test_questions_are_the_same_at_any_number_of_blas_threads(model):
+    person = {"age": 30, "answers": {"7": 5, "12": None}}
+    found = []
+    for n_threads in (1, 2):
+        with threadpool_limits(n_threads, "blas"):
+            found.append(model.ask(person, 8))
+    assert found[0] == found[1]
 
 
 def test_what_was_answered_rated_or_left_out_is_not_asked(model):

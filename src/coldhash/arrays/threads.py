@@ -10,12 +10,16 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
+
+    from threadpoolctl import ThreadpoolController
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -55,6 +59,19 @@ def run_pieces(
     finally:
         for future in waiting:
             future.cancel()
+
+
+@cache
+def _numpy_blas() -> ThreadpoolController:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()  # to make one takes longer than many a product
+
+
+def one_blas_thread() -> AbstractContextManager[object]:
+    """Return a context in which the products of numpy are sums in the same order everywhere."""
+    context: AbstractContextManager[object] = _numpy_blas().limit(limits=1, user_api="blas")
+    return context
 
 
 def run_rows(function: Callable[..., None], ends: np.ndarray, *arguments: object) -> None:

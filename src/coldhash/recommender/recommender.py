@@ -17,6 +17,7 @@ import pyarrow as pa
 from coldhash.arrays.checks import check_computed
 from coldhash.arrays.codes import signs
 from coldhash.arrays.products import SparseRows
+from coldhash.arrays.threads import one_blas_thread
 from coldhash.data import ROLES, TITLE
 from coldhash.data.feedback import Feedback
 from coldhash.data.ids import Ids, IdValue, as_text
@@ -808,7 +809,8 @@ class Recommender:
                 askable[said.indices] = False
         askable[self._rows_of("exclude", exclude)] = False
         encoded = self._encode(known._replace(answers=None))
-        return find_questions(self, person, known, encoded, n, kinds, askable)
+        with one_blas_thread():
+            return find_questions(self, person, known, encoded, n, kinds, askable)
 
     def save(self, path: str | Path) -> None:
         """Write the model to one file, in one step; `coldhash.load` reads it.
