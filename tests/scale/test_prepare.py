@@ -284,7 +284,7 @@ def test_odd_arguments_are_named(tmp_path):
         prepare(path, tmp_path / "parts", duplicates="first")
     with pytest.raises(SettingError, match="'much' is not a size"):
         prepare(path, tmp_path / "parts", memory="much")
-    with pytest.raises(SourceError, match="no such file"):
+    with pytest.raises(SourceError, match="No such file"):
         prepare(tmp_path / "none.csv", tmp_path / "parts")
     prepare(path, tmp_path / "parts")
     manifest = tmp_path / "parts" / "manifest.json"

@@ -221,13 +221,14 @@ class TableFile:
             If there is none.
         """
         pattern = self.path / "**" if self.path.is_dir() else self.path
-        if pattern == self.path and (not has_magic(str(pattern)) or pattern.exists()):
+        if pattern == self.path and pattern.exists():
             return [self]
         found = map(Path, sorted(iglob(str(pattern), recursive=True)))
         # Spark writes _SUCCESS beside them
         files = [path for path in found if path.is_file() and not path.name.startswith("_")]
         if not files:
-            raise SourceError(f"{self.title}: no files", hint="a file, a folder or logs/*.parquet")
+            message = f"{self.title}: No such file or folder, or no files in it"
+            raise SourceError(message, hint="a file, a folder or logs/*.parquet")
         return [replace(self, path=path) for path in files]
 
     def _read_one(self, n_above: int, types: Mapping[str, pa.DataType]) -> pa.Table:

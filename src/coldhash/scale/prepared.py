@@ -157,14 +157,13 @@ class Prepared:
     @property
     def item_ids(self) -> Ids:
         """The ids of items, in row order."""
-        return Ids(_texts(self._items, ITEM_ID), "item")
+        return Ids.of(self._items.column(ITEM_ID), "item")
 
     @property
     def user_ids(self) -> Ids:
         """The ids of all users, in row order."""
         files = [partition_file(self.folder, "users", at) for at in range(len(self.ends) - 1)]
-        table = pa.concat_tables(pq.read_table(file, columns=[USER_ID]) for file in files)
-        return Ids(_texts(table, USER_ID), "user")
+        return Ids.of(pq.read_table(files, columns=[USER_ID]).column(USER_ID), "user")
 
     def records(self) -> list[StoredRecords]:
         """Return the files of every partition; a fit reads them one by one.
@@ -220,10 +219,6 @@ def _without(table: pa.Table, name: str) -> pa.Table:
     """Remove a column; a table without columns has no rows either."""
     table = table.drop_columns([name])
     return table if table.num_columns else pa.table({})
-
-
-def _texts(table: pa.Table, name: str) -> pa.Array:
-    return table.column(name).cast(pa.string()).combine_chunks()
 
 
 def prepare(
@@ -306,21 +301,21 @@ def prepare(
             report("sorting", 0, 1)
             n_users, n_items, made = sorter.sort(user_ids, item_ids, options)
             report("sorting", 1, 1)
-            user_table, item_table = (
-                reading.pad_table(user_table, n_users),
-                reading.pad_table(item_table, n_items),
-            )
-            all_items = _with_ids(item_table, sorter.ids("item"), ITEM_ID)
-            _write_table(folder / "items.parquet", all_items)
+            user_table = reading.pad_table(user_table, n_users)
+            item_table = reading.pad_table(item_table, n_items)
+            _write_table(folder / "items.parquet", ITEM_ID, sorter.ids("item"), item_table)
             ends, counts = partition_ends(n_users, part_users), []
             for at, (first, last) in enumerate(pairwise(ends)):
                 path = partition_file(folder, "ratings", at)
                 if not path.exists():  # then the users may not be written either
-                    rows = user_table.slice(first, last - first)
-                    rows = _with_ids(rows, sorter.ids("user", first, last), USER_ID)
-                    _write_table(partition_file(folder, "users", at), rows)
-                    rule = options.duplicates_of(made)
-                    _write_table(path, sorter.ratings(first, last, rule))
+                    place, ids = (
+                        partition_file(folder, "users", at),
+                        sorter.ids("user", first, last),
+                    )
+                    _write_table(place, USER_ID, ids, user_table.slice(first, last - first))
+                    rated = sorter.ratings(first, last, options.duplicates_of(made))
+                    with replace_file(path) as file:
+                        pq.write_table(rated, file)
                 counts.append(pq.read_metadata(path).num_rows)
                 report("writing partitions", at + 1, len(ends) - 1)
         plan = plan or guess_plan(user_table, item_table)
@@ -353,11 +348,8 @@ def _identify(source: object) -> list[str] | None:
     if not isinstance(source, str | Path):
         return None if source is None else [repr(type(source))]
     paths = [file.path for file in TableFile(path=Path(source)).files()]
-    return [
-        f"{path.resolve()} {path.stat().st_size} {path.stat().st_mtime_ns}"
-        for path in paths
-        if path.exists()
-    ]
+    places = [(path.resolve(), path.stat()) for path in paths]
+    return [f"{path} {found.st_size} {found.st_mtime_ns}" for path, found in places]
 
 
 def _begin(folder: Path, job: str) -> None:
@@ -374,14 +366,10 @@ def _begin(folder: Path, job: str) -> None:
     replace_text(path, job)
 
 
-def _with_ids(table: pa.Table, ids: Ids, name: str) -> pa.Table:
-    """Add a column of ids before the others."""
+def _write_table(path: Path, name: str, ids: Ids, table: pa.Table) -> None:
+    """Write ids and the columns of a table; one without columns has no rows either."""
     if name in table.column_names:
         raise DataError(f"a second column {name!r} beside the ids", hint="rename it")
     columns = dict(zip(table.column_names, table.columns, strict=True))
-    return pa.table({name: ids.values, **columns})
-
-
-def _write_table(path: Path, table: pa.Table) -> None:
     with replace_file(path) as file:
-        pq.write_table(table, file)
+        pq.write_table(pa.table({name: ids.values, **columns}), file)

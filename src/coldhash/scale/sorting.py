@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from coldhash.data import ratings, reading
 from coldhash.data.feedback import Feedback, Scale
-from coldhash.data.ids import Ids, as_texts
-from coldhash.data.ratings import MAX_RATING, Duplicates, as_ratings
+from coldhash.data.ids import Ids
+from coldhash.data.ratings import MAX_RATING, Duplicates, Ratings
 from coldhash.data.reading import RatingOptions
 from coldhash.data.tables import DECIMAL, INTEGER, NULLS, TableFile, guess_separator
 from coldhash.errors import DataError, SettingError, SourceError, TableError, import_extra
@@ -27,9 +27,11 @@ if TYPE_CHECKING:
 
 SORT_SHARE = 0.6  # of the memory is DuckDB's, which exceeds it somewhat
 WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")  # types of times that stay as they are
+FLOATS = ("DOUBLE", "FLOAT")
 EXACT = "TIMESTAMP_NS"
+NO_TIME = "CAST(NULL AS BIGINT)"
 DATES = ["%Y/%m/%d", "%d-%b-%Y", "%d-%B-%Y", "%d %b %Y", "%d %B %Y", "%d.%m.%Y", "%d.%m.%Y %H:%M"]
-DOUBLE = '"'
+QUOTE, DOUBLE = "'", '"'
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +112,7 @@ class RatingSorter:
         table = self._table(
             f"SELECT {kind}_id FROM {kind}s WHERE row >= {first} AND row < {last} ORDER BY row"
         )
-        return Ids(table.column(0).cast(pa.string()).combine_chunks(), kind)
+        return Ids.of(table.column(0), kind)
 
     def ratings(self, first: int, last: int, duplicates: Duplicates) -> pa.Table:
         """Return the ratings of some users, sorted by row of the user, from 0, and of the item."""
@@ -123,9 +125,7 @@ class RatingSorter:
         keep, kept, times = ratings.merge_duplicates(users, items, values, times, duplicates)
         if duplicates == "error" and len(keep) < len(values):
             ids = (self.ids("user", first, last), self.ids("item"))
-            raise ratings.duplicate_error(
-                users, items, *ids, lambda at: f"{self.source}, row {lines[at]}"
-            )
+            raise ratings.duplicate_error(users, items, *ids, lambda at: self._where(lines[at]))
         columns = {"user": users[keep], "item": items[keep], "rating": kept}
         return pa.table(columns if times is None else columns | {"time": times})
 
@@ -135,34 +135,30 @@ class RatingSorter:
         Whole numbers stay as they are, dates become micro- or nanoseconds since 1970, anything else
         its rank. There are none where some are missing, all are equal, or texts are not dates.
         """
-        kind = self._first_row("SELECT typeof(time) FROM raw LIMIT 1")[0]
-        told = self._first_row("SELECT count(time) = count(*) AND min(time) < max(time) FROM raw")
-        if not told[0]:
-            return "CAST(NULL AS BIGINT)"
-        if kind in WHOLE:
+        known = "count(time) = count(*) AND min(time) < max(time)"
+        kind, is_known = self._first_row(f"SELECT any_value(typeof(time)), {known} FROM raw")
+        if is_known and kind in WHOLE:
             return "CAST(time AS BIGINT)"
-        if kind == "DATE" or kind.startswith("TIMESTAMP"):
+        if is_known and (kind == "DATE" or kind.startswith("TIMESTAMP")):
             return "epoch_ns(time)" if kind == EXACT else "epoch_us(time)"
-        if kind == "VARCHAR":
+        if is_known and kind == "VARCHAR":
             for test, number in (
-                (f"regexp_full_match(time, '{INTEGER}')", "CAST(trim(time) AS BIGINT)"),
-                (f"regexp_full_match(time, '{DECIMAL}')", "CAST(trim(time) AS DOUBLE)"),
-                (f"TRY_CAST(time AS {EXACT}) IS NOT NULL", f"epoch_ns(CAST(time AS {EXACT}))"),
-                (f"try_strptime(time, {DATES}) IS NOT NULL", f"epoch_us(strptime(time, {DATES}))"),
+                (f"regexp_full_match(time, '{INTEGER}')", "TRY_CAST(trim(time) AS BIGINT)"),
+                (f"regexp_full_match(time, '{DECIMAL}')", "TRY_CAST(trim(time) AS DOUBLE)"),
+                ("true", f"epoch_ns(TRY_CAST(time AS {EXACT}))"),
+                ("true", f"epoch_us(try_strptime(time, {DATES}))"),
             ):
-                if self._first_row(f"SELECT bool_and({test}) FROM raw")[0]:
-                    whole = "DOUBLE" not in number
-                    return number if whole else f"dense_rank() OVER (ORDER BY {number})"
+                if self._first_row(f"SELECT bool_and({test} AND {number} IS NOT NULL) FROM raw")[0]:
+                    is_whole = "DOUBLE" not in number
+                    return number if is_whole else f"dense_rank() OVER (ORDER BY {number})"
             reading.warn_of_times(self._first_row("SELECT time FROM raw LIMIT 1")[0])
-            return "CAST(NULL AS BIGINT)"
-        return "dense_rank() OVER (ORDER BY time)"
+            return NO_TIME
+        return "dense_rank() OVER (ORDER BY time)" if is_known else NO_TIME
 
     def _read_query(self, options: RatingOptions) -> tuple[str, str | None]:
         """Return how columns are read as they are, with row numbers, and the name of ratings."""
         files = TableFile(path=self.source).files()
-        paths = ", ".join(_quote(str(file.path)) for file in files)
-        if not files[0].path.exists():
-            raise SourceError(f"{self.source}: no such file")
+        paths = ", ".join(_quote(str(file.path), QUOTE) for file in files)
         if files[0].format == "json":
             raise SourceError(f"{self.source}: JSON lines", hint="CSV, TSV or Parquet")
         table = f"read_parquet([{paths}], union_by_name = true)"
@@ -177,19 +173,27 @@ class RatingSorter:
         described = self.base.execute(f"DESCRIBE FROM {table}").fetchall()
         types, title = {row[0]: row[1] for row in described}, str(self.source)
         found = options.find_columns(list(types), title)
-        rating = _quote_name(found["rating"]) if "rating" in found else "1"
+        column = {role: _quote(name, DOUBLE) for role, name in found.items()}
+        rating = column.get("rating", "1")
         if options.event_weights is not None:
-            kind = f"CAST({_quote_name(found['event'])} AS VARCHAR)"
+            kind = f"CAST({column['event']} AS VARCHAR)"
             kinds = self.base.execute(f"SELECT DISTINCT {kind} FROM {table}").fetchall()
             weight_of = reading.weigh_kinds([row[0] for row in kinds], options.event_weights, title)
-            cases = (f"WHEN {_quote(str(each))} THEN {w!r}" for each, w in weight_of.items())
+            cases = (f"WHEN {_quote(str(each), QUOTE)} THEN {w!r}" for each, w in weight_of.items())
             rating = f"CASE {kind} {' '.join(cases)} END"
-        time = "CAST(NULL AS BIGINT)"
-        if "timestamp" in found:
-            time = _as_time(found["timestamp"], types[found["timestamp"]])
-        ids = [_as_id(found[role], types[found[role]]) for role in ("user_id", "item_id")]
+        ids = [
+            f"TRY_CAST({column[role]} AS BIGINT)" if types[found[role]] in FLOATS else column[role]
+            for role in ("user_id", "item_id")
+        ]
+        time = column.get("timestamp", NO_TIME)
+        kind = types[found["timestamp"]] if "timestamp" in found else ""
+        if kind.endswith("]") or kind.startswith(("STRUCT", "MAP", "UNION")):
+            raise DataError(f"times are of type {kind}", hint="columns={'timestamp': None}")
+        if kind in ("VARCHAR", *FLOATS):
+            missing = ", ".join(_quote(text, QUOTE) for text in NULLS)
+            time = f"CASE WHEN CAST({time} AS VARCHAR) NOT IN ({missing}) THEN {time} END"
         query = (
-            f"SELECT {ids[0]} AS user_id, {ids[1]} AS item_id, "
+            f"SELECT CAST({ids[0]} AS VARCHAR) AS user_id, CAST({ids[1]} AS VARCHAR) AS item_id, "
             f"TRY_CAST({rating} AS DOUBLE) AS rating, {time} AS time, "
             f"row_number() OVER () - 1 AS line FROM {table}"
         )
@@ -200,27 +204,22 @@ class RatingSorter:
     def _check(self, scale: Scale | None) -> None:
         """Raise an error for what cannot be a rating, by the rules for ratings in memory."""
         low, high = scale or (-MAX_RATING, MAX_RATING)
-        bad = self._first_row(
-            "SELECT line, user_id, item_id, rating FROM raw WHERE user_id IS NULL OR user_id = '' "
-            "OR item_id IS NULL OR item_id = '' OR rating IS NULL "
+        *columns, line = self._table(
+            "SELECT user_id, item_id, rating, line FROM raw WHERE coalesce(user_id, '') = '' "
+            "OR coalesce(item_id, '') = '' OR rating IS NULL "
             f"OR NOT (rating >= {float(low)} AND rating <= {float(high)}) ORDER BY line LIMIT 1"
-        )
-        if bad is None:
-            if not self._first_row("SELECT count(*) FROM raw")[0]:
-                raise DataError(f"{self.source} has columns, but no ratings")
-            return
-        line, user, item, rating = bad
+        ).columns
+        if len(line):
+            Ratings.from_columns(*columns, scale=scale, where=lambda _: self._where(line[0]))
+        if not self._first_row("SELECT count(*) FROM raw")[0]:
+            raise DataError(f"{self.source} has columns, but no ratings")
 
-        def where(_: int) -> str:
-            return f"{self.source}, row {line}"
-
-        for kind, value in (("user", user), ("item", item)):
-            as_texts(pa.array([value], pa.string()), kind, where)
-        as_ratings(np.array([rating], np.float64), scale, where)
+    def _where(self, line: object) -> str:
+        return f"{self.source}, row {line}"
 
     def _number(self, kind: str, known: Ids | None) -> None:
         """Assign rows to ids: the known ones first, new ones in order of appearance."""
-        values = pa.array([], pa.string()) if known is None else known.values.cast(pa.string())
+        values = pa.array([], pa.string()) if known is None else known.values
         side = pa.table({f"{kind}_id": values, "row": pa.array(np.arange(len(values)))})
         self.base.register("side", side)
         self._create(
@@ -242,30 +241,5 @@ class RatingSorter:
         return rows[0] if rows else None
 
 
-def _as_id(name: str, kind: str) -> str:
-    """Spell ids as texts; whole numbers in decimal, whatever their type."""
-    value = _quote_name(name)
-    if kind in ("DOUBLE", "FLOAT"):
-        value = f"TRY_CAST({value} AS BIGINT)"
-    return f"CAST({value} AS VARCHAR)"
-
-
-def _as_time(name: str, kind: str) -> str:
-    """Return the expression of a time, null where it is missing."""
-    quoted = _quote_name(name)
-    if kind.endswith("]") or kind.startswith(("STRUCT", "MAP", "UNION")):
-        raise DataError(f"times are of type {kind}", hint="columns={'timestamp': None}")
-    if kind in ("DOUBLE", "FLOAT"):
-        return f"CASE WHEN isnan({quoted}) THEN NULL ELSE {quoted} END"
-    if kind == "VARCHAR":
-        missing = ", ".join(f"'{text}'" for text in NULLS)
-        return f"CASE WHEN {quoted} IN ({missing}) THEN NULL ELSE {quoted} END"
-    return quoted
-
-
-def _quote_name(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _quote(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+def _quote(text: str, mark: str) -> str:
+    return mark + text.replace(mark, 2 * mark) + mark
