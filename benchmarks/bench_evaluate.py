@@ -15,7 +15,7 @@ from sklearn.metrics import average_precision_score, ndcg_score
 from table import Row, best_times, finish, options
 
 from coldhash import MFDCF, read, split_cold_users
-from coldhash.evaluate.judge import judge
+from coldhash.evaluate.metrics import judge
 from coldhash.evaluate.protocol import Trial, make_trial, scorer
 
 Lists = list[tuple[np.ndarray, np.ndarray]]  # of each user: marks of favourites, and scores

@@ -45,7 +45,7 @@ from coldhash.arrays.codes import pack, signs
 from coldhash.baselines.popularity import Popularity
 from coldhash.baselines.ridge import Ridge
 from coldhash.errors import CodeCollapse
-from coldhash.evaluate.judge import judge
+from coldhash.evaluate.metrics import judge
 from coldhash.evaluate.protocol import ScoreFunction, make_trial, scorer
 
 K = 10

@@ -8,8 +8,7 @@ import pytest
 
 from coldhash import read, split_cold_users
 from coldhash.errors import SettingError
-from coldhash.evaluate.judge import KS, judge
-from coldhash.evaluate.metrics import accuracy_at
+from coldhash.evaluate.metrics import KS, accuracy_at, judge
 from coldhash.evaluate.protocol import PROTOCOLS, make_trial, rank
 
 ONCE = ("mrr", "map", "pairs", "users", "tied")

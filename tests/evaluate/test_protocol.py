@@ -9,8 +9,7 @@ import pytest
 from coldhash import MFDCF, FeaturePlan, read, split_by_time, split_cold_users
 from coldhash.errors import DataError, SettingError
 from coldhash.evaluate import protocol
-from coldhash.evaluate.judge import judge
-from coldhash.evaluate.metrics import accuracy_at
+from coldhash.evaluate.metrics import accuracy_at, judge
 from coldhash.evaluate.protocol import (
     PROTOCOLS,
     Protocol,

@@ -31,7 +31,7 @@ import numba, numpy as np
 import scipy.linalg  # loads a BLAS of its own: a limit reaches only those that are loaded
 from threadpoolctl import threadpool_info, threadpool_limits
 from coldhash import read, split_cold_users
-from coldhash.evaluate.judge import judge
+from coldhash.evaluate.metrics import judge
 from coldhash.evaluate.protocol import make_trial, scorer
 from coldhash.registry import MODELS
 

@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 from coldhash import MFDCF, FeaturePlan, read, split_cold_users
 from coldhash.arrays.codes import pack
 from coldhash.data.plan import Category, Number
-from coldhash.evaluate.judge import judge
+from coldhash.evaluate.metrics import judge
 from coldhash.evaluate.protocol import make_trial, scorer
 from coldhash.mfdcf.problem import uniform
 from coldhash.search import CodeIndex

@@ -20,9 +20,9 @@ from coldhash.evaluate.compare import compare as compare
 from coldhash.evaluate.compare import compare_models as compare_models
 from coldhash.evaluate.compare import interval as interval
 from coldhash.evaluate.compare import judge_held_out as judge_held_out
-from coldhash.evaluate.judge import Judgement as Judgement
-from coldhash.evaluate.judge import judge as judge
+from coldhash.evaluate.metrics import Judgement as Judgement
 from coldhash.evaluate.metrics import accuracy_at as accuracy_at
+from coldhash.evaluate.metrics import judge as judge
 from coldhash.evaluate.protocol import PROTOCOLS as PROTOCOLS
 from coldhash.evaluate.protocol import Protocol as Protocol
 from coldhash.evaluate.protocol import Trial as Trial

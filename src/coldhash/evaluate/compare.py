@@ -18,7 +18,7 @@ import numpy as np
 from coldhash.data.dataset import Dataset
 from coldhash.data.splits import Order, cold_user_splits
 from coldhash.errors import DataError, check_choice, import_extra
-from coldhash.evaluate.judge import KS, judge
+from coldhash.evaluate.metrics import KS, judge
 from coldhash.evaluate.protocol import Average, ScoreFunction, make_trial, scorer
 from coldhash.files import Json
 from coldhash.recommender.recommender import Score

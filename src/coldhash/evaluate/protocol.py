@@ -23,7 +23,6 @@ from coldhash.data.dataset import Dataset
 from coldhash.data.ratings import as_ones, row_of_entries
 from coldhash.data.splits import Order, resolve_order, split_first_ratings
 from coldhash.errors import DataError, check_choice
-from coldhash.evaluate.metrics import Ties
 from coldhash.recommender.recommender import USER_ID, Recommender, Score
 from coldhash.recommender.settings import check_types
 
@@ -34,6 +33,7 @@ ScoreFunction = Callable[[pa.Table, csr_array | None], np.ndarray]
 Negatives = Literal["unrated", "not-liked"]
 ListKind = Literal["alone", "together"]
 Average = Literal["pairs", "users"]
+Ties = Literal["expected", "optimistic", "pessimistic"]
 
 
 @dataclass(frozen=True)

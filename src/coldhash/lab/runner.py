@@ -29,7 +29,7 @@ import coldhash as ch
 from coldhash.data.splits import Order
 from coldhash.errors import ColdhashError, SettingError
 from coldhash.evaluate import Judgement, Trial, judge, make_trial, scorer
-from coldhash.evaluate.judge import KS
+from coldhash.evaluate.metrics import KS
 from coldhash.files import lock_file, writing
 from coldhash.lab.experiment import Experiment, Question, Run
 from coldhash.lab.printed import METHODS
