@@ -22,6 +22,7 @@ FeedbackKind = Literal["ratings", "counts", "events"]
 Favourite = float | str  # from this rating on, "60%" of the scale, or "user-mean"
 Scale = tuple[float, float]
 
+MAX_RATING = 1e6  # without a declared scale; times and ids are larger
 USER_MEAN = "user-mean"
 USUAL_RULE = "60%"  # 4 and 5 of 5, 7 to 10 of 10
 

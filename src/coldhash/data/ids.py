@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from coldhash.arrays.checks import take
 from coldhash.errors import DataError, UnknownId
@@ -79,8 +80,6 @@ class Ids:
         >>> len(Ids.of(["a", 7]))
         2
         """
-        import pyarrow.compute as pc
-
         texts = _combine(as_texts(values, kind, where))
         if len(pc.unique(texts)) < len(texts):
             again, first, _ = find_repeat(texts.dictionary_encode().indices.to_numpy())
@@ -213,8 +212,6 @@ class Ids:
         texts = _combine(as_texts(values, self.kind))
         if len(texts) <= _FEW:
             return self.find(texts.to_pylist())
-        import pyarrow.compute as pc
-
         found = pc.fill_null(pc.index_in(texts, value_set=self.values), -1)
         return found.to_numpy(zero_copy_only=False).astype(np.int64)  # type: ignore[no-any-return]
 
@@ -278,8 +275,6 @@ class Ids:
     @cached_property
     def _order(self) -> np.ndarray:
         """Rows in the byte order of their ids, which is also Python's order of texts."""
-        import pyarrow.compute as pc
-
         return pc.array_sort_indices(self.values).to_numpy()  # type: ignore[no-any-return]
 
 
@@ -320,8 +315,6 @@ def as_texts(
     values: Iterable[IdValue], kind: str = "id", where: NameRow = "row {}".format
 ) -> pa.Array | pa.ChunkedArray:
     """Return a column of ids as text; `where` names a row in an error."""
-    import pyarrow.compute as pc
-
     column = _as_array(values, kind)
     if column.null_count == len(column):
         column = pa.nulls(len(column), pa.string())
@@ -351,7 +344,8 @@ def _as_array(values: Iterable[IdValue], kind: str) -> pa.Array | pa.ChunkedArra
     if isinstance(values, pa.Array | pa.ChunkedArray):
         is_coded = pa.types.is_dictionary(values.type)
         return values.cast(values.type.value_type) if is_coded else values
-    if isinstance(values, str | int) or (isinstance(values, np.ndarray) and values.ndim != 1):
+    is_flat = values.ndim == 1 if isinstance(values, np.ndarray) else isinstance(values, Iterable)
+    if isinstance(values, str) or not is_flat:
         message = f"{values!r} where a list of {kind} ids is expected"
         raise DataError(message, hint="[...] around a single id")
     if isinstance(values, np.ndarray) and values.dtype.kind in "iuf":

@@ -9,19 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
+from numpy.typing import ArrayLike
+from scipy.sparse import coo_array, csr_array, csr_matrix, issparse, sparray, spmatrix
 
-from coldhash.data.feedback import Feedback, Scale, check_scale, guess_kind
+from coldhash.data.feedback import MAX_RATING, Feedback, Scale, check_scale, guess_kind
 from coldhash.data.ids import Ids, IdValue, NameRow, assign_rows, find_repeat
 from coldhash.errors import DataError, check_choice
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-    from scipy.sparse import csr_array, csr_matrix, sparray, spmatrix
-
-MAX_RATING = 1e6  # without a declared scale; times and ids are larger
 
 Duplicates = Literal["error", "last", "mean", "max", "sum"]
 TargetKind = Literal["favourite", "share", "known"]
@@ -189,8 +185,6 @@ class Ratings:
         >>> ratings.per_user.tolist()
         [1, 1]
         """
-        from scipy.sparse import issparse
-
         if not issparse(matrix):
             hint = "scipy.sparse.csr_array(matrix): what is not stored is unknown"
             raise DataError(f"a {type(matrix).__name__} is not a sparse matrix", hint=hint)
@@ -303,8 +297,6 @@ class Ratings:
         -------
         Ratings
         """
-        from scipy.sparse import csr_array
-
         kept = np.flatnonzero(keep)
         indptr = np.concatenate([[0], np.cumsum(keep)])[self.matrix.indptr]
         body = (kept, self.matrix.indices[kept], indptr)
@@ -323,8 +315,6 @@ class Ratings:
         >>> matrix = Ratings.from_columns(["ann"], ["x"], [5]).to_csr_matrix()
         >>> matrix.data[0] = 1  # `Ratings.matrix` is read-only
         """
-        from scipy.sparse import csr_matrix
-
         matrix = self.matrix
         entries = (matrix.data, matrix.indices.astype(np.int32), matrix.indptr.astype(np.int32))
         return csr_matrix(entries, shape=matrix.shape, copy=True)
@@ -350,8 +340,6 @@ def _sort_entries(
     user_rows: np.ndarray, item_rows: np.ndarray, shape: tuple[int, int]
 ) -> csr_array:
     """Sort entries into CSR, the position of each as its value; repeated ones are summed."""
-    from scipy.sparse import coo_array
-
     positions = np.arange(len(user_rows), dtype=np.int32 if len(user_rows) < 2**31 else np.int64)
     matrix = coo_array((positions, (user_rows, item_rows)), shape=shape).tocsr()
     matrix.sort_indices()
@@ -360,8 +348,6 @@ def _sort_entries(
 
 def with_values(matrix: csr_array, values: np.ndarray) -> csr_array:
     """Return a matrix with the stored entries of another one, and these values."""
-    from scipy.sparse import csr_array
-
     return csr_array((values, matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
@@ -470,14 +456,12 @@ class RatingTarget:
 
     def __call__(self, ratings: csr_array) -> csr_array:
         """Return the targets of users x items as float32."""
-        return with_values(ratings, self._values(ratings))
-
-    def _values(self, ratings: csr_array) -> np.ndarray:
         if self.kind == "favourite":
             favourite = self.feedback.is_favourite(ratings)
-            return np.where(favourite, np.float32(1), np.float32(self.other))
+            return with_values(ratings, np.where(favourite, np.float32(1), np.float32(self.other)))
         if self.kind == "known" or self.feedback.kind != "ratings":
-            return np.ones(len(ratings.data), dtype=np.float32)
+            return as_ones(ratings)
         low, high = self.feedback.scale or (0.0, 1.0)
         low = min(low, 0.0)
-        return np.asarray((ratings.data - low) / max(high - low, 1e-9), dtype=np.float32)
+        shares = (ratings.data - low) / max(high - low, 1e-9)
+        return with_values(ratings, shares.astype(np.float32))

@@ -14,10 +14,17 @@ import pyarrow.compute as pc
 
 from coldhash.data import ROLES, TITLE
 from coldhash.data.dates import as_days
-from coldhash.data.feedback import Favourite, Feedback, FeedbackKind, Scale, guess_kind
+from coldhash.data.feedback import (
+    MAX_RATING,
+    Favourite,
+    Feedback,
+    FeedbackKind,
+    Scale,
+    guess_kind,
+)
 from coldhash.data.ids import Ids, NameRow
 from coldhash.data.plan import FEW_ROWS
-from coldhash.data.ratings import MAX_RATING, Duplicates, Ratings
+from coldhash.data.ratings import Duplicates, Ratings
 from coldhash.data.tables import TableLike, as_table, infer_type, infer_types
 from coldhash.errors import ColumnError, DataError, SettingError, UnlikelyData, check_choice
 

@@ -19,9 +19,8 @@ from coldhash.arrays.codes import signs
 from coldhash.arrays.products import SparseRows
 from coldhash.arrays.threads import one_blas_thread
 from coldhash.data import ROLES, TITLE
-from coldhash.data.feedback import Feedback
+from coldhash.data.feedback import MAX_RATING, Feedback
 from coldhash.data.ids import Ids, IdValue, as_text
-from coldhash.data.ratings import MAX_RATING
 from coldhash.errors import DataError, SettingError, blame, check_choice, check_positive
 from coldhash.features.columns import Labels, Value
 from coldhash.features.groups import FeatureEncoder

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from coldhash.data import ratings, reading
-from coldhash.data.feedback import Feedback, Scale
+from coldhash.data.feedback import MAX_RATING, Feedback, Scale
 from coldhash.data.ids import Ids
-from coldhash.data.ratings import MAX_RATING, Duplicates, Ratings
+from coldhash.data.ratings import Duplicates, Ratings
 from coldhash.data.reading import RatingOptions
 from coldhash.data.tables import DECIMAL, INTEGER, NULLS, TableFile, guess_separator
 from coldhash.errors import DataError, SettingError, SourceError, TableError, import_extra
