@@ -289,7 +289,6 @@ class Dataset:
         csr_array
             Users x items, the matrix of `ratings`.
         """
-        del allocate
         return self.ratings.matrix
 
     def of_users(self, rows: np.ndarray) -> Dataset:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import get_args
@@ -14,14 +14,7 @@ import pyarrow.compute as pc
 
 from coldhash.data import ROLES, TITLE
 from coldhash.data.dates import as_days
-from coldhash.data.feedback import (
-    MAX_RATING,
-    Favourite,
-    Feedback,
-    FeedbackKind,
-    Scale,
-    guess_kind,
-)
+from coldhash.data.feedback import Favourite, Feedback, FeedbackKind, Scale, guess_kind
 from coldhash.data.ids import Ids, NameRow
 from coldhash.data.plan import FEW_ROWS
 from coldhash.data.ratings import Duplicates, Ratings
@@ -180,17 +173,13 @@ def read_ratings(
     table, title, where = as_table(source, "ratings", numbers)
     found = options.find_columns(table.column_names, title)
     values = np.ones(table.num_rows, dtype=np.float32)
+    rows: Sequence[int] | np.ndarray = range(table.num_rows)
     if options.event_weights is not None:
-        kinds = table.column(found["event"]).cast(pa.string()).combine_chunks()
-        kinds = kinds.dictionary_encode("encode")
+        kinds = _as_labels(table.column(found["event"]), found["event"], title)
         weights = weigh_kinds(kinds.dictionary.to_pylist(), options.event_weights, title)
         values = np.array([*weights.values()])[kinds.indices.to_numpy()]
         rows = np.flatnonzero(values)
-        table, values, name_row = table.take(pa.array(rows)), values[rows], where
-
-        def where(row: int) -> str:
-            return name_row(int(rows[row]))
-
+        table, values = table.take(pa.array(rows)), values[rows]
     if not table.num_rows:
         raise DataError(f"{title} has columns, but no ratings", hint="is it the right file?")
     column = {role: table.column(name) for role, name in found.items()}
@@ -207,7 +196,7 @@ def read_ratings(
         scale=options.scale,
         duplicates=options.duplicates_of(feedback),
         feedback=feedback,
-        where=where,
+        where=lambda row: where(int(rows[row])),
     )
 
 
@@ -247,7 +236,7 @@ def weigh_kinds(
     """Return how much an event of each kind counts."""
     try:
         known = {str(kind): float(weight) for kind, weight in weights.items()}
-        valid = all(0 <= weight <= MAX_RATING for weight in known.values())
+        valid = all(weight >= 0 for weight in known.values())
     except (AttributeError, TypeError, ValueError):
         valid = False
     if not valid:
@@ -258,6 +247,14 @@ def weigh_kinds(
             hint = f"there are weights for {', '.join(known) or 'none'}; 0 leaves a type out"
             raise DataError(f"{title}: no weight for {kind!r}", hint=hint)
     return {kind: known[str(kind)] for kind in kinds}
+
+
+def _as_labels(column: pa.ChunkedArray, name: str, title: str) -> pa.DictionaryArray:
+    try:
+        return column.cast(pa.string()).combine_chunks().dictionary_encode("encode")
+    except pa.ArrowException:
+        message = f"{title}, column {name!r}: types of events are of type {column.type}"
+        raise DataError(message, hint="texts such as 'view'") from None
 
 
 def _as_numbers(column: pa.ChunkedArray, name: str, where: NameRow) -> np.ndarray:

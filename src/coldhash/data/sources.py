@@ -30,7 +30,7 @@ def read(
     *,
     feedback: FeedbackKind | None = None,
     favourite: Favourite | None = None,
-    **options: float | bool,
+    **options: object,
 ) -> Dataset:
     """Read a known data set.
 
@@ -68,22 +68,21 @@ def read(
     if name not in SOURCES:
         hint = f"one of {', '.join(SOURCES)}; your own tables: Dataset.from_tables(...)"
         raise SettingError(f"no data set is called {name!r}", hint=hint)
-    reader = SOURCES[name]
-    places = {} if path is None or name == "sample" else {"path": Path(path)}
-    signature = inspect.signature(reader)
-    if "path" in signature.parameters and not places:
-        can_fetch = "archive" in KNOWN.get(name, {})
-        hint = f"`coldhash fetch {name} --to DIR` downloads it" if can_fetch else "path=..."
-        raise SettingError(f"{name} needs the path of its folder or archive", hint=hint)
+    if name != "sample":
+        if path is None:
+            can_fetch = "archive" in KNOWN[name]
+            hint = f"`coldhash fetch {name} --to DIR` downloads it" if can_fetch else "path=..."
+            raise SettingError(f"{name} needs the path of its folder or archive", hint=hint)
+        options = {"path": Path(path), **options}
+    signature = inspect.signature(SOURCES[name])
     try:
-        arguments = signature.bind(**places, **options)
+        signature.bind(**options)
     except TypeError as error:
         hint = f"it takes {', '.join(signature.parameters)}".replace("path", "path (--data)")
         raise SettingError(f"{name}: {error}", hint=hint) from None
-    data = reader(*arguments.args, **arguments.kwargs)
-    if feedback is None and favourite is None:
-        return data
-    return data.with_feedback(feedback, favourite)
+    data = SOURCES[name](**options)
+    is_as_usual = feedback is None and favourite is None
+    return data if is_as_usual else data.with_feedback(feedback, favourite)
 
 
 def _build(name: str, ratings: TableLike, users: TableLike | None, items: TableLike) -> Dataset:

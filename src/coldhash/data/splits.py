@@ -165,9 +165,17 @@ def split_first_ratings(
     >>> len(given.ratings) + len(rest.ratings) == len(cold.ratings)
     True
     """
+    ratings = cold.ratings
+    given = mark_first_ratings(ratings, n_given, seed, order)
+    return cold.with_ratings(ratings.where(given)), cold.with_ratings(ratings.where(~given))
+
+
+def mark_first_ratings(
+    ratings: Ratings, n_given: int, seed: int, order: Order | None
+) -> np.ndarray:
+    """Mark the ratings that `split_first_ratings` takes as the first of each user."""
     if n_given < 0:
         raise SettingError(f"n_given={n_given}", hint="0 or more")
-    ratings = cold.ratings
     chance = np.random.default_rng(seed).random(len(ratings))
     user_rows = row_of_entries(ratings.matrix)
     by_time = () if resolve_order(ratings, order) == "random" else (ratings.times,)
@@ -175,8 +183,7 @@ def split_first_ratings(
     place = np.empty(len(ratings), dtype=np.int64)
     starts = np.repeat(ratings.matrix.indptr[:-1], ratings.per_user)
     place[sequence] = np.arange(len(ratings)) - starts
-    given = place < n_given
-    return cold.with_ratings(ratings.where(given)), cold.with_ratings(ratings.where(~given))
+    return place < n_given
 
 
 def resolve_order(ratings: Ratings, order: Order | None) -> Order:

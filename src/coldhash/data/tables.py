@@ -419,8 +419,7 @@ class TableFile:
         if self.escape is not None:
             escape = self.escape.encode()
             content = content.replace(escape + escape, b"").replace(escape + mark, b"")
-        within_lines = rb'(?:[^"]++|"[^"\r\n]*+")*+'.replace(b'"', re.escape(mark))
-        return re.fullmatch(within_lines, content) is None
+        return any(line.count(mark) % 2 for line in content.splitlines())
 
 
 def _unpack(read: Callable[[int], bytes], n_packed: int, title: str) -> bytes:
@@ -560,11 +559,8 @@ def infer_types(table: pa.Table, keep: str) -> pa.Table:
 
     A number with leading zeros is a code, not a quantity: its column stays text, as does `keep`.
     """
-    columns = [
-        column if name == keep else infer_type(column)
-        for name, column in zip(table.column_names, table.columns, strict=True)
-    ]
-    return pa.table(columns, names=table.column_names) if columns else table
+    columns = zip(table.column_names, table.columns, strict=True)
+    return pa.table({name: each if name == keep else infer_type(each) for name, each in columns})
 
 
 def infer_type(column: pa.ChunkedArray) -> pa.ChunkedArray:

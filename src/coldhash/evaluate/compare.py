@@ -495,13 +495,12 @@ def compare(
     >>> compare([often], [rarely]).verdict, compare([often], [often]).verdict
     ('ahead', 'tied')
     """
-    hits, pairs = arrange(first)
-    second_hits, second_pairs = arrange(second)
-    ids, second_ids = ([{*map(str, s.user_ids)} for s in side] for side in (first, second))
-    if ids != second_ids or not np.array_equal(pairs, second_pairs):
+    hits, pairs = arrange([*first, *second])
+    n = len(first)
+    if not np.array_equal(pairs[:, :n], pairs[:, n:]):
         hint = "judge both models on the same trials"
         raise DataError("the splits of the two models differ in users or pairs", hint=hint)
-    mean, low, high, p_value = _bootstrap(hits - second_hits, pairs, average)
+    mean, low, high, p_value = _bootstrap(hits[:, :n] - hits[:, n:], pairs[:, :n], average)
     verdict: Verdict = "ahead" if low > 0 else "behind" if high < 0 else "tied"
     return Comparison(mean, low, high, verdict, p_value)
 

@@ -20,8 +20,8 @@ from scipy.sparse import csr_array
 from coldhash.arrays.compiled import compiled
 from coldhash.arrays.threads import run_rows
 from coldhash.data.dataset import Dataset
-from coldhash.data.ratings import as_ones, row_of_entries
-from coldhash.data.splits import Order, resolve_order, split_first_ratings
+from coldhash.data.ratings import Ratings, as_ones, row_of_entries
+from coldhash.data.splits import Order, mark_first_ratings, resolve_order
 from coldhash.errors import DataError, check_choice
 from coldhash.recommender.recommender import USER_ID, Recommender, Score
 from coldhash.recommender.settings import check_types
@@ -234,17 +234,17 @@ def make_trial(
     >>> trial.n_users, trial.history is None  # the model is given no rating
     (40, True)
     """
-    known, rest = split_first_ratings(cold, n_given, seed, order)
+    ratings = cold.ratings
+    first = mark_first_ratings(ratings, n_given, seed, order)
+    known, rest = ratings.where(first), ratings.where(~first)
     # by the rule for all ratings of a user, given or not
-    every, given = _places(cold.ratings.matrix), _places(known.ratings.matrix)
-    left = np.isin(every, given, assume_unique=True, invert=True)
-    liked = cold.ratings.where(cold.ratings.favourites & left).matrix
-    trial = _make_trial(train, known, rest, liked, protocol, seed)
+    liked = ratings.where(ratings.favourites & ~first).matrix
+    trial = _make_trial(train.ratings, known, rest, liked, protocol, seed)
     return replace(
         trial,
         people=cold.users if cold.users.num_columns else trial.people,
-        history=cold.ratings.matrix if oracle else known.ratings.matrix if n_given else None,
-        order=resolve_order(cold.ratings, order) if n_given else None,
+        history=ratings.matrix if oracle else known.matrix if n_given else None,
+        order=resolve_order(ratings, order) if n_given else None,
     )
 
 
@@ -291,13 +291,13 @@ def make_known_trial(
     if train.ratings.users != later.ratings.users:
         raise DataError("the parts have different users", hint="take both from split_by_time")
     liked = later.ratings.where(later.ratings.favourites).matrix
-    return _make_trial(train, train, later, liked, protocol, seed)
+    return _make_trial(train.ratings, train.ratings, later.ratings, liked, protocol, seed)
 
 
 def _make_trial(
-    train: Dataset,
-    known: Dataset,
-    rest: Dataset,
+    train: Ratings,
+    known: Ratings,
+    rest: Ratings,
     favourites: csr_array,
     protocol: str | Protocol,
     seed: int,
@@ -306,15 +306,15 @@ def _make_trial(
     if isinstance(protocol, str):
         check_choice("protocol", protocol, PROTOCOLS)
         protocol = PROTOCOLS[protocol]
-    if train.ratings.items != rest.ratings.items:
+    if train.items != rest.items:
         raise DataError("the parts have different items", hint="take both from one split")
-    given, n_drawn = known.ratings.matrix, protocol.n_candidates
-    tested = rest.ratings.matrix if protocol.negatives == "unrated" else favourites
+    given, n_drawn = known.matrix, protocol.n_candidates
+    tested = rest.matrix if protocol.negatives == "unrated" else favourites
     excluded = as_ones(given) + as_ones(tested)  # a sum of ratings would lose those of 0
-    rated = train.ratings.per_item + known.ratings.per_item + rest.ratings.per_item > 0
+    rated = train.per_item + known.per_item + rest.per_item > 0
     return Trial(
         # nothing but ids: a table without columns would have no rows
-        people=pa.table({USER_ID: rest.user_ids.values}),
+        people=pa.table({USER_ID: rest.users.values}),
         history=None,
         candidates=None if n_drawn is None else draw_candidates(excluded, rated, n_drawn, seed),
         favourites=favourites,
@@ -322,14 +322,9 @@ def _make_trial(
         given=given,
         excluded=excluded,
         rated=rated,
-        popularity=train.ratings.per_item,
-        n_train_users=len(train.ratings.users),
+        popularity=train.per_item,
+        n_train_users=len(train.users),
     )
-
-
-def _places(ratings: csr_array) -> np.ndarray:
-    """Return a number for each stored entry, another one for every user and item."""
-    return np.asarray(row_of_entries(ratings) * ratings.shape[1] + ratings.indices)
 
 
 def draw_candidates(
