@@ -16,14 +16,7 @@ from scipy.sparse import csr_array
 from coldhash.data import reading
 from coldhash.data.feedback import Favourite, Feedback, FeedbackKind, Scale
 from coldhash.data.ids import Ids
-from coldhash.data.plan import (
-    FeaturePlan,
-    PlanLike,
-    as_plan,
-    check_plan,
-    describe_columns,
-    guess_plan,
-)
+from coldhash.data.plan import FeaturePlan, PlanLike, as_plan, describe_columns, guess_plan
 from coldhash.data.ratings import Duplicates, Ratings
 from coldhash.data.tables import TableLike
 from coldhash.errors import DataError
@@ -104,7 +97,7 @@ class Dataset:
         for side, table, ids in sides:
             if table.num_columns and table.num_rows != len(ids):
                 raise DataError(f"{table.num_rows:,} rows of {side}s for {len(ids):,} ids")
-        check_plan(self.plan, self.users, self.items)
+        self.plan.check_tables(self.users, self.items)
 
     @classmethod
     def from_tables(

@@ -296,6 +296,27 @@ class FeaturePlan(_Part):
             raise ValueError("a preference needs item columns to be made from")
         return self
 
+    def check_tables(self, users: pa.Table, items: pa.Table) -> None:
+        """Raise an error if the plan names a column that is not there.
+
+        Parameters
+        ----------
+        users, items : pyarrow.Table
+            The tables that the plan is for.
+
+        Raises
+        ------
+        ColumnError
+            If a column is in neither, or not in the one that needs it.
+        """
+        names = {"user": users.column_names, "item": items.column_names}
+        for side, groups in (("user", self.users), ("item", self.items)):
+            for group, columns in groups.items():
+                what, where = f"group {group!r} needs", f"the {side} table has"
+                _check_columns(columns, what, names[side], where)
+        every = [*names["user"], *names["item"]]
+        _check_columns(self.labels, "labels need", every, "the tables have")
+
     @classmethod
     def from_toml(cls, path: str | Path) -> FeaturePlan:
         """Read a plan from a TOML file.
@@ -350,16 +371,6 @@ def as_plan(plan: object) -> FeaturePlan:
         return FeaturePlan(**{str(part): value for part, value in plan.items()})
     hint = "a FeaturePlan, a dict such as {'users': {'profile': {'age': 'number'}}}, or a TOML file"
     raise SettingError(f"a {type(plan).__name__} is not a feature plan", hint=hint)
-
-
-def check_plan(plan: FeaturePlan, users: pa.Table, items: pa.Table) -> None:
-    """Raise an error if a plan names a column that is not there."""
-    names = {"user": users.column_names, "item": items.column_names}
-    for side, groups in (("user", plan.users), ("item", plan.items)):
-        for group, columns in groups.items():
-            _check_columns(columns, f"group {group!r} needs", names[side], f"the {side} table has")
-    every = [*names["user"], *names["item"]]
-    _check_columns(plan.labels, "labels need", every, "the tables have")
 
 
 def _check_columns(columns: Iterable[str], what: str, names: list[str], where: str) -> None:

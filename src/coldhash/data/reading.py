@@ -35,8 +35,6 @@ def pad_table(table: pa.Table, n_rows: int) -> pa.Table:
 
 def warn_of_ids(ratings: Ratings, users: Ids | None, items: Ids | None) -> None:
     """Warn if the ids of a table do not fit those of the ratings, or fit the other column."""
-    if users is None and items is None:
-        return
     raters = ratings.users.values.filter(pa.array(ratings.per_user > 0))
     rated = ratings.items.values.filter(pa.array(ratings.per_item > 0))
     for ids, own, other in ((users, raters, rated), (items, rated, raters)):

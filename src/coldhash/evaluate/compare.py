@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -341,12 +342,8 @@ def compare_models(
     metrics, hits = defaultdict(list), defaultdict(list)  # by model and ratings given
     ks = tuple(sorted({*KS, k}))
     for number, (train, cold) in enumerate(cold_user_splits(data, share, seed, splits)):
-        trials = {
-            n: make_trial(
-                train, cold, protocol=protocol, n_given=n, order=order, seed=seed + number
-            )
-            for n in shots
-        }
+        draw = partial(make_trial, train, cold, protocol=protocol, order=order, seed=seed + number)
+        trials = {n: draw(n_given=n) for n in shots}
         user_ids = np.array(list(cold.ratings.users), dtype=object)
         for place, (name, settings) in enumerate(models.items(), 1):
             fit = getattr(settings, "fit", None)

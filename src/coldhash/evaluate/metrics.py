@@ -28,15 +28,7 @@ from scipy.sparse import csr_array
 
 from coldhash.arrays.compiled import compiled
 from coldhash.errors import SettingError, check_choice
-from coldhash.evaluate.protocol import (
-    LIST_LENGTH,
-    Average,
-    Ranks,
-    ScoreFunction,
-    Ties,
-    Trial,
-    rank,
-)
+from coldhash.evaluate.protocol import Average, Ranks, ScoreFunction, Ties, Trial, rank
 
 KS = (*range(1, 21), 30, 40, 50, 100)
 
@@ -329,4 +321,5 @@ def _describe_lists(ranks: Ranks, trial: Trial) -> dict[str, float]:
             "popularity_bias": trial.popularity[items].mean() / usual if usual else nan,
             "distinct_lists": n_distinct / trial.n_users,
         }
-    return {f"{name}@{LIST_LENGTH}": float(value) for name, value in values.items()}
+    k = ranks.top_items.shape[1]
+    return {f"{name}@{k}": float(value) for name, value in values.items()}

@@ -30,7 +30,7 @@ from coldhash.data import reading
 from coldhash.data.dataset import UserRecords, partition_ends
 from coldhash.data.feedback import Favourite, Feedback, FeedbackKind
 from coldhash.data.ids import Ids
-from coldhash.data.plan import FeaturePlan, PlanLike, as_plan, check_plan, guess_plan
+from coldhash.data.plan import FeaturePlan, PlanLike, as_plan, guess_plan
 from coldhash.data.ratings import Duplicates
 from coldhash.data.tables import TableFile, TableLike
 from coldhash.errors import DataError, SettingError, SourceError, check_positive
@@ -295,7 +295,7 @@ def prepare(
     if not (folder / MANIFEST).exists():
         tables = reading.read_sides(users, items, options.columns)
         user_ids, user_table, item_ids, item_table, used = tables
-        check_plan(plan or FeaturePlan(), user_table, item_table)
+        (plan or FeaturePlan()).check_tables(user_table, item_table)
         report = progress or (lambda *_: None)
         with RatingSorter.open(folder, source, n_bytes_of(memory)) as sorter:
             report("sorting", 0, 1)
