@@ -268,11 +268,11 @@ def _as_numbers(column: pa.ChunkedArray, name: str, where: NameRow) -> np.ndarra
             place = f"{where(pc.index(texts, text).as_py())}, column {name!r}"
             hint = "write 3.5, and leave out rows without a number"
             raise DataError(f"{place}: {text!r} is not a number", hint=hint) from None
-    values = column.to_numpy()
-    if values.dtype.kind not in "buif":
-        message = f"column {name!r}: ratings are of type {column.type}"
+    kind = column.type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        message = f"column {name!r}: ratings are of type {kind}"
         raise DataError(message, hint="numbers such as 3.5")
-    return values  # type: ignore[no-any-return]
+    return column.to_numpy()  # type: ignore[no-any-return]
 
 
 def _as_times(column: pa.ChunkedArray) -> np.ndarray | None:
@@ -281,9 +281,9 @@ def _as_times(column: pa.ChunkedArray) -> np.ndarray | None:
     Whole numbers stay as they are, dates become microseconds since 1970, and anything else its
     rank. Texts are dates, or a warning tells that they are not.
     """
+    column = infer_type(column)
     if pa.types.is_nested(column.type):
         raise DataError(f"times are of type {column.type}", hint="columns={'timestamp': None}")
-    column = infer_type(column)
     if pa.types.is_string(column.type):
         column = _read_dates(column)
     if column.null_count or pc.count_distinct(column).as_py() < 2:

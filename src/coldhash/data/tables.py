@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import re
 import zipfile
 import zlib
@@ -60,6 +61,7 @@ _HIVE = re.compile(r"([^/=]+)=([^/]*)/")
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 _RECBOLE_TYPES = ("token", "token_seq", "float", "float_seq")
 _TOO_LONG = f"a row may be {READ_BYTES >> 20} MiB long"
+_USUAL = {pa.binary_view(): pa.binary(), pa.float16(): pa.float32()}  # for types with few functions
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__$")  # of pandas, without a name
 INTEGER = r"^\s*-?(0|[1-9][0-9]*)\s*$"
 DECIMAL = r"^\s*-?(0|[1-9][0-9]*)?(\.[0-9]*)?([eE][-+]?[0-9]+)?\s*$"
@@ -220,8 +222,8 @@ class TableFile:
         SourceError
             If there is none.
         """
-        pattern = self.path / "**" if self.path.is_dir() else self.path
-        if pattern == self.path and pattern.exists():
+        pattern = self.path / "**" if os.path.isdir(self.path) else self.path
+        if pattern == self.path and os.path.exists(self.path):
             return [self]
         found = map(Path, sorted(iglob(str(pattern), recursive=True)))
         # Spark writes _SUCCESS beside them
@@ -542,7 +544,7 @@ def _simplify(table: pa.Table) -> pa.Table:
 
 
 def _simple_type(kind: pa.DataType, dates: bool = True) -> pa.DataType:
-    if pa.types.is_dictionary(kind):
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
         return _simple_type(kind.value_type)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return pa.list_(_simple_type(kind.value_type, dates))
@@ -551,7 +553,7 @@ def _simple_type(kind: pa.DataType, dates: bool = True) -> pa.DataType:
     if pa.types.is_decimal(kind):
         return pa.float64()
     is_date = pa.types.is_timestamp(kind)
-    return pa.string() if is_text(kind) or (is_date and not dates) else kind
+    return pa.string() if is_text(kind) or (is_date and not dates) else _USUAL.get(kind, kind)
 
 
 def infer_types(table: pa.Table, keep: str) -> pa.Table:

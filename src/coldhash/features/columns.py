@@ -367,7 +367,9 @@ def map_values(function: Callable[[Value], T], values: Sequence[Value], name: st
 
 
 def _is_missing(value: Value) -> bool:
-    return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
+    if isinstance(value, str):
+        return not value
+    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def _as_label(value: Value) -> str:
