@@ -89,6 +89,17 @@ def test_describe_own_tables(tmp_path):
     assert facts["user_columns"]["town"] == town
 
 
+def test_ratings_need_no_header_line(tmp_path):
+    (tmp_path / "u.data").write_text("1\ta\t5\t10\n2\ta\t3\t20\n2\tb\t4\t30\n", encoding="utf-8")
+    run = coldhash_in_process("describe", "--ratings", "u.data", cwd=tmp_path)
+    assert run.returncode == 2
+    assert "(or --names A,B,...)" in run.stderr
+    names = ("--names", "user_id,item_id,rating,timestamp")
+    run = coldhash_in_process("describe", "--ratings", "u.data", *names, "--json", cwd=tmp_path)
+    facts = json.loads(run.stdout)
+    assert (facts["users"], facts["items"], facts["ratings"], facts["times"]) == (2, 2, 3, True)
+
+
 @pytest.mark.filterwarnings("default")
 def test_feedback_and_favourites_can_be_set(tmp_path):
     rows = "".join(f"{n},{n % 7},{1 + (n % 50 == 0)}\n" for n in range(200))
@@ -458,7 +469,7 @@ def test_commands_that_read_data_take_the_same_options():
     fields = {f"--{name}" for name in names}
     for command in ("describe", "fit", "evaluate"):
         assert fields <= options_of(command)
-    not_there = {"--dataset", "--data", "--encoding"}
+    not_there = {"--dataset", "--data", "--encoding", "--names"}
     assert fields & options_of("prepare") == fields - not_there
     assert not any("source" in option for option in options_of("fit"))
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from decimal import Decimal
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -227,6 +229,9 @@ ROW = {"user": [1], "item": [1], "rating": [1]}
         ({"user": [1.5]}, {}, DataError, "row 0 of the ratings table: 1.5 is not a valid user id"),
         ({"user": [b"x"]}, {}, DataError, "user ids are of type binary"),
         ({"timestamp": [[1]]}, {}, DataError, "times are of type list"),
+        ({"timestamp": ["[1.5, 2]"]}, {}, DataError, "times are of type list"),
+        ({"rating": pa.array([1], pa.duration("s"))}, {}, DataError, "of type duration"),
+        ({"rating": pa.array([1], pa.time64("ns"))}, {}, DataError, "of type time64"),
         ({"user": [], "item": [], "rating": []}, {}, DataError, "no ratings"),
     ],
 )
@@ -475,6 +480,9 @@ def test_weights_take_the_place_of_values():
         ({}, {"view": -1}, SettingError, "event_weights={'view': -1}", "a number for each type"),
         ({}, {"view": "x"}, SettingError, "event_weights={'view': 'x'}", "a number for each type"),
         ({}, ["view"], SettingError, "event_weights=['view']", "a number for each type"),
+        ({"event": [["view"]] * 5}, {"view": 1}, DataError,
+         "the ratings table, column 'event': types of events are of type list", "'view'"),
+        ({"event": [b"\xff"] * 5}, {"view": 1}, DataError, "of type binary", "'view'"),
         ({"sku": ["x", None, "x", "x", "x"]}, {"view": 0, "purchase": 1, "remove": 1}, DataError,
          "row 1 of the ratings table: no item id", "remove the row"),
     ],
@@ -485,6 +493,25 @@ def test_wrong_weights_are_an_error_with_a_hint(change, weights, error, why, way
         Dataset.from_tables(table, event_weights=weights)
     assert why in caught.value.message
     assert way_out in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([b"a", b"b"]).cast(pa.binary_view()),
+        pc.run_end_encode(pa.array(["a", "a"])),
+        pa.UnionArray.from_sparse(pa.array([0, 0], pa.int8()), [pa.array([1, 2])]),
+        pa.array([1.5, 2.5], pa.float16()),
+    ],
+    ids=lambda column: str(column.type),
+)
+@pytest.mark.parametrize("name", ["user", "item", "rating", "timestamp", "x"])
+def test_rare_types_give_data_or_a_typed_error(column, name):
+    table = pa.table({"user": [1, 2], "item": [1, 2], "rating": [1, 2]} | {name: column})
+    users = table.select(["user"]).append_column("x", column)
+    for tables in ((table,), (RATINGS, users)):
+        with suppress(DataError):
+            assert Dataset.from_tables(*tables).n_ratings > 0
 
 
 def test_one_described_user_is_no_reason_to_warn():

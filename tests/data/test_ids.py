@@ -114,6 +114,7 @@ def test_a_missing_id_is_an_error(values):
         [b"x"],
         "abc",
         5,
+        None,
         ["\ud800"],
         np.array([[1, 2]]),
         np.array(["2020-01-01"], dtype="datetime64[ns]"),

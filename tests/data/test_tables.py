@@ -343,6 +343,8 @@ def test_an_unusable_file_is_a_source_error(tmp_path, name, content, why):
 def test_what_is_not_there_is_a_source_error(tmp_path):
     with pytest.raises(SourceError, match=r"gone\.csv: No such file"):
         read(tmp_path / "gone.csv")
+    with pytest.raises(SourceError, match="No such file"):
+        read(tmp_path / f"{'long' * 100}.csv")
     with pytest.raises(SourceError, match="not a zip file"):
         read(written(tmp_path / "t.zip", b"PK"), member="t.csv")
     with zipfile.ZipFile(tmp_path / "t.zip", "w") as archive:

@@ -114,6 +114,9 @@ class DataOptions(TableOptions):
     data: Annotated[File, Option(help="The folder or zip archive of the data set.")] = None
     ratings: Annotated[File, Option(help="Your ratings: CSV, TSV, JSON lines, Parquet.")] = None
     encoding: Annotated[str, Option(help="The encoding of your own text files.")] = "utf-8"
+    names: Annotated[
+        str | None, Option(help="The columns of ratings without a header line.", metavar="A,B,...")
+    ] = None
 
     @property
     def is_given(self) -> bool:
@@ -133,6 +136,8 @@ class DataOptions(TableOptions):
             for file in (self.ratings, self.users, self.items)
         )
         assert ratings is not None
+        if self.names is not None:
+            ratings = replace(ratings, names=tuple(self.names.split(",")))
         return ch.Dataset.from_tables(ratings, users, items, **self.settings())
 
 

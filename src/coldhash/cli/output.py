@@ -45,7 +45,7 @@ def translate_hint(text: str, options: Collection[str]) -> str:
         return name if value == "True" else f"{name} {value}"
 
     message, mark, hint = text.partition("hint: ")
-    hint = _PYTHON.sub("", hint)
+    hint = _PYTHON.sub(" (or --names A,B,...)" if "--names" in options else "", hint)
     if "--ratings" in options:
         hint = hint.replace("Dataset.from_tables(...)", "--ratings FILE")
     if "--column" in options:

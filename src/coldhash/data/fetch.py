@@ -13,7 +13,6 @@ import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
-from io import BufferedRandom, BufferedReader
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -65,9 +64,8 @@ def fetch(archive: Archive, folder: Path, *, report: Report = lambda done, total
     """
     target, part = folder / archive.file_name, folder / f"{archive.file_name}.part"
     if target.exists():
-        with open_regular(target) as file:
-            again = f"remove it to download it again, or {archive.import_hint}"
-            _verify(archive, file, str(target), again)
+        again = f"remove it to download it again, or {archive.import_hint}"
+        _verify(archive, target, str(target), again)
         return target
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -75,9 +73,8 @@ def fetch(archive: Archive, folder: Path, *, report: Report = lambda done, total
             part.unlink()  # never followed: what it points to must not be overwritten
     _download(archive, part, report)
     try:
-        with open_regular(part, hint="remove it") as file:
-            hint = f"what came was removed: try again, or {archive.import_hint}"
-            _verify(archive, file, f"{archive.file_name} from {archive.url}", hint)
+        hint = f"what came was removed: try again, or {archive.import_hint}"
+        _verify(archive, part, f"{archive.file_name} from {archive.url}", hint)
     except ChecksumError:
         part.unlink()
         raise
@@ -97,9 +94,9 @@ def import_archive(archive: Archive, source: Path, folder: Path) -> Path:
             folder.mkdir(parents=True, exist_ok=True)
         with replace_file(target) as copy:
             shutil.copyfileobj(original, copy, _BLOCK_BYTES)
-            copy.seek(0)  # the copy, not the source: these are the bytes that stay
+            copy.flush()
             hint = "`coldhash describe --dataset NAME --data FILE` reads another edition in place"
-            _verify(archive, copy, str(source), hint)
+            _verify(archive, copy.name, str(source), hint)  # these are the bytes that stay
     return target
 
 
@@ -148,10 +145,11 @@ def _failure(archive: Archive, reason: str) -> SourceError:
     return SourceError(f"{archive.url}: {reason}", hint=hint)
 
 
-def _verify(archive: Archive, file: BufferedReader | BufferedRandom, name: str, hint: str) -> None:
+def _verify(archive: Archive, path: str | Path, name: str, hint: str) -> None:
     """Raise an error unless a file has the archive's checksum."""
     kind = archive.checksum.partition(":")[0]
-    digest = hashlib.file_digest(file, lambda: hashlib.new(kind, usedforsecurity=False))
+    with open_regular(path, hint="remove it") as file:
+        digest = hashlib.file_digest(file, lambda: hashlib.new(kind, usedforsecurity=False))
     found = f"{kind}:{digest.hexdigest()}"
     if found != archive.checksum:
         raise ChecksumError(f"{name}: expected {archive.checksum}, got {found}", hint=hint)

@@ -322,8 +322,11 @@ def prepare(
         totals = (n_users, sum(counts), scale or (0.0, 1.0), tuple(ends), max(counts))
         done = Prepared(folder, *totals, plan, made, used)
         if scale is None:
-            found = [values for part in done.records() if len(values := part.load().ratings.data)]
-            scale = float(min(map(np.min, found))), float(max(map(np.max, found)))
+            values = (part.load().ratings.data for part in done.records())
+            lows, highs = zip(
+                *((each.min(), each.max()) for each in values if len(each)), strict=True
+            )
+            scale = float(min(lows)), float(max(highs))
         done = replace(done, scale=scale, feedback=replace(made, scale=scale))
         liked = (done.feedback.is_favourite(part.load().ratings).sum() for part in done.records())
         done.feedback.warn_if_unlikely(int(sum(liked)), done.n_ratings)
