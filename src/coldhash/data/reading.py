@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from coldhash.data import ROLES, TITLE
 from coldhash.data.dates import as_days
-from coldhash.data.feedback import Favourite, Feedback, FeedbackKind, Scale, guess_kind
+from coldhash.data.feedback import MAX_RATING, Favourite, Feedback, FeedbackKind, Scale, guess_kind
 from coldhash.data.ids import Ids, NameRow
 from coldhash.data.plan import FEW_ROWS
 from coldhash.data.ratings import Duplicates, Ratings
@@ -234,7 +234,7 @@ def weigh_kinds(
     """Return how much an event of each kind counts."""
     try:
         known = {str(kind): float(weight) for kind, weight in weights.items()}
-        valid = all(weight >= 0 for weight in known.values())
+        valid = all(0 <= weight <= MAX_RATING for weight in known.values())
     except (AttributeError, TypeError, ValueError):
         valid = False
     if not valid:
