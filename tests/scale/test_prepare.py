@@ -145,6 +145,13 @@ def test_times_and_feedback_are_those_of_memory(tmp_path, ending, times, values)
         np.testing.assert_array_equal(order, np.unique(wanted, return_inverse=True)[1])
 
 
+def test_whole_numbers_of_many_digits_have_an_order(tmp_path):
+    times = ["99999999999999999999", "1", "2", "3", "4"]
+    pyarrow.csv.write_csv(pa.table(EVENTS | {"ts": times}), tmp_path / "r.csv")
+    prepared = prepare(tmp_path / "r.csv", tmp_path / "parts", duplicates="last")
+    assert prepared.records()[0].load().times.tolist() == [2, 3, 1, 4]
+
+
 @pytest.mark.parametrize("times", [["b", "a", "c", "a", "d"], ["01/02/2020"] * 4 + ["03/04/2020"]])
 def test_times_that_are_no_dates_are_told(tmp_path, times):
     pyarrow.csv.write_csv(pa.table(EVENTS | {"ts": times}), tmp_path / "r.csv")

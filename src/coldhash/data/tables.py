@@ -206,8 +206,10 @@ class TableFile:
     def _line(self, row: int) -> int | None:
         """Return the line in which a row starts; row 0 is the header line if there is one."""
         text = self._text()
-        rows = _json_rows(text) if self.format == "json" else self._with_separator(text)._rows(text)
-        return next(islice(rows, row, None), (None, []))[0]
+        lines = (line for line, _ in self._with_separator(text)._rows(text))
+        if self.format == "json":  # where only a line feed ends a line
+            lines = (at for at, line in enumerate(text.split("\n"), 1) if line.strip())
+        return next(islice(lines, row, None), None)
 
     def files(self) -> list[TableFile]:
         """Return the files of a folder or a path with wildcards.
@@ -457,11 +459,6 @@ def check_depth(content: bytes, file: str) -> None:
             if max(depths) > _MAX_DEPTH:
                 message, hint = f"nested more than {_MAX_DEPTH} deep", "numbers, texts or lists"
                 raise TableError(message, file=file, line=number, hint=hint)
-
-
-def _json_rows(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Iterate over the lines that are not empty; only a line feed ends one."""
-    return ((n, [line]) for n, line in enumerate(text.split("\n"), 1) if line.strip())
 
 
 def _read_header_types(table: pa.Table) -> pa.Table:

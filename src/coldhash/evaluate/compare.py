@@ -191,10 +191,9 @@ class ComparisonTable:
                 f" {accuracy.high:8.4f} {metrics[f'ndcg@{self.k}']:7.4f}"
                 f" {metrics['coverage@10']:9.3f}  {row.verdict or ''}"
             )
-        lines.append(f"accuracy and ndcg at {self.k}; between: 95% interval, resampled over users")
-        lines.append(self.correction)
-        lines.append(f"given: first ratings, order: {self.order}" if self.order else "")
-        return "\n".join(filter(None, lines))
+        legend = f"accuracy and ndcg at {self.k}; between: 95% interval, resampled over users"
+        order = f"given: first ratings, order: {self.order}" if self.order else ""
+        return "\n".join(filter(None, [*lines, legend, self.correction, order]))
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return a pandas frame.

@@ -148,7 +148,8 @@ class RatingSorter:
                 ("true", f"epoch_ns(TRY_CAST(time AS {EXACT}))"),
                 ("true", f"epoch_us(try_strptime(time, {DATES}))"),
             ):
-                if self._first_row(f"SELECT bool_and({test} AND {number} IS NOT NULL) FROM raw")[0]:
+                fits = f"CASE WHEN {test} THEN {number} IS NOT NULL ELSE false END"
+                if self._first_row(f"SELECT bool_and({fits}) FROM raw")[0]:
                     is_whole = "DOUBLE" not in number
                     return number if is_whole else f"dense_rank() OVER (ORDER BY {number})"
             reading.warn_of_times(self._first_row("SELECT time FROM raw LIMIT 1")[0])
