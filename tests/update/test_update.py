@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 from coldhash import MFDCF, MODELS, load, read, split_cold_items
 from coldhash.errors import DataError, SettingError, UnknownId
 from coldhash.update import add_items, refresh, remove_items, update_users
-from coldhash.update.new_items import _Fitted, _posterior
+from coldhash.update.new_items import _Fitted, _posterior, _Prediction
 
 PEOPLE = [{"age": 30}, {"age": 55, "history": {"3": 5, "8": 1}}, {}]
 
@@ -183,12 +183,14 @@ def test_first_ratings_move_a_code_as_a_posterior(rng):
     x, gains = rng.standard_normal((2, 3)).astype(np.float32), np.array([0.5, 0.2])
     left = np.cov(rng.standard_normal((3, 20)))
     nothing = np.zeros(3, np.float32)
-    fitted = _Fitted(np.arange(4), gains, np.ones((4, 3)), nothing, np.eye(3), 1.0, 0.0)
-    moved, _ = _posterior(x, left, gains, worth, vectors, fitted)
+    fitted = _Fitted(np.arange(4), gains, np.ones((4, 3)), nothing, np.eye(3), 3.0, 1.0, 0.0)
+    moved, known_more = _posterior(_Prediction(x, left, 1.0), gains, worth, vectors, fitted)
     shown = 0.5 * vectors[[0, 1, 3, 7]].mean(axis=0)
     expected = x[0] + left @ np.linalg.solve(left + 0.25 / 4 * np.eye(3), shown - x[0])
     np.testing.assert_allclose(moved[0], expected, rtol=1e-4)
     np.testing.assert_allclose(moved[1], x[1], rtol=1e-6)
+    after = np.linalg.inv(np.linalg.inv(left) + 4 / 0.25 * np.eye(3))
+    np.testing.assert_allclose(known_more, [np.trace(left - after), 0], rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["mfdcf", "ridge", "popularity", "cbfknn"])

@@ -35,7 +35,7 @@ MAX_COLUMNS = 1024  # of content in the ridge regression: the commonest
 MAX_ITEMS = 20_000  # that the ridge regression is learned from
 SAMPLE = 1000  # items that the blend is chosen by, at most
 BLOCK = 1 << 24  # similarities at a time
-MIN_SPREAD = 0.2  # of expectations, where content says next to nothing
+MIN_SPREAD = 0.2  # of expectations beside that of codes, where content says next to nothing
 N_STARTS = 8  # codes that the descent starts from: the best end counts
 MAX_SWEEPS = 20  # it stops when no bit changes
 
@@ -47,6 +47,14 @@ class Estimate(NamedTuple):
     levels: np.ndarray | None  # None in a model without levels
 
 
+class _Prediction(NamedTuple):
+    """What content says of new items, and how good that was for the items of the fit."""
+
+    values: np.ndarray
+    left: np.ndarray  # covariance of the leave-one-out errors
+    square: float  # mean squared length of the leave-one-out predictions
+
+
 @dataclass(frozen=True, eq=False)
 class _Fitted:
     """The items of the fit, in coordinates in which distances are those between scores."""
@@ -56,6 +64,7 @@ class _Fitted:
     x: np.ndarray  # f Σ½
     usual: np.ndarray  # mean vector of raters
     root: np.ndarray  # Σ½, lower triangular
+    square: float  # mean squared length of codes
     length: float  # by which √p z Σ^-½ is stretched to the length of codes
     noise: float  # mean variance of a coordinate of x, as there are few ratings
 
@@ -76,22 +85,24 @@ def estimate_items(
         if table is not None and table.num_columns:
             known = model.features.item_content(table, len(items))
         content_map = _ContentMap(known[fitted.rows], content)
-        x, left = content_map.predict(fitted.x)
-        levels = items.levels
-        roots = _gains_of(model, x, fitted.root)
-        if levels is not None:
-            deviation = max(float(fitted.gains.std()), 1e-9)
-            scaled, open_share = content_map.predict(fitted.gains[:, None] / deviation)
-            roots = np.maximum(scaled[:, 0] * deviation, fitted.gains.min())
+        said, levels = content_map.predict(fitted.x), items.levels
+        if levels is None:
+            roots = _gains_of(model, said.values, fitted.root)
+        else:
+            root = content_map.predict(fitted.gains[:, None])
+            roots = np.maximum(root.values[:, 0], fitted.gains.min())
         worth = target(ratings).T.tocsr()
-        x, stretch = _posterior(x, left, roots, worth, vectors, fitted)
-        f = times((x * stretch).astype(np.float32), np.linalg.inv(fitted.root).astype(np.float32))
+        x, known_more = _posterior(said, roots, worth, vectors, fitted)
+        # expectations are shorter than codes, which would say little by bits that mean nothing
+        square = np.maximum(said.square + known_more, MIN_SPREAD**2 * fitted.square)
+        x *= np.sqrt(fitted.square / square)[:, None]
+        f = times(x.astype(np.float32), np.linalg.inv(fitted.root).astype(np.float32))
         gram = model.user_vectors.T @ model.user_vectors
         codes = new_codes(gram, times(f, gram))
         if levels is None or items.index.gains is None:
             return Estimate(codes, None)
         # a list of the best is made of extremes, and expectations have fewer of them
-        roots = roots + deviation * np.sqrt(open_share[0, 0])
+        roots = roots + np.sqrt(root.left[0, 0])
         roots = _observed_gains(model, roots, ratings, fitted)
         found = np.searchsorted(items.index.gains, roots).clip(1, len(items.index.gains) - 1)
         return Estimate(codes, found.astype(np.uint8))
@@ -113,12 +124,14 @@ def _fitted_items(model: Recommender, items: CodeItems) -> _Fitted:
     else:
         gains = items.index.gains[items.levels[rows]]
     gains = gains.astype(np.float32)
+    square = float(np.mean(np.sum(x**2, axis=1, dtype=np.float64)))
     if model.seen is None or not len(model.seen.indices):
-        return _Fitted(rows, gains, x, usual, root, 1.0, 0.0)
+        return _Fitted(rows, gains, x, usual, root, square, 1.0, 0.0)
     shown, counts = _mean_vectors(as_ones(model.seen)[:, rows].T.tocsr(), H - usual, root, gains)
     length = float(np.linalg.norm(x)) / max(float(np.linalg.norm(shown)), 1e-12)
     noise = length**2 * np.mean(gains[counts > 0] ** 2 / counts[counts > 0])
-    return _Fitted(rows, gains, (x + length * shown) / 2, usual, root, length, float(noise))
+    x = (x + length * shown) / 2
+    return _Fitted(rows, gains, x, usual, root, square, length, float(noise))
 
 
 def _mean_vectors(
@@ -140,25 +153,18 @@ def _gains_of(model: Recommender, x: np.ndarray, root: np.ndarray) -> np.ndarray
 
 
 def _posterior(
-    x: np.ndarray,
-    left: np.ndarray,
-    gains: np.ndarray,
-    worth: csr_array,
-    vectors: np.ndarray,
-    fitted: _Fitted,
+    said: _Prediction, gains: np.ndarray, worth: csr_array, vectors: np.ndarray, fitted: _Fitted
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Move x by first ratings; return also by how much it is shorter than what it estimates."""
+    """Move x by first ratings; return also by how much its squared length is expected to grow."""
     shown, counts = _mean_vectors(worth, vectors - fitted.usual, fitted.root, gains)
-    variances, Q = np.linalg.eigh(left)
+    variances, Q = np.linalg.eigh(said.left)
     whole_noise = fitted.noise * len(variances)
     variances = variances * max(1 - whole_noise / max(variances.sum(), 1e-12), 0.0)
     noise = (fitted.length * gains) ** 2 / np.maximum(counts, 1e-12)
     gain = np.where(counts[:, None] > 0, variances / (variances + noise[:, None]), 0.0)
-    surprise = times((fitted.length * shown - x).astype(np.float32), Q.astype(np.float32))
-    moved = x + times((gain * surprise).astype(np.float32), Q.T.astype(np.float32))
-    whole = float(np.mean(np.sum(fitted.x**2, axis=1, dtype=np.float64)))
-    said = whole - np.sum((1 - gain) * variances, axis=1)
-    return moved, np.sqrt(whole / np.maximum(said, MIN_SPREAD**2 * whole))[:, None]
+    surprise = times((fitted.length * shown - said.values).astype(np.float32), Q.astype(np.float32))
+    moved = said.values + times((gain * surprise).astype(np.float32), Q.T.astype(np.float32))
+    return moved, gain @ variances
 
 
 def _observed_gains(
@@ -208,8 +214,8 @@ class _ContentMap:
         described = (np.diff(rows.indptr) > 0)[:, None]
         return np.asarray((rows[:, self.columns].toarray() - self.centre) * described, np.float32)
 
-    def predict(self, T: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Predict rows of T; return also the covariance of the leave-one-out errors."""
+    def predict(self, T: np.ndarray) -> _Prediction:
+        """Predict rows of T."""
         mean = T.mean(axis=0, dtype=np.float64).astype(np.float32)
         T = (T - mean).astype(np.float32)
         truth = T[self.some][self.chosen]
@@ -224,7 +230,9 @@ class _ContentMap:
         said = blend[0] * left_out + blend[1] * self.near.mean(T, *form)
         rest = (truth - said).astype(np.float64)
         by_ridge, by_near = times(self.Z_new, weights), self.near_new.mean(T, *form)
-        return blend[0] * by_ridge + blend[1] * by_near + mean, rest.T @ rest / len(rest)
+        square = float(np.mean(np.sum((said + mean) ** 2, axis=1, dtype=np.float64)))
+        values = blend[0] * by_ridge + blend[1] * by_near + mean
+        return _Prediction(values, rest.T @ rest / len(rest), square)
 
     def _ridge(self, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Regress Y on content; return the weights, and what others say of chosen items.
