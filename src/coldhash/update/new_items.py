@@ -216,6 +216,8 @@ class _ContentMap:
 
     def predict(self, T: np.ndarray) -> _Prediction:
         """Predict rows of T."""
+        from scipy.optimize import nnls  # slow to import
+
         mean = T.mean(axis=0, dtype=np.float64).astype(np.float32)
         T = (T - mean).astype(np.float32)
         truth = T[self.some][self.chosen]
@@ -223,8 +225,8 @@ class _ContentMap:
         best, blend, form = np.inf, np.zeros(2), (NEIGHBOURS[0], POWERS[0])
         for k in NEIGHBOURS:
             for power in POWERS:
-                pair = np.array([left_out.ravel(), self.near.mean(T, k, power).ravel()], np.float64)
-                both, error = _least_squares(pair, truth.ravel())
+                pair = [left_out.ravel(), self.near.mean(T, k, power).ravel()]
+                both, error = nnls(np.array(pair, np.float64).T, truth.ravel())
                 if error < best:
                     best, blend, form = error, both, (k, power)
         said = blend[0] * left_out + blend[1] * self.near.mean(T, *form)
@@ -291,16 +293,6 @@ def _unit_rows(content: csr_array, rarity: np.ndarray) -> csr_array:
     weighted = csr_array(content @ diags_array(rarity.astype(np.float32)))
     lengths = np.sqrt(np.asarray((weighted * weighted).sum(axis=1)).ravel())
     return csr_array(diags_array((1 / np.maximum(lengths, 1e-9)).astype(np.float32)) @ weighted)
-
-
-def _least_squares(pair: np.ndarray, truth: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return the weights of two predictions, none below 0, with the least error, and the error."""
-    gram, right = pair @ pair.T, pair @ truth
-    weights = np.linalg.solve(gram + (1e-9 * np.trace(gram) + 1e-12) * np.eye(2), right)
-    if weights.min() < 0:  # then one of them alone is best
-        alone = np.maximum(right / np.maximum(np.diag(gram), 1e-12), 0.0)
-        weights = alone * (np.arange(2) == np.argmax(alone * right))
-    return weights, float(weights @ gram @ weights - 2 * weights @ right)
 
 
 def new_codes(gram: np.ndarray, pulls: np.ndarray) -> np.ndarray:
