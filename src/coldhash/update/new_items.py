@@ -93,8 +93,10 @@ def estimate_items(
             roots = np.maximum(root.values[:, 0], fitted.gains.min())
         worth = target(ratings).T.tocsr()
         x, known_more = _posterior(said, roots, worth, vectors, fitted)
-        # expectations are shorter than codes, which would say little by bits that mean nothing
+        # expectations are shorter than codes, whose bits would then say little: stretch them, but
+        # none beyond the length of codes
         square = np.maximum(said.square + known_more, MIN_SPREAD**2 * fitted.square)
+        square = np.maximum(square, np.sum(x**2, axis=1, dtype=np.float64))
         x *= np.sqrt(fitted.square / square)[:, None]
         f = times(x.astype(np.float32), np.linalg.inv(fitted.root).astype(np.float32))
         gram = model.user_vectors.T @ model.user_vectors
