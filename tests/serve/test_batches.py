@@ -17,16 +17,16 @@ BATCH = "/v1/recommend/batch"
 LARGE = {"users": [{"age": age % 90} for age in range(1000)], "k": 20}
 
 
-def scope(path, accept):
+def scope(path, accept, method):
     headers = [(b"content-type", b"application/json"), (b"accept", accept.encode())]
     return {
-        "type": "http", "method": "POST" if path == BATCH else "GET", "path": path,
+        "type": "http", "method": method, "path": path,
         "raw_path": path.encode(), "query_string": b"", "headers": headers, "root_path": "",
         "http_version": "1.1", "scheme": "http", "server": ("x", 80), "client": ("y", 1),
     }  # fmt: skip
 
 
-async def ask(app, path, send, body=None, accept="*/*"):
+async def ask(app, path, send, body=None, accept="*/*", method="POST"):
     """Send a request to an app, and stay connected."""
     left = [{"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}]
 
@@ -35,7 +35,7 @@ async def ask(app, path, send, body=None, accept="*/*"):
             await asyncio.Event().wait()
         return left.pop()
 
-    await app(scope(path, accept), receive, send)
+    await app(scope(path, accept, method), receive, send)
 
 
 async def strangers(app):
@@ -45,7 +45,7 @@ async def strangers(app):
     async def send(message):
         sent.append(message)
 
-    await ask(app, "/metrics", send)
+    await ask(app, "/metrics", send, method="GET")
     lines = sent[1]["body"].decode().splitlines()
     return next(float(line.split()[1]) for line in lines if line.startswith("coldhash_strangers_t"))
 
@@ -79,6 +79,34 @@ def test_what_is_not_read_is_not_computed(model, accept):
     lines = body.splitlines() if "ndjson" in accept else json.loads(body)["answers"]
     assert len(lines) == 1000
     assert max(len(message["body"]) for message in sent[1:]) < len(body) / 5
+
+
+def test_requests_that_come_in_together_get_the_answers_that_each_gets_alone(model):
+    """Also beside one that cannot be answered."""
+    known = model.user_ids[0]
+    requests = [{"user": {"age": age}, "k": 3} for age in range(10, 40)]
+    requests += [{"user_id": user_id, "k": 3} for user_id in (known, "nobody", model.user_ids[1])]
+    requests += [{"user": {"age": 30}, "k": 5}, {"user": {"age": 30}, "user_id": known, "k": 5}]
+    requests += [{"user": {"age": 30}, "exclude": ["nothing"]}, {"user": {"agee": 30}}]
+
+    async def answers(app, requests):
+        sent = [[] for _ in requests]
+
+        async def asking(request, messages):
+            async def send(message):
+                messages.append(message)
+
+            await ask(app, "/v1/recommend", send, request)
+
+        await asyncio.gather(*map(asking, requests, sent))
+        return [(messages[0]["status"], json.loads(messages[1]["body"])) for messages in sent]
+
+    app = create_app(model, log=lambda _: None)
+    together = asyncio.run(answers(app, requests))
+    assert asyncio.run(strangers(app)) == 31
+    apart = create_app(model, log=lambda _: None)
+    assert together == [asyncio.run(answers(apart, [request]))[0] for request in requests]
+    assert [status for status, _ in together[30:]] == [200, 404, 200, 200, 200, 404, 422]
 
 
 def test_a_batch_that_is_not_read_ends_at_the_time_limit(model, log):
