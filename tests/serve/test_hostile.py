@@ -165,6 +165,21 @@ def test_parsed_bodies(client, path, body, status, field):
     check(client.post(path, json=body), status, field)
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "limit"),
+    [
+        (RECOMMEND, user() | {"k": 51}, "50"),
+        (RECOMMEND, user() | {"k": 0}, "1"),
+        (RECOMMEND, user(history=list(range(6))), "5"),
+        (RECOMMEND, user(history={str(n): 3 for n in range(6)}), "5"),
+        (BATCH, {"users": [{}] * 21}, "20"),
+        ("/v1/ask", user() | {"n": 51}, "50"),
+    ],
+)
+def test_an_answer_beyond_a_limit_names_the_limit(client, path, body, limit):
+    assert client.post(path, json=body).json()["error"]["hint"].split()[-1] == limit
+
+
 PATHS = [
     ("GET", "/nowhere", 404),
     ("GET", "/v1/recommend", 405),

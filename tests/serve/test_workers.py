@@ -18,13 +18,13 @@ pytestmark = pytest.mark.slow
 
 STOP_SECONDS = 40  # TimeoutStopSec of the unit in docs/serving.md
 DYING = """
-import operator, sys, tempfile
+import sys
 from pathlib import Path
 from coldhash.serve.registry import copy_model
 from coldhash.serve.server import listen
 from coldhash.serve.supervisor import Supervisor
 if __name__ == "__main__":
-    Supervisor(target=operator.eq, start=copy_model(Path(sys.argv[1])), copies=Path(sys.argv[2]),
+    Supervisor(target=slice, start=copy_model(Path(sys.argv[1])), copies=Path(sys.argv[2]),
                listener=listen("127.0.0.1", 0), n_workers=1, stop_seconds=9).run()
 """
 

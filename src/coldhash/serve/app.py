@@ -224,14 +224,25 @@ class ServiceMiddleware:
         if scope["type"] != "http":
             await self.router(scope, receive, send)
             return
-        start = time.perf_counter()
+        start, status = time.perf_counter(), 0  # nothing was sent
         headers = scope[HEADERS] = dict(scope["headers"])
         scope["app"] = self  # the router then raises its errors
         scope[SERVED] = self.registry.current  # read once: an answer comes from one model
         given = headers.get(b"x-request-id", b"")
         request_id = given if REQUEST_ID.fullmatch(given) else b"%016x" % next(NEW_IDS)
-        reply = _Reply(scope, receive, send, request_id)
         failure: Entry = {}
+
+        async def reply(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], (b"x-request-id", request_id)]
+            await send(message)
+
+        async def refuse(error: HTTPException) -> None:
+            if not status:  # an answer that has begun breaks off, which a client notices
+                await error_response(error)(scope, receive, reply)
+
         try:
             self._check_host(scope["path"], headers)
             self._check_token(scope["path"], headers)
@@ -241,18 +252,19 @@ class ServiceMiddleware:
             async with asyncio.timeout(self.limits.timeout):  # a thread at work is not waited for
                 await app(scope, receive, reply)
         except HTTPException as error:
-            await reply.send_error(error)
+            await refuse(error)
         except TimeoutError:
             message = f"no answer within {self.limits.timeout:g} seconds"
-            await reply.send_error(RequestError(504, message, hint="ask for less at a time"))
+            await refuse(RequestError(504, message, hint="ask for less at a time"))
         except asyncio.CancelledError:  # the server stops, or the client is gone
             failure["error"] = "cancelled"
             raise
         except Exception as error:  # a bug: logged without its text, which may hold personal data
-            failure["error"] = _locate(error)
-            await reply.send_error(RequestError(500, "internal error", hint="see the log"))
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            failure["error"] = f"{type(error).__name__} {last.filename}:{last.lineno}"
+            await refuse(RequestError(500, "internal error", hint="see the log"))
         finally:
-            self._record(reply, time.perf_counter() - start, failure)
+            self._record(scope, status, request_id, time.perf_counter() - start, failure)
 
     def _check_host(self, path: str, headers: dict[bytes, bytes]) -> None:
         if self.hosts is None or path in HEALTH_PATHS or b"host" not in headers:
@@ -270,16 +282,17 @@ class ServiceMiddleware:
             message = "the token is wrong" if given else "a token is required"
             raise RequestError(401, message, hint="Authorization: Bearer TOKEN")
 
-    def _record(self, reply: _Reply, seconds: float, failure: Entry) -> None:
+    def _record(
+        self, scope: Scope, status: int, request_id: bytes, seconds: float, failure: Entry
+    ) -> None:
         """Count and log a request: its route, never its path, which may hold anything."""
-        scope, status = reply.scope, reply.status
         route = getattr(scope.get("endpoint"), "path", "other")
         method = scope["method"] if scope["method"] in METHODS else "other"
         self.metrics.seconds(route).observe(seconds)
         self.metrics.requests(route, method, status).inc()
         entry = {
             "time": utc_now(),
-            "request_id": reply.request_id.decode(),
+            "request_id": request_id.decode(),
             "method": method,
             "route": route,
             "status": status,
@@ -289,31 +302,3 @@ class ServiceMiddleware:
         }
         if self.log(entry) is False:
             self.metrics.dropped.inc()
-
-
-@dataclass(eq=False)
-class _Reply:
-    """Sends an answer with the request id, and keeps its status."""
-
-    scope: Scope
-    receive: Receive
-    send: Send
-    request_id: bytes
-    status: int = 0  # nothing was sent
-
-    async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            message["headers"] = [*message["headers"], (b"x-request-id", self.request_id)]
-        await self.send(message)
-
-    async def send_error(self, error: HTTPException) -> None:
-        """Send an error; an answer that has begun breaks off instead, which a client notices."""
-        if not self.status:
-            await error_response(error)(self.scope, self.receive, self)
-
-
-def _locate(error: Exception) -> str:
-    """Return the type of an error and the line of code that raised it."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__} {last.filename}:{last.lineno}"

@@ -12,13 +12,14 @@ import json
 import logging
 import os
 import select
-import threading
 import time
 from collections import Counter as Counts
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import cache
-from queue import Full, Queue
+from itertools import chain
+from queue import SimpleQueue
+from threading import Event, Thread
 
 import orjson
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -45,28 +46,29 @@ class LogWriter:
 
     def __init__(self, fd: int = STDERR, max_lines: int = MAX_LINES) -> None:
         self._fd = fd
-        self._entries: Queue[Entry] = Queue(max_lines)
+        self._max_lines = max_lines
+        self._entries: SimpleQueue[Entry | Event] = SimpleQueue()
         self._n_dropped = 0
         self._pid = 0  # of the process whose thread writes: a fork does not copy threads
 
     def __call__(self, entry: Entry) -> bool:
         """Queue an entry; return False if it was dropped."""
-        try:
-            self._entries.put_nowait(entry)
-        except Full:
+        if self._entries.qsize() >= self._max_lines:
             self._n_dropped += 1
             return False
+        self._entries.put(entry)
         if self._pid != os.getpid():
             self._pid = os.getpid()
-            threading.Thread(target=self._write, daemon=True, name="coldhash-log").start()
+            Thread(target=self._write, daemon=True, name="coldhash-log").start()
             atexit.register(self.flush)
         return True
 
     def flush(self, seconds: float = 1.0) -> None:
         """Wait until all lines are written, but not longer than `seconds`."""
-        until = time.monotonic() + seconds
-        while self._entries.unfinished_tasks and time.monotonic() < until:
-            time.sleep(0.001)
+        written = Event()
+        self._entries.put(written)
+        if self._pid == os.getpid():
+            written.wait(seconds)
 
     def _write(self) -> None:
         """Write what is in the queue, again and again.
@@ -74,33 +76,31 @@ class LogWriter:
         A batch is at most what a pipe takes in one piece, so that lines of several processes do
         not mix.
         """
+        batch = b""
         while True:
-            batch = [_as_line(self._entries.get())]
-            time.sleep(BATCH_SECONDS)
-            while not self._entries.empty():
-                line = _as_line(self._entries.get())
-                if sum(map(len, batch)) + len(line) > select.PIPE_BUF:
-                    self._write_batch(batch)
-                    batch = []
-                batch.append(line)
-            self._write_batch(batch)
-            if count := self._n_dropped:
-                self._n_dropped -= count
-                self._send(_as_line(event("log lines dropped", count=count)))
+            entry = self._entries.get()
+            if not batch:
+                time.sleep(BATCH_SECONDS)
+            line = b"" if isinstance(entry, Event) else _as_line(entry)
+            if len(batch) + len(line) > select.PIPE_BUF:
+                batch = self._send(batch)
+            batch += line
+            if not line or self._entries.empty():
+                batch = self._send(batch)
+                if count := self._n_dropped:
+                    self._n_dropped -= count
+                    self._send(_as_line(event("log lines dropped", count=count)))
+            if isinstance(entry, Event):
+                entry.set()
 
-    def _write_batch(self, lines: list[bytes]) -> None:
-        if not self._send(b"".join(lines)):
-            self._n_dropped += len(lines)
-        for _ in lines:
-            self._entries.task_done()
-
-    def _send(self, batch: bytes) -> bool:
+    def _send(self, batch: bytes) -> bytes:
+        """Write lines; return no lines, the next batch."""
         try:
             while batch:
                 batch = batch[os.write(self._fd, batch) :]
         except OSError:  # the reader is gone: answers do not depend on the log
-            return False
-        return True
+            self._n_dropped += batch.count(b"\n")
+        return b""
 
 
 def _as_line(entry: Entry) -> bytes:
@@ -155,7 +155,8 @@ class Metrics:
         self.requests = cache(requests.labels)  # `labels` takes longer than the counting
         self.strangers = count("strangers", "Strangers recommended to.")
         self.fallbacks = count("fallbacks", "Strangers of whom nothing usable was known.")
-        self.missing = count("missing_groups", "Strangers without a group of features.", "group")
+        missing = count("missing_groups", "Strangers without a group of features.", "group")
+        self.missing = cache(missing.labels)
         self.swaps = count("model_swaps", "New model files.", "result")
         self.dropped = count("log_dropped", "Log lines that were dropped.")
         seconds = Histogram(
@@ -175,9 +176,9 @@ class Metrics:
         strangers = [answer for answer in answers if not answer.is_known]
         self.strangers.inc(len(strangers))
         self.fallbacks.inc(sum(answer.fallback for answer in strangers))
-        missing = Counts(group for answer in strangers for group in answer.missing)
+        missing = Counts(chain.from_iterable(answer.missing for answer in strangers))
         for group, n_strangers in missing.items():
-            self.missing.labels(group).inc(n_strangers)
+            self.missing(group).inc(n_strangers)
 
     def count_workers(self, served: ServedModel, n_workers: int) -> None:
         """Set how many workers serve a model: this one, or none."""

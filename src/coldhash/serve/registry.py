@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
+from multiprocessing.reduction import DupFd
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import orjson
@@ -231,6 +232,14 @@ class ModelCopy:
     def version(self) -> str:
         """The version of the model: the start of the checksum at the end of the file."""
         return read_version(self.file)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let a process that is started have the open file."""
+        return _receive_copy, (DupFd(self.file.fileno()), self.stamp)
+
+
+def _receive_copy(file: Any, stamp: Stamp) -> ModelCopy:
+    return ModelCopy(os.fdopen(file.detach(), "rb"), stamp)
 
 
 class ModelRegistry:

@@ -22,7 +22,6 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    GetCoreSchemaHandler,
     TypeAdapter,
     ValidationError,
     create_model,
@@ -31,8 +30,6 @@ from pydantic import (
 from pydantic.functional_validators import AfterValidator
 from pydantic.json_schema import WithJsonSchema
 from pydantic.types import Discriminator, Tag
-from pydantic_core import CoreSchema
-from pydantic_core.core_schema import custom_error_schema
 from typing_extensions import TypedDict
 
 from coldhash.data.dates import as_days
@@ -62,6 +59,22 @@ DESCRIPTIONS = {
     "planes": "How many bit planes to round the vector to, for SQL.",
     "popularity": "How much it counts what everybody likes; below 1 only for a model with a level.",
     "search": "Part of title or id.",
+}
+
+EXPECTED = {  # by the kind of a field
+    "number": "a number",
+    "date": "a date such as 2024-01-31",
+    "multi-label": "a text or a list of texts",
+    "vector": "a list of {} numbers",
+}
+ERRORS = {  # message and hint by the type of an error of pydantic
+    "dict_type": ("not an object", HINT),
+    "model_type": ("not an object", HINT),
+    "extra_forbidden": ("there is no such field", HINT),
+    "greater_than_equal": ("less than {ge:.15g}", "at least {ge:.15g}"),
+    "less_than_equal": ("more than {le:.15g}", "at most {le:.15g}"),
+    "string_too_long": ("too long a text", "at most {max_length} characters"),
+    "too_long": ("more entries than this server allows", "at most {max_length}"),
 }
 
 Person = dict[str, Any]
@@ -121,23 +134,6 @@ Plain = str | bool | int | float | None  # without the int, 1 would become 1.0
 
 
 @dataclass(frozen=True)
-class Expected:
-    """Annotates a type whose errors all say what is expected."""
-
-    what: str
-
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        """Return the schema of the type, with one error in the place of its own."""
-        about = {"what": self.what, "hint": f"{self.what}, or null where it is unknown"}
-        return custom_error_schema(
-            handler(source), "unexpected", custom_error_message="not {what}",
-            custom_error_context=about,
-        )  # fmt: skip
-
-
-@dataclass(frozen=True)
 class PersonField:
     """A field of a person that the model uses; values beyond `min` and `max` count as these."""
 
@@ -150,6 +146,11 @@ class PersonField:
     min: float | None = None
     max: float | None = None
     length: Annotated[int | None, Field(description="Of a vector.")] = None
+
+    @property
+    def expected(self) -> str:
+        """What a value is, in words."""
+        return EXPECTED.get(self.kind, "one value").format(self.length)
 
 
 def person_fields(features: FeatureEncoder) -> dict[str, PersonField]:
@@ -184,9 +185,8 @@ class RequestTypes:
     """The types of requests for a model and the limits of a server."""
 
     def __init__(self, model: Recommender, limits: Limits) -> None:
-        fields = person_fields(model.features)
-        self._names = ", ".join([*fields, HISTORY])
-        person = _person_type(model, fields, limits.max_history)
+        self._fields = person_fields(model.features)
+        person = _person_type(model, self._fields, limits.max_history)
         self.person, self.id = TypeAdapter[Any](person), TypeAdapter[Any](Id)
         # each by its name, made when it is first used
         self.request = cache(partial(_request_type, _field_types(model, person, limits)))
@@ -212,14 +212,18 @@ class RequestTypes:
     def _first_error(self, error: ValidationError, place: str = "") -> RequestError:
         """Return the first of the errors of a validation as that of a request."""
         first = error.errors(include_url=False)[0]
+        kind = first["type"]
         parts = [str(part) for part in (place, *first["loc"]) if part not in NO_FIELDS]
+        field = self._fields.get(parts[1]) if len(parts) > 1 else None
+        if field is not None:
+            hint = f"{field.expected}, or null where it is unknown"
+            return field_error(f"{parts[0]}.{field.name}", f"not {field.expected}", hint)
         message = first["msg"].removeprefix("Value error, ").replace("Input should", "it should")
-        hint = first.get("ctx", {}).get("hint", HINT)
-        if first["type"] == "extra_forbidden":
-            message = "there is no such field"
-            hint = f"one of {self._names}" if len(parts) > 1 else HINT
-        elif first["type"] in ("dict_type", "model_type"):
-            message = "not an object"
+        hint = HINT
+        if kind in ERRORS:
+            message, hint = (text.format(**first.get("ctx", {})) for text in ERRORS[kind])
+        if kind == "extra_forbidden" and len(parts) > 1:
+            hint = f"one of {', '.join([*self._fields, HISTORY])}"
         return field_error(".".join(parts) or "body", message, hint)
 
 
@@ -253,14 +257,13 @@ def _value_type(about: PersonField) -> Any:
     text = Annotated[str, Field(pattern=DECIMAL)]
     vector = Annotated[list[Number], Field(min_length=about.length, max_length=about.length)]
     empty = Annotated[list[Any], Field(max_length=0)] | Literal[""]
-    types: dict[str, tuple[Any, str]] = {
-        "number": (Number | text | None, "a number"),
-        "date": (Annotated[Plain, AfterValidator(_check_date)], "a date such as 2024-01-31"),
-        "multi-label": (Plain | list[Plain], "a text or a list of texts"),
-        "vector": (vector | empty | None, f"a list of {about.length} numbers"),
+    types: dict[str, Any] = {
+        "number": Number | text | None,
+        "date": Annotated[Plain, AfterValidator(_check_date)],
+        "multi-label": Plain | list[Plain],
+        "vector": vector | empty | None,
     }
-    values, what = types.get(about.kind, (Plain, "one value"))
-    return Annotated[values, Field(description=what), Expected(what)]
+    return Annotated[types.get(about.kind, Plain), Field(description=about.expected)]
 
 
 def _check_date(value: Any) -> Any:

@@ -13,7 +13,9 @@ import sys
 import tempfile
 from dataclasses import dataclass, field
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from uvicorn import Config, Server
@@ -25,8 +27,8 @@ from coldhash.recommender import model_file
 from coldhash.serve.app import check_token, create_app
 from coldhash.serve.limits import Limits
 from coldhash.serve.monitoring import FOLDER, event, redirect_loggers, to_stderr
-from coldhash.serve.registry import ModelRegistry, copy_model
-from coldhash.serve.supervisor import CANNOT_START, ParentChannel, Supervisor
+from coldhash.serve.registry import ModelCopy, ModelRegistry, copy_model
+from coldhash.serve.supervisor import CANNOT_START, Supervisor, report
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 KEEP_ALIVE = 75  # seconds: longer than the usual proxy keeps an idle connection
@@ -161,18 +163,18 @@ def _make_folder() -> tempfile.TemporaryDirectory[str]:
 
 
 def run_worker(
-    serving: Serving, copies: Path, listener: socket.socket, channel: socket.socket
+    serving: Serving, copies: Path, listener: socket.socket, start: ModelCopy, reports: Connection
 ) -> None:
     """Serve as one of several workers: the copy that the parent keeps open, then newer files."""
-    parent = ParentChannel(channel)
+    served: list[ModelRegistry] = []  # none while the model is loaded
+    Thread(target=report, args=(reports, served), daemon=True).start()
     try:
-        registry = ModelRegistry(serving.file, start=parent.start, copies=copies)
+        served.append(ModelRegistry(serving.file, start=start, copies=copies))
     except ColdhashError as error:
         to_stderr(event("worker cannot start", error=str(error)))
         sys.exit(CANNOT_START)
-    parent.version = lambda: registry.current.version
     with contextlib.suppress(KeyboardInterrupt):
-        _run(serving, registry, listener)
+        _run(serving, served[0], listener)
 
 
 def _run(serving: Serving, registry: ModelRegistry, listener: socket.socket) -> None:

@@ -2,34 +2,29 @@
 
 The parent never blocks for longer than a poll. It keeps the copy of the last model file that a
 worker accepted open, and workers start from that: a damaged file in its place does not keep a
-worker from starting. Each worker has a socket to its parent. Through it the worker first receives
-the open copy, and then reports every second which version it serves. When it is closed, the parent
-is gone.
+worker from starting. Each worker has a pipe to its parent, through which it reports every second
+which version it serves.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import multiprocessing
-import multiprocessing.connection
 import os
-import select
 import signal
 import socket
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 from prometheus_client.multiprocess import mark_process_dead
 
 from coldhash.errors import WorkerError
-from coldhash.recommender.model_file import N_VERSION
 from coldhash.serve.monitoring import event, to_stderr
-from coldhash.serve.registry import ModelCopy, find_copy, forget_copies
+from coldhash.serve.registry import ModelCopy, ModelRegistry, find_copy, forget_copies
 
 POLL = 0.2  # seconds between two checks of the workers
 REPORT_SECONDS = 1.0  # between two reports of a worker
@@ -37,16 +32,15 @@ MAX_SILENCE = 60  # seconds without a report until a worker is replaced
 STEADY = 30  # seconds a worker must live for its death not to count as a repeated one
 FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0  # seconds before a restart, from the second death on
 CANNOT_START = 3  # exit code of a worker that cannot load the model
-MAX_STAMP = 1024  # bytes of a stamp as JSON
-LOADING = "-" * N_VERSION  # what a worker reports until it serves a version
+LOADING = ""  # what a worker reports until it serves a version
 
 
 @dataclass(eq=False)
 class Worker:
-    """A worker process, and the parent's end of its socket."""
+    """A worker process, and the parent's end of its pipe."""
 
     process: SpawnProcess
-    channel: socket.socket
+    reports: Connection
     started: float
     last_report: float
     deaths: int  # of its predecessors in a row, each soon after its start
@@ -54,9 +48,9 @@ class Worker:
 
     def read_reports(self, now: float) -> None:
         """Read the reports that have arrived."""
-        with contextlib.suppress(BlockingIOError, ConnectionError):
-            if reports := self.channel.recv(1 << 16):
-                self.last_report, self.version = now, reports[-N_VERSION:].decode()
+        with contextlib.suppress(EOFError):  # the worker has ended
+            while self.reports.poll():
+                self.last_report, self.version = now, self.reports.recv_bytes().decode()
 
     def send_signal(self, number: signal.Signals) -> None:
         """Send a signal to the process, if it is alive."""
@@ -67,7 +61,7 @@ class Worker:
 
 @dataclass(eq=False, kw_only=True)
 class Supervisor:
-    """Keeps `n_workers` processes alive that run `target(listener, channel)`."""
+    """Keeps `n_workers` processes alive that run `target(listener, start, reports)`."""
 
     target: Callable[..., object]
     start: ModelCopy
@@ -92,7 +86,7 @@ class Supervisor:
             while not self._received & {signal.SIGTERM, signal.SIGINT}:
                 self._check_workers()
                 alive = [worker.process.sentinel for worker in self._workers]
-                multiprocessing.connection.wait(alive, POLL)
+                wait(alive, POLL)
         finally:
             self._stop()
             to_stderr.flush()
@@ -119,16 +113,13 @@ class Supervisor:
             forget_copies(self.copies, self._copies_seen, now)
 
     def _start(self, now: float, n_deaths: int) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            stamp = json.dumps(self._kept.stamp).encode()
-            socket.send_fds(ours, [stamp], [self._kept.file.fileno()])
-            process = multiprocessing.get_context("spawn").Process(
-                target=self.target, args=(self.listener, theirs)
-            )
+        context = multiprocessing.get_context("spawn")
+        reader, writer = context.Pipe(duplex=False)
+        with writer:
+            arguments = (self.listener, self._kept, writer)
+            process = context.Process(target=self.target, args=arguments)
             process.start()
-        ours.setblocking(False)
-        self._workers.append(Worker(process, ours, now, now, n_deaths))
+        self._workers.append(Worker(process, reader, now, now, n_deaths))
         to_stderr(event("worker started", pid=process.pid))
 
     def _handle_death(self, worker: Worker, now: float) -> None:
@@ -136,7 +127,7 @@ class Supervisor:
         self._workers.remove(worker)
         pid, code = worker.process.pid, worker.process.exitcode or 0
         worker.process.close()
-        worker.channel.close()
+        worker.reports.close()
         mark_process_dead(pid)  # type: ignore[no-untyped-call]
         if code == CANNOT_START and not self._has_served:
             raise WorkerError("no worker can load the model", hint="see the log for the reason")
@@ -172,7 +163,7 @@ class Supervisor:
         alive = [worker.process for worker in self._workers]
         until = time.monotonic() + self.stop_seconds
         while alive and time.monotonic() < until:
-            multiprocessing.connection.wait([process.sentinel for process in alive], POLL)
+            wait([process.sentinel for process in alive], POLL)
             alive = [process for process in alive if process.is_alive()]
         for process in alive:
             to_stderr(event("worker killed", pid=process.pid))
@@ -181,21 +172,12 @@ class Supervisor:
         self._kept.file.close()
 
 
-class ParentChannel:
-    """A worker's socket to its parent: receives the copy to start from, sends reports."""
-
-    def __init__(self, channel: socket.socket) -> None:
-        self._channel = channel
-        stamp, (file,), _, _ = socket.recv_fds(channel, MAX_STAMP, 1)
-        self.start = ModelCopy(os.fdopen(file, "rb"), tuple(json.loads(stamp)))
-        self.version: Callable[[], str] = lambda: LOADING
-        threading.Thread(target=self._report, daemon=True, name="coldhash-report").start()
-
-    def _report(self) -> None:
-        """Report until the parent is gone, then end: or the port would stay in use."""
-        with contextlib.suppress(OSError):
-            self._channel.send(self.version().encode())
-            # the parent sends nothing more, so there is something to read only at the end
-            while not select.select([self._channel], [], [], REPORT_SECONDS)[0]:
-                self._channel.send(self.version().encode())
-        os.kill(os.getpid(), signal.SIGTERM)
+def report(reports: Connection, served: Sequence[ModelRegistry]) -> None:
+    """Report to the parent until it is gone, then end: or the port would stay in use."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    with contextlib.suppress(OSError):
+        while not wait([parent.sentinel], REPORT_SECONDS):
+            version = served[0].current.version if served else LOADING
+            reports.send_bytes(version.encode())
+    os.kill(os.getpid(), signal.SIGTERM)
