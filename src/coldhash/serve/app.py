@@ -34,7 +34,7 @@ from threadpoolctl import threadpool_limits
 from coldhash.errors import SettingError
 from coldhash.recommender.recommender import Recommender
 from coldhash.serve.endpoints import HEADERS, HEALTH_PATHS, SERVED, Endpoints, Operation
-from coldhash.serve.limits import Limits, RequestError, error_response
+from coldhash.serve.limits import JSON, Limits, RequestError, error_content
 from coldhash.serve.monitoring import Entry, Log, Metrics, event, to_stderr, utc_now
 from coldhash.serve.openapi import make_document
 from coldhash.serve.registry import ModelRegistry
@@ -241,7 +241,9 @@ class ServiceMiddleware:
 
         async def refuse(error: HTTPException) -> None:
             if not status:  # an answer that has begun breaks off, which a client notices
-                await error_response(error)(scope, receive, reply)
+                content = orjson.dumps(error_content(error))
+                response = Response(content, error.status_code, error.headers, JSON)
+                await response(scope, receive, reply)
 
         try:
             self._check_host(scope["path"], headers)

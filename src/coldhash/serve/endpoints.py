@@ -22,7 +22,7 @@ from coldhash.recommender.recommender import USER_ID, Recommender
 from coldhash.recommender.results import Recommendations, Row
 from coldhash.recommender.where import Where
 from coldhash.serve import schemas
-from coldhash.serve.limits import JSON, Limits, Pool, RequestError, library_error
+from coldhash.serve.limits import JSON, Limits, Pool, RequestError, error_content, library_error
 from coldhash.serve.monitoring import Metrics
 from coldhash.serve.registry import PersonAnswer, ServedModel, cut_title
 from coldhash.serve.schemas import Person, Request, field_error
@@ -241,10 +241,10 @@ class Endpoints:
                 if isinstance(answer, PersonAnswer):
                     lines.append(answer.body + b"\n")
                 elif as_lines:
-                    lines.append(orjson.dumps(answer.content) + b"\n")
+                    lines.append(orjson.dumps(error_content(answer)) + b"\n")
                 else:
                     lines.append(b"null\n")
-                    errors.append({"index": index, **answer.content["error"]})
+                    errors.append({"index": index, **error_content(answer)["error"]})
             return separator.join(lines)
 
         # errors of the options are raised here

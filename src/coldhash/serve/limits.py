@@ -12,9 +12,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any, TypeVar
 
-import orjson
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
 
 from coldhash.errors import ColdhashError, SettingError, UnknownId
 
@@ -85,22 +83,13 @@ class RequestError(HTTPException):
         self, status: int, message: str, *, field: str | None = None, hint: str | None = None
     ) -> None:
         super().__init__(status, message, HEADERS.get(status))
-        self.field = field
-        self.hint = hint
-
-    @property
-    def content(self) -> dict[str, dict[str, str | None]]:
-        """What the answer to the request says."""
-        return {"error": {"field": self.field, "message": self.detail, "hint": self.hint}}
+        self.field, self.hint = field, hint
 
 
-def error_response(error: HTTPException) -> Response:
-    """Return the answer that reports an error; errors of Starlette have no field."""
-    if isinstance(error, RequestError):
-        content = error.content
-    else:
-        content = RequestError(error.status_code, error.detail, hint=HINT).content
-    return Response(orjson.dumps(content), error.status_code, error.headers, JSON)
+def error_content(error: HTTPException) -> dict[str, dict[str, str | None]]:
+    """Return what an answer says of an error; those of Starlette name no field."""
+    field, hint = getattr(error, "field", None), getattr(error, "hint", HINT)
+    return {"error": {"field": field, "message": error.detail, "hint": hint}}
 
 
 def library_error(error: ColdhashError, field: str | None) -> RequestError:
@@ -157,8 +146,6 @@ class Pool:
     def _finish(self, result: asyncio.Future[T], running: asyncio.Future[T]) -> None:
         self._n_free += 1
         error = running.exception()
-        if error is not None and not result.done():
-            result.set_exception(error)
-        elif not result.done():
-            result.set_result(running.result())
+        if not result.done():
+            result.set_exception(error) if error else result.set_result(running.result())
         result.get_loop().call_soon(self._start_next)  # after a batch has queued its next block

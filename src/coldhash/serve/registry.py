@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, lru_cache, partial
 from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -27,7 +28,7 @@ from coldhash.recommender.encoders import Encoded
 from coldhash.recommender.model_file import N_VERSION, file_date, read_version
 from coldhash.recommender.persistence import check_answers, load
 from coldhash.recommender.recommender import USER_ID, Recommender
-from coldhash.recommender.results import Row
+from coldhash.recommender.results import Row, ShownItems
 from coldhash.serve.schemas import Person, RequestTypes, item_columns, person_fields
 
 MAX_TITLE = 300  # characters of a title that are sent; the search is in all of it
@@ -36,7 +37,7 @@ IMAGES = "image image_url poster poster_url cover cover_url thumbnail picture ph
 MAX_ORIGINS = 8  # of images: the policy of the page names each
 ORIGIN = r"^(?P<origin>https?://[A-Za-z0-9.:-]+)/"
 MAX_SHOWN = 3  # columns of an item on the page
-MAX_IN_MEMORY = 200_000  # items of a catalogue whose ids and titles are kept as JSON
+MAX_IN_MEMORY = 200_000  # items whose ids and titles are kept as JSON
 
 
 class Catalogue:
@@ -50,10 +51,7 @@ class Catalogue:
         self._model = model
         self._ids = model.item_ids
         self._order = model.items.order  # rows, the most popular first
-        self._read = read = model.show(None).describe
-        self._write: Callable[[int], bytes] = lambda row: _write_item(read(row))
-        if len(self._ids) <= MAX_IN_MEMORY:
-            self._write = [self._write(row) for row in range(len(self._ids))].__getitem__
+        self._write = lru_cache(MAX_IN_MEMORY)(partial(_write_item, model.show(None)))
 
     def writer(self, fields: Sequence[str] | None) -> Callable[[int], bytes]:
         """Return what writes an item by its row: id, title, and columns of the item table.
@@ -62,8 +60,7 @@ class Catalogue:
         """
         if not fields:
             return self._write
-        read = self._model.show(fields).describe
-        return cache(lambda row: _write_item(read(row)))
+        return cache(partial(_write_item, self._model.show(fields)))
 
     def warm_up(self) -> None:
         """Search once if the catalogue is small, so that the first request does not take longer."""
@@ -73,7 +70,7 @@ class Catalogue:
     def title_of(self, item_id: str) -> str | None:
         """Return the title of an item by its id."""
         row = self._ids.row_of(item_id)
-        return cut_title(self._read(row))["title"] if row >= 0 else None
+        return cut_title(self._model.show(None).describe(row))["title"] if row >= 0 else None
 
     def search(self, text: str, limit: int) -> np.ndarray:
         """Find rows by a part of title or id: those that start with it first, popular ones first.
@@ -104,8 +101,8 @@ def cut_title(item: Row) -> Row:
     return item | {"title": title}
 
 
-def _write_item(item: Row) -> bytes:
-    return orjson.dumps(cut_title(item), default=str)[:-1]
+def _write_item(shown: ShownItems, row: int) -> bytes:
+    return orjson.dumps(cut_title(shown.describe(row)), default=str)[:-1]
 
 
 def _match_any(test: pc.Function, texts: list[pa.Array], wanted: str) -> np.ndarray:
@@ -144,14 +141,15 @@ class ServedModel:
         self.image_field, self.image_origins = find_images(model.item_table or pa.table({}))
         self.card = orjson.dumps(self._make_card(), option=orjson.OPT_SERIALIZE_NUMPY)
         self.types = cache(partial(RequestTypes, model))  # by the limits of the server
-        self.answers: dict[bytes, PersonAnswer] = {}  # to requests: many strangers are alike
+        # to requests: many strangers are alike
+        self.answers: OrderedDict[bytes, PersonAnswer] = OrderedDict()
 
     def cache_answer(self, request: bytes, person: Person, answer: PersonAnswer) -> None:
         """Keep the answer to a short request about a stranger without a history or an id."""
         is_short = len(request) <= MAX_CACHED_REQUEST and len(answer.body) <= MAX_CACHED_ANSWER
         if is_short and not any(map(person.get, (HISTORY, ANSWERS, USER_ID))):
             if len(self.answers) >= MAX_CACHED:
-                del self.answers[next(iter(self.answers))]  # the oldest
+                self.answers.popitem(last=False)
             self.answers[request] = answer
 
     def describe(self, encoded: Encoded) -> list[Row]:

@@ -18,18 +18,19 @@ import numpy as np
 import orjson
 import pyarrow as pa
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
+    Tag,
     TypeAdapter,
     ValidationError,
+    WithJsonSchema,
     create_model,
     with_config,
 )  # fmt: skip
-from pydantic.functional_validators import AfterValidator
-from pydantic.json_schema import WithJsonSchema
-from pydantic.types import Discriminator, Tag
 from typing_extensions import TypedDict
 
 from coldhash.data.dates import as_days
