@@ -16,13 +16,15 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import orjson
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import FileResponse, Response
@@ -31,14 +33,14 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from threadpoolctl import threadpool_limits
 
+from coldhash import __version__
 from coldhash.errors import SettingError
 from coldhash.recommender.recommender import Recommender
 from coldhash.serve.endpoints import HEADERS, HEALTH_PATHS, SERVED, Endpoints, Operation
 from coldhash.serve.limits import JSON, Limits, RequestError, error_content
 from coldhash.serve.monitoring import Entry, Log, Metrics, event, to_stderr, utc_now
-from coldhash.serve.openapi import make_document
-from coldhash.serve.registry import ModelRegistry
-from coldhash.serve.schemas import Request
+from coldhash.serve.registry import ModelRegistry, ServedModel
+from coldhash.serve.schemas import REF, REQUESTS, ErrorAnswer, Request, Schema
 
 WATCH_SECONDS = 1.0  # between two checks of the model file
 PAGE = Path(__file__).parent / "page"
@@ -56,6 +58,7 @@ PUBLIC_PATHS = (*HEALTH_PATHS, "/")  # without a token, as are the files of the 
 PAGE_FILES = "/page/"
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 NEW_IDS = itertools.count(int.from_bytes(os.urandom(7)))  # cheaper than random ones
+ERRORS = (400, 401, 404, 413, 421, 422, 503, 504)  # of operations
 METHODS = ("GET", "POST", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE")
 PORT = re.compile(r":\d*\Z")
 
@@ -304,3 +307,72 @@ class ServiceMiddleware:
         }
         if self.log(entry) is False:
             self.metrics.dropped.inc()
+
+
+def make_document(
+    operations: Sequence[Operation], served: ServedModel, limits: Limits, has_token: bool
+) -> Schema:
+    """Describe operations, for one model."""
+    requests = {name: served.types(limits).request(name) for name in REQUESTS}
+    answers = [operation.answer for operation in operations if operation.answer is not None]
+    types: list[type[BaseModel]] = [ErrorAnswer, *answers, *requests.values()]
+    _, forms = models_json_schema([(kind, "validation") for kind in types], ref_template=REF)
+    schemas: Schema = forms["$defs"]
+    person, item_ids = served.model.features.example(), served.model.item_ids
+    item_id = item_ids[0] if len(item_ids) else "1"
+    example = {"user": person, "users": [person, {}], "k": 3, "item_id": item_id}
+    for name in requests:
+        given = {field: example[field] for field in example if field in schemas[name]["properties"]}
+        schemas[name]["examples"] = [given]
+    paths = {
+        operation.path.replace(":path", ""): {
+            operation.method.lower(): _describe(operation, schemas, has_token)
+        }
+        for operation in operations
+    }
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "coldhash", "version": __version__},
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}} if has_token else {},
+        },
+    }
+
+
+def _describe(operation: Operation, schemas: Schema, has_token: bool) -> Schema:
+    needs_token = operation.path not in HEALTH_PATHS
+    content: Schema = {} if operation.answer is None else _as_json(operation.answer.__name__)
+    if operation.text_type is not None:
+        content[operation.text_type] = {"schema": {"type": "string"}}
+    responses = {"200": {"description": "The answer.", "content": content}}
+    if needs_token:
+        error = {"description": "An error.", "content": _as_json(ErrorAnswer.__name__)}
+        responses |= {str(status): error for status in ERRORS}
+    found: Schema = {
+        "operationId": operation.handler.__name__,
+        "description": operation.handler.__doc__,
+        "security": [{"token": []}] if has_token and needs_token else [],
+        "responses": responses,
+    }
+    if operation.request is None:
+        return found
+    if operation.method == "POST":
+        return found | {"requestBody": {"required": True, "content": _as_json(operation.request)}}
+    request = schemas.pop(operation.request)
+    parameters = [
+        {
+            "name": name,
+            "in": "path" if f"{{{name}" in operation.path else "query",
+            "required": name in request.get("required", ()),
+            **({"content": {JSON: {"schema": schema}}} if name == "where" else {"schema": schema}),
+            **({"style": "form", "explode": False} if name == "fields" else {}),
+        }
+        for name, schema in request["properties"].items()
+    ]
+    return found | {"parameters": parameters}
+
+
+def _as_json(name: str) -> Schema:
+    return {JSON: {"schema": {"$ref": REF.format(model=name)}}}
