@@ -169,7 +169,6 @@ async def _watch(registry: ModelRegistry, metrics: Metrics, log: Log, seconds: f
     hangup = asyncio.Event()
     if threading.current_thread() is threading.main_thread():
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hangup.set)
-    # not before the start: the first call of Arrow imports pandas, where it is installed
     await asyncio.to_thread(registry.current.catalogue.warm_up)
     while True:
         with contextlib.suppress(TimeoutError):

@@ -35,7 +35,7 @@ SIMILAR = "/v1/items/{item_id:path}/similar"
 SERVED = "coldhash.served"  # a key of scopes: the model that answers the request
 HEADERS = "coldhash.headers"  # a key of scopes: the headers as a dict
 BODY = "coldhash.body"  # a key of scopes: the body of a request to recommend to one person
-MAX_BLOCK = 256  # people of a batch that are answered at a time, and
+MAX_BLOCK = 64  # people of a batch that are answered at a time, and
 MAX_BLOCK_ITEMS = 2000  # items: what a client does not read is kept in memory
 # An answer up to these sizes takes a fraction of a millisecond, less than the change to a thread
 # and back: measured.

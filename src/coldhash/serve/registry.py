@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache, partial
+from functools import cache, cached_property, lru_cache, partial, reduce
 from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -44,7 +44,8 @@ class Catalogue:
     """Ids and titles of a model's items.
 
     A large catalogue stays in the mapped copy of the file, which all workers share; only the
-    lower-case texts that search needs are made in memory, by the first search.
+    lower-case texts that search needs are made in memory, by the first search. That takes no part
+    of Arrow which imports pandas, where it is installed: `pa.array`, `pa.scalar` and the like.
     """
 
     def __init__(self, model: Recommender) -> None:
@@ -77,20 +78,28 @@ class Catalogue:
 
         The empty text finds the most popular items.
         """
-        wanted = pc.utf8_lower(pa.scalar(text.strip())).as_py()
-        starts = _match_any(pc.starts_with, self._lowered, wanted)
-        contains = _match_any(pc.match_substring, self._lowered, wanted) & ~starts
-        places = np.concatenate([np.flatnonzero(starts), np.flatnonzero(contains)])[:limit]
-        return np.asarray(self._order[places])
+        raw = text.strip().encode()
+        offsets = pa.py_buffer(np.array([0, len(raw)], np.int32))
+        wanted = pc.utf8_lower(pa.StringArray.from_buffers(1, offsets, pa.py_buffer(raw)))[
+            0
+        ].as_py()
+
+        def match(test: pc.Function) -> pa.Array:
+            found = [pc.and_kleene(each.is_valid(), test(each, wanted)) for each in self._lowered]
+            return reduce(pc.or_, found)
+
+        starts = match(pc.starts_with)
+        masks = (starts, pc.and_not(match(pc.match_substring), starts))
+        places = pa.concat_arrays([pc.indices_nonzero(mask) for mask in masks])[:limit]
+        return np.asarray(self._order[places.to_pylist()])
 
     @cached_property
     def _lowered(self) -> list[pa.Array]:
         """Lower-case texts to search in, the most popular item first."""
-        texts = [self._ids.values]
-        if self._model.titles is not None:
-            texts.append(pc.fill_null(self._model.titles, ""))
-        order = pa.array(self._order, pa.int64())
-        return [pc.utf8_lower(text.take(order)) for text in texts]
+        buffers = [None, pa.py_buffer(self._order.astype(np.int64))]
+        order = pa.Array.from_buffers(pa.int64(), len(self._order), buffers)
+        texts = (self._ids.values, self._model.titles)
+        return [pc.utf8_lower(text.take(order)) for text in texts if text is not None]
 
 
 def cut_title(item: Row) -> Row:
@@ -103,11 +112,6 @@ def cut_title(item: Row) -> Row:
 
 def _write_item(shown: ShownItems, row: int) -> bytes:
     return orjson.dumps(cut_title(shown.describe(row)), default=str)[:-1]
-
-
-def _match_any(test: pc.Function, texts: list[pa.Array], wanted: str) -> np.ndarray:
-    found = [test(text, wanted).to_numpy(zero_copy_only=False) for text in texts]
-    return np.asarray(np.logical_or.reduce(found))
 
 
 COPY_BLOCK = 1 << 20  # bytes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import math
 import os
 import resource
@@ -186,6 +187,7 @@ def _run(serving: Serving, registry: ModelRegistry, listener: socket.socket) -> 
         allowed_origins=serving.allowed_origins,
     )
     redirect_loggers()
+    gc.freeze()  # a collection looks at what requests leave, not at the model and the modules
     config = Config(
         app,
         http=SlowClientTimeout,
