@@ -19,7 +19,11 @@ from coldhash.serve import create_app
 
 @pytest.fixture(scope="session")
 def model():
-    return MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=120))
+    fitted = MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=120))
+    people = [{"age": age, "history": {"1": 5}} for age in range(100)]
+    for score in ("real", "hamming"):  # compile here, before requests have time limits
+        fitted.recommend(people, k=20, score=score, threads=1)
+    return fitted
 
 
 def renamed(model, letter):

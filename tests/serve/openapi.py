@@ -20,6 +20,9 @@ CONFIG = Path(__file__).with_name("schemathesis.toml")
 TOKEN = "secret"  # so that what needs a token, and what does not, is checked as well
 # cases per operation and phase; in all about 2,000
 OPTIONS = ["--checks", "all", "--max-examples", "110", "--seed", "1", "--no-color"]
+# of a busy machine: requests may take long, and so may making them up
+PATIENCE = ["--wait-for-schema", "120", "--request-timeout", "120",
+            "--suppress-health-check", "too_slow"]  # fmt: skip
 
 
 def main() -> int:
@@ -41,8 +44,7 @@ def main() -> int:
                     str(Path(sysconfig.get_path("scripts"), "schemathesis")),
                     "--config-file", str(CONFIG), "run", f"{found[1]}/openapi.json",
                     "--header", f"Authorization: Bearer {TOKEN}",
-                    "--wait-for-schema", "60", "--generation-database", "none",
-                    *OPTIONS, *sys.argv[1:],
+                    "--generation-database", "none", *PATIENCE, *OPTIONS, *sys.argv[1:],
                 ]  # fmt: skip
                 return subprocess.run(command, cwd=folder).returncode
             finally:

@@ -66,7 +66,7 @@ def test_behind_nginx(live, model_files, tmp_path):
     server = live(model_files["a"])
     backend = server.url.removeprefix("http://")
     with nginx(tmp_path, backend) as (url, process), httpx.Client(timeout=60) as client:
-        for _ in range(500):
+        for _ in range(6000):
             assert process.poll() is None, (tmp_path / "log").read_text(encoding="utf-8")
             with contextlib.suppress(httpx.ConnectError):
                 client.get(f"{url}/healthz")

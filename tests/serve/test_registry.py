@@ -213,6 +213,24 @@ def test_a_file_cut_off_in_place_does_not_end_the_process(served):
     assert (run.returncode, run.stdout.strip()) == (0, "1"), run.stderr
 
 
+SEARCHED = """
+import sys
+from coldhash.serve.registry import ModelRegistry
+catalogue = ModelRegistry(sys.argv[1]).current.catalogue
+assert len(catalogue.search("a", 5)) == 5
+print("pandas" in sys.modules)
+"""
+
+
+@pytest.mark.slow
+def test_a_model_is_loaded_and_searched_without_pandas(served):
+    """To import it takes longer than to load most models."""
+    run = subprocess.run(
+        [sys.executable, "-c", SEARCHED, str(served)], capture_output=True, encoding="utf-8"
+    )
+    assert (run.returncode, run.stdout.strip()) == (0, "False"), run.stderr
+
+
 def test_a_pipe_or_folder_in_the_place_is_refused(served, model_files, put_file):
     registry = ModelRegistry(served)
     served.unlink()
