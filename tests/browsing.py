@@ -20,7 +20,7 @@ def needed(module):
     return pytest.importorskip(module, reason=f"{module.partition('.')[0]} is not installed")
 
 
-PATIENCE = 30_000  # milliseconds: on a busy machine a browser is slow, which is no failure
+PATIENCE = 120_000  # milliseconds: on a busy machine a browser is slow, which is no failure
 expect = needed("playwright.sync_api").expect
 expect.set_options(timeout=PATIENCE)
 
@@ -51,6 +51,7 @@ class Visit:
 
     def __init__(self, page, url):
         self.page, self.url = page, url
+        page.set_default_timeout(PATIENCE)
         self.requests, self.complaints = [], []
         self.elsewhere = None  # scheme and host of images
         self.may_fail = False  # the browser itself complains of refused requests
