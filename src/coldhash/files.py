@@ -153,4 +153,6 @@ def writing(path: str | Path, left: str | None = None) -> Iterator[None]:
 
 def reason_of(error: OSError) -> str:
     """Return why something could not be read or written, as the system puts it."""
-    return os.strerror(error.errno) if error.errno else error.strerror or str(error)
+    if error.errno and error.errno > 0:  # that of a name that cannot be resolved is below
+        return os.strerror(error.errno)
+    return error.strerror or str(error)

@@ -6,8 +6,8 @@ import hashlib
 import os
 import tempfile
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache, partial, reduce
 from multiprocessing.reduction import DupFd
@@ -322,15 +322,20 @@ def copy_model(path: Path, folder: Path | None = None) -> ModelCopy:
 
 
 def _write_copy(path: Path, file: BinaryIO, copy: int) -> None:
-    try:
+    hint = "name a folder with more room in TMPDIR"
+    with explain_failure(f"cannot copy {path} to a temporary file", hint):
         while block := file.read(COPY_BLOCK):
             while block:  # a full disk takes a part of it before it is an error
                 block = block[os.write(copy, block) :]
+
+
+@contextmanager
+def explain_failure(message: str, hint: str) -> Iterator[None]:
+    """Raise an error of the operating system as one of ours."""
+    try:
+        yield
     except OSError as error:
-        raise SourceError(
-            f"cannot copy {path} to a temporary file: {reason_of(error)}",
-            hint="name a folder with more room in TMPDIR",
-        ) from None
+        raise SourceError(f"{message}: {reason_of(error)}", hint=hint) from None
 
 
 def find_copy(folder: Path, versions: set[str]) -> ModelCopy | None:

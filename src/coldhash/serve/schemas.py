@@ -319,13 +319,9 @@ def _describe_where(columns: Mapping[str, str | None]) -> Schema:
     bounds = {"type": "object", "properties": dict.fromkeys(BOUNDS, number), "minProperties": 1}
     values: Schema = {"number": number, "boolean": {"type": "boolean"}}
     values["text"] = {"anyOf": [{"type": "string"}, {"type": "integer"}]}
-    properties = {}
-    for name, kind in columns.items():
-        if kind is not None:
-            ways = [values[kind], {"type": "array", "items": values[kind]}]
-            if kind == "number":
-                ways.append(bounds | {"additionalProperties": False})
-            properties[name] = {"anyOf": ways}
+    ways = {kind: [value, {"type": "array", "items": value}] for kind, value in values.items()}
+    ways["number"].append(bounds | {"additionalProperties": False})
+    properties = {name: {"anyOf": ways[kind]} for name, kind in columns.items() if kind is not None}
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 

@@ -22,13 +22,12 @@ from typing import Any
 from uvicorn import Config, Server
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from coldhash.errors import ColdhashError, SettingError, SourceError
-from coldhash.files import reason_of
+from coldhash.errors import ColdhashError, SettingError
 from coldhash.recommender import model_file
 from coldhash.serve.app import check_token, create_app
 from coldhash.serve.limits import Limits
 from coldhash.serve.monitoring import FOLDER, event, redirect_loggers, to_stderr
-from coldhash.serve.registry import ModelCopy, ModelRegistry, copy_model
+from coldhash.serve.registry import ModelCopy, ModelRegistry, copy_model, explain_failure
 from coldhash.serve.supervisor import CANNOT_START, Supervisor, report
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -139,7 +138,10 @@ def serve(serving: Serving) -> None:
             _run(serving, registry, listener)
             return
         start = copy_model(serving.file)
-        with start.file, _make_folder() as folder:
+        hint = "name a folder in TMPDIR, or serve with one worker"
+        with explain_failure("no temporary folder, which several workers need", hint):
+            temporary = tempfile.TemporaryDirectory(prefix="coldhash-serve-")
+        with start.file, temporary as folder:
             model_file.read(serving.file, file=start.file)  # report a bad file once
             os.environ[FOLDER] = folder
             _announce(serving, listener)
@@ -151,16 +153,6 @@ def serve(serving: Serving) -> None:
                 n_workers=serving.workers,
                 stop_seconds=serving.grace_seconds + MARGIN,
             ).run()
-
-
-def _make_folder() -> tempfile.TemporaryDirectory[str]:
-    try:
-        return tempfile.TemporaryDirectory(prefix="coldhash-serve-")
-    except OSError as error:
-        raise SourceError(
-            f"no temporary folder, which several workers need: {reason_of(error)}",
-            hint="name a folder in TMPDIR, or serve with one worker",
-        ) from None
 
 
 def run_worker(
@@ -205,13 +197,9 @@ def _run(serving: Serving, registry: ModelRegistry, listener: socket.socket) -> 
 def listen(host: str, port: int) -> socket.socket:
     """Return a listening socket whose connections send answers without delay."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
+    hint = "another --port, or --port 0 for any free one"
+    with explain_failure(f"cannot listen on {host}, port {port}", hint):
         listener = socket.create_server((host, port), family=family, backlog=2048)
-    except OSError as error:
-        raise SourceError(
-            f"cannot listen on {host}, port {port}: {error.strerror or error}",
-            hint="another --port, or --port 0 for any free one",
-        ) from None
     # accepted sockets inherit it; asyncio does not set it on sockets made by create_server
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
@@ -249,8 +237,8 @@ class SlowClientTimeout(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Start to check the connection."""
         super().connection_made(_JoinedWrites(transport))
-        self._last_cycle: object = None  # the request at the last check
-        self._check_later()
+        self._last_cycle: object = self  # the request at the last check; before the first, none
+        self._check()
         if CLOSE in self.server_state.default_headers:  # accepted while the server stopped
             self.shutdown()
 
@@ -272,10 +260,6 @@ class SlowClientTimeout(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         if not self.transport.is_closing():
             super().shutdown()
 
-    def _check_later(self) -> None:
-        seconds = self.config.timeout_graceful_shutdown
-        self._next_check = self.loop.call_later(seconds, self._check)
-
     def _check(self) -> None:
         # uvicorn closes connections that are idle between two requests, unless they are closing
         idle = self.timeout_keep_alive_task is not None and not self.transport.is_closing()
@@ -283,7 +267,8 @@ class SlowClientTimeout(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
             self.transport.abort()
         else:
             self._last_cycle = self.cycle
-            self._check_later()
+            seconds = self.config.timeout_graceful_shutdown
+            self._next_check = self.loop.call_later(seconds, self._check)
 
 
 class _JoinedWrites:
