@@ -29,7 +29,8 @@ from table import Row, best_times, finish, options
 from threadpoolctl import threadpool_limits
 
 from coldhash.arrays.codes import pack, signs, unpack
-from coldhash.search.index import CodeIndex
+from coldhash.arrays.products import SparseRows
+from coldhash.search import CodeIndex, Search
 
 BATCHES = {4_000: 1000, 100_000: 1000, 1_000_000: 200, 10_000_000: 20}
 HAMMING = {4_000: "<= 0.5", 100_000: "<= 0.4", 1_000_000: "<= 0.4", 10_000_000: "<= 0.6"}
@@ -98,30 +99,31 @@ class Catalogue:
         self, what: str, codes: np.ndarray, vectors: np.ndarray, k: int, threads: int
     ) -> Iterator[Row]:
         """Compare items with a level with those of as many bytes without."""
+        usual = Search(threads=threads)
         n_bits, family = self.n_bits - 8, f"level, {self.n_items:,} items, {asked(codes)}"
         short = np.ascontiguousarray(vectors[:, :n_bits]) / n_bits
         for name, plain, ours in (
             (
                 "Hamming",
-                lambda: self.index.hamming(codes, k, threads=threads),
+                lambda: self.index.hamming(codes, k, usual),
                 self.leveled.hamming,
             ),
             (
                 "real",
-                lambda: self.index.weighted(vectors, k, threads=threads),
+                lambda: self.index.weighted(vectors, k, usual),
                 self.leveled.weighted,
             ),
         ):
             queries = codes if name == "Hamming" else short
-            times = race({"ours": partial(ours, queries, k, threads=threads), "plain": plain})
+            times = race({"ours": partial(ours, queries, k, usual), "plain": plain})
             label = f"{name} with level, {what}, k {k} / without"
             yield Row(label, times["ours"], times["plain"], "<= 1.5", family=f"{name}, {family}")
 
     def hamming(self, what: str, codes: np.ndarray, k: int, threads: int) -> Row:
-        as_bytes = codes.view(np.uint8)
+        as_bytes, usual = codes.view(np.uint8), Search(threads=threads)
         times = race(
             {
-                "ours": lambda: self.index.hamming(codes, k, threads=threads),
+                "ours": lambda: self.index.hamming(codes, k, usual),
                 "peer": lambda: self.binary.search(as_bytes, k),
             }
         )
@@ -131,12 +133,13 @@ class Catalogue:
 
     def filtered(self, what: str, codes: np.ndarray, threads: int) -> Row:
         as_bytes = codes.view(np.uint8)
-        excluded = self.index.lists([self.seen] * len(codes))
+        excluded = SparseRows.of_lists([self.seen] * len(codes), self.n_items)
+        usual = Search(excluded, threads=threads)
         seen = faiss.IDSelectorBatch(self.seen)  # a name of its own: the other only points to it
         wanted = faiss.SearchParameters(sel=faiss.IDSelectorNot(seen))
         times = race(
             {
-                "ours": lambda: self.index.hamming(codes, 10, excluded, threads=threads),
+                "ours": lambda: self.index.hamming(codes, 10, usual),
                 "peer": lambda: self.binary.search(as_bytes, 10, params=wanted),
             }
         )
@@ -146,10 +149,11 @@ class Catalogue:
     def real(
         self, what: str, codes: np.ndarray, vectors: np.ndarray, k: int, threads: int
     ) -> Iterator[Row]:
+        usual = Search(threads=threads)
         times = race(
             {
-                "ours": lambda: self.index.weighted(vectors, k, threads=threads),
-                "own Hamming": lambda: self.index.hamming(codes, k, threads=threads),
+                "ours": lambda: self.index.weighted(vectors, k, usual),
+                "own Hamming": lambda: self.index.hamming(codes, k, usual),
             }
         )
         family = f"real, {self.n_items:,} items"
@@ -170,7 +174,7 @@ class Catalogue:
                 "FAISS": lambda: self.flat.search(vectors, k),
             }
         for name, peer in peers.items():  # one at a time: peers leave little of ours in the cache
-            functions = {"ours": lambda: self.index.weighted(vectors, k, threads=threads)}
+            functions = {"ours": lambda: self.index.weighted(vectors, k, usual)}
             times = race(functions | {name: peer})
             target = "<= 0.1667" if len(vectors) == 1 else "<= 0.3333"
             yield Row(
@@ -184,11 +188,12 @@ class Catalogue:
 
     def reading(self, threads: int) -> Row:
         """Compare the speed of reading memory, in GB/s a thread, with that of numpy's sum."""
+        usual = Search(threads=threads)
         query, parts = self.codes(1), np.array_split(self.packed.ravel(), threads)
         with ThreadPoolExecutor(threads) as pool:
             times = race(
                 {
-                    "ours": lambda: self.index.hamming(query, 10, threads=threads),
+                    "ours": lambda: self.index.hamming(query, 10, usual),
                     "peer": lambda: list(pool.map(np.sum, parts)),
                 }
             )
@@ -222,9 +227,10 @@ def quantized(n_items: int, rng: np.random.Generator, all_threads: int) -> Itera
         recalls = list(zip(lengths, ours, theirs, strict=True))
         for threads in (1, all_threads):
             faiss.omp_set_num_threads(threads)
+            usual = Search(threads=threads)
             times = race(
                 {
-                    "ours": partial(index.weighted, one, k, threads=threads),
+                    "ours": partial(index.weighted, one, k, usual),
                     "peer": partial(peer.search, one, k),
                 }
             )

@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coldhash.arrays.codes import pack, signs
+from coldhash.arrays.products import SparseRows
 from coldhash.errors import DataError, SettingError
 from coldhash.search import index as index_module
 from coldhash.search import kernels
-from coldhash.search.index import MAX_BITS, CodeIndex
+from coldhash.search.index import MAX_BITS, CodeIndex, Search
 
 N_BITS = st.one_of(
     st.sampled_from([1, 8, 63, 64, 65, 128, 248, 254, 255, 256]), st.integers(1, 300)
@@ -85,8 +86,12 @@ def worlds(draw):
     return rng, codes, popularity, n_queries, k, excluded, listed
 
 
+def lists_of(index, lists):
+    return SparseRows.of_lists(lists, len(index))
+
+
 def filters(index, excluded, listed):
-    return tuple(None if each is None else index.lists(each) for each in (excluded, listed))
+    return tuple(None if each is None else lists_of(index, each) for each in (excluded, listed))
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
@@ -96,7 +101,8 @@ def test_hamming_is_a_sort_of_all_distances(world, threads):
     index = CodeIndex.of(pack(codes), codes.shape[1], popularity)
     queries = random_codes(rng, n_queries, codes.shape[1])
     costs = (queries[:, None] != codes[None]).sum(axis=2)
-    rows, distances = index.hamming(pack(queries), k, *filters(index, excluded, listed), threads)
+    search = Search(*filters(index, excluded, listed), threads=threads)
+    rows, distances = index.hamming(pack(queries), k, search)
     expected = sorted_out(costs, popularity, k, excluded, listed)
     np.testing.assert_array_equal(rows, expected)
     np.testing.assert_array_equal(distances, at(costs, expected, -1))
@@ -112,7 +118,8 @@ def test_weighted_is_a_sort_of_all_scores(world, threads, kind):
     queries = {"any": queries, "whole": np.round(queries), "zero": 0 * queries}.get(kind, queries)
     if kind == "one heavy":
         queries[:, 0] *= 1000
-    rows, scores = index.weighted(queries, k, *filters(index, excluded, listed), threads)
+    search = Search(*filters(index, excluded, listed), threads=threads)
+    rows, scores = index.weighted(queries, k, search)
     expected = sorted_out(integer_costs(codes, queries), popularity, k, excluded, listed)
     np.testing.assert_array_equal(rows, expected)
     real = at(queries.astype(np.float64) @ codes.T, expected, -np.inf)
@@ -149,7 +156,8 @@ def test_steps_of_levels_join_the_distance(world, kind, popularity, threads):
     missing = [round(popularity * int(steps[-1] - steps[level])) for level in levels]
     costs = (queries[:, None] != codes[None]).sum(axis=2) + np.array(missing)
     lists = filters(index, excluded, listed)
-    rows, distances = index.hamming(pack(queries), k, *lists, threads, popularity)
+    search = Search(*lists, threads=threads, popularity=popularity)
+    rows, distances = index.hamming(pack(queries), k, search)
     expected = sorted_out(costs, 1000 * levels.astype(int) + counts, k, excluded, listed)
     np.testing.assert_array_equal(rows, expected)
     np.testing.assert_array_equal(distances, at(costs, expected, -1))
@@ -179,7 +187,8 @@ def test_gains_of_levels_scale_the_scores(world, kind, popularity, threads, whol
     queries = (np.round(queries) if whole else queries).astype(np.float32)
     scores = level_scores(codes, queries, levels, gains, popularity)
     lists = filters(index, excluded, listed)
-    rows, found = index.weighted(queries, k, *lists, threads, popularity)
+    search = Search(*lists, threads=threads, popularity=popularity)
+    rows, found = index.weighted(queries, k, search)
     expected = sorted_out(-scores, 1000 * levels.astype(int) + counts, k, excluded, listed)
     np.testing.assert_array_equal(rows, expected)
     np.testing.assert_array_equal(found, at(scores, expected, -np.inf))
@@ -200,7 +209,8 @@ def test_levels_of_many_items_and_threads(rng, monkeypatch, n_bits, popularity):
     for k in (1, 10, 300):
         expected = sorted_out(-scores, levels.astype(int), k)
         for n_queries, threads in ((5, 1), (5, 2), (1, 1), (1, 4)):
-            rows, found = index.weighted(queries[:n_queries], k, None, None, threads, popularity)
+            search = Search(threads=threads, popularity=popularity)
+            rows, found = index.weighted(queries[:n_queries], k, search)
             np.testing.assert_array_equal(rows, expected[:n_queries])
             np.testing.assert_array_equal(found, at(scores, expected, 0)[:n_queries])
 
@@ -221,7 +231,7 @@ def test_levels_that_mean_nothing_are_refused():
     index = CodeIndex.of(packed, 10, counts, levels, gains, steps)
     for popularity in (-0.1, 1.1, np.nan):
         with pytest.raises(SettingError, match="popularity"):
-            index.hamming(packed, 1, popularity=popularity)
+            index.hamming(packed, 1, Search(popularity=popularity))
 
 
 @pytest.mark.parametrize("n_bits", [64, 100, 128])
@@ -257,15 +267,15 @@ def test_threads_change_nothing(rng, monkeypatch, n_bits, equal):
     index = CodeIndex.of(pack(codes), n_bits, rng.integers(5, size=len(codes)))
     for n_queries in (1, 2, 3, 40):
         vectors = rng.standard_normal((n_queries, n_bits)).astype(np.float32)
-        seen = index.lists(random_lists(rng, len(codes), n_queries))
+        seen = lists_of(index, random_lists(rng, len(codes), n_queries))
         for search, queries in (
             (index.hamming, pack(signs(vectors))),
             (index.weighted, vectors),
         ):
             for k in (100, 5000):
-                rows, scores = search(queries, k, seen)
+                rows, scores = search(queries, k, Search(seen))
                 for threads in (2, 4):
-                    again, scores_again = search(queries, k, seen, None, threads)
+                    again, scores_again = search(queries, k, Search(seen, threads=threads))
                     np.testing.assert_array_equal(again, rows)
                     np.testing.assert_array_equal(scores_again, scores)
 
@@ -281,7 +291,7 @@ def test_a_lone_query_is_split_over_threads(rng, monkeypatch):
     monkeypatch.setattr(kernels, "search", kernel)
     codes = random_codes(rng, 640, 64)
     index = CodeIndex.of(pack(codes), 64, np.zeros(640))
-    index.weighted(codes[:1].astype(np.float32), 3, threads=4)
+    index.weighted(codes[:1].astype(np.float32), 3, Search(threads=4))
     assert sorted(calls) == [(0, 4), (1, 4), (2, 4), (3, 4)]
 
 
@@ -298,21 +308,19 @@ def test_a_subset_is_searched_as_its_list_is(rng, share, levels):
     mask = rng.random(n_items) < share
     within = index.subset(mask)
     vectors = rng.standard_normal((9, 40)).astype(np.float32)
-    listed = index.lists([np.flatnonzero(mask)] * 9)
-    excluded = index.lists([np.flatnonzero(mask)[::3]] * 9)
+    listed = lists_of(index, [np.flatnonzero(mask)] * 9)
+    excluded = lists_of(index, [np.flatnonzero(mask)[::3]] * 9)
     for search, queries in ((index.hamming, pack(signs(vectors))), (index.weighted, vectors)):
-        rows, scores = search(queries, 20, excluded, within=within)
-        expected, expected_scores = search(queries, 20, excluded, listed)
+        rows, scores = search(queries, 20, Search(excluded, within=within))
+        expected, expected_scores = search(queries, 20, Search(excluded, listed))
         np.testing.assert_array_equal(rows, expected)
         np.testing.assert_array_equal(scores, expected_scores)
-        alone, _ = search(queries[:1], 20, None, None, 4, within=within)
-        np.testing.assert_array_equal(
-            alone, search(queries[:1], 20, None, listed=None, within=within)[0]
-        )
+        alone, _ = search(queries[:1], 20, Search(within=within, threads=4))
+        np.testing.assert_array_equal(alone, search(queries[:1], 20, Search(within=within))[0])
     with pytest.raises(DataError, match="mask"):
         index.subset(mask[1:])
     with pytest.raises(DataError, match="subset"):
-        index.weighted(vectors, 1, within=within[1:])
+        index.weighted(vectors, 1, Search(within=within[1:]))
 
 
 def test_a_batch_answers_as_its_queries_do_alone(rng):
@@ -333,7 +341,8 @@ def test_calls_from_several_threads_do_not_disturb_each_other(rng):
     batches = [rng.standard_normal((30, 64)).astype(np.float32) for _ in range(12)]
     serial = [index.weighted(batch, 50)[0] for batch in batches]
     with ThreadPoolExecutor(4) as pool:
-        together = list(pool.map(lambda batch: index.weighted(batch, 50, threads=2)[0], batches))
+        both = Search(threads=2)
+        together = list(pool.map(lambda batch: index.weighted(batch, 50, both)[0], batches))
     np.testing.assert_array_equal(together, serial)
 
 
@@ -365,15 +374,15 @@ def test_the_longest_codes_do_not_overflow(rng):
 def test_fewer_where_fewer_exist(rng):
     codes = random_codes(rng, 5, 10)
     index = CodeIndex.of(pack(codes), 10, np.zeros(5))
-    excluded, listed = index.lists([[0, 1]]), index.lists([[4, 1, 4]])
+    excluded, listed = lists_of(index, [[0, 1]]), lists_of(index, [[4, 1, 4]])
     for search, query, missing in (
         (index.hamming, pack(codes[:1]), -1),
         (index.weighted, codes[:1].astype(np.float32), -np.inf),
     ):
-        rows, scores = search(query, 7, excluded, listed)
+        rows, scores = search(query, 7, Search(excluded, listed))
         assert rows.tolist() == [[4, -1, -1, -1, -1]]
         assert (scores[0, 1:] == missing).all()
-        assert (search(query, 7, None, index.lists([[]]))[0] == -1).all()
+        assert (search(query, 7, Search(candidates=lists_of(index, [[]])))[0] == -1).all()
 
 
 @pytest.mark.parametrize("threads", [1, 4])
@@ -382,10 +391,11 @@ def test_nothing_asked_or_nothing_there(rng, threads):
     full = CodeIndex.of(pack(codes), 64, np.zeros(200))
     empty = CodeIndex.of(pack(codes[:0]), 64, np.zeros(0))
     none = np.zeros((0, 1), dtype=np.uint64)
-    assert full.hamming(none, 3, threads=threads)[0].shape == (0, 3)
-    assert full.weighted(np.zeros((0, 64)), 3, full.lists([]), threads=threads)[1].shape == (0, 3)
-    assert empty.hamming(pack(codes[:2]), 3, threads=threads)[0].shape == (2, 0)
-    assert empty.weighted(np.ones((2, 64)), 3, threads=threads)[0].shape == (2, 0)
+    assert full.hamming(none, 3, Search(threads=threads))[0].shape == (0, 3)
+    search = Search(lists_of(full, []), threads=threads)
+    assert full.weighted(np.zeros((0, 64)), 3, search)[1].shape == (0, 3)
+    assert empty.hamming(pack(codes[:2]), 3, Search(threads=threads))[0].shape == (2, 0)
+    assert empty.weighted(np.ones((2, 64)), 3, Search(threads=threads))[0].shape == (2, 0)
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf, 1e300])
@@ -406,9 +416,9 @@ def test_impossible_requests_are_refused():
         with pytest.raises(SettingError, match="k=0"):
             search(queries, 0)
         with pytest.raises(SettingError, match="threads=0"):
-            search(queries, 1, threads=0)
-        with pytest.raises(DataError, match="1 lists for 2"):
-            search(queries, 1, index.lists([[0]]))
+            search(queries, 1, Search(threads=0))
+        with pytest.raises(DataError, match=r"lists of \(1, .* for 2 queries"):
+            search(queries, 1, Search(lists_of(index, [[0]])))
         with pytest.raises(DataError, match="10"):
             search(np.zeros((2, 3), dtype=queries.dtype), 1)
         with pytest.raises(DataError, match="10"):
@@ -417,7 +427,7 @@ def test_impossible_requests_are_refused():
         index.hamming(codes.astype(np.int64), 1)
     for rows in ([3], [-1]):
         with pytest.raises(DataError, match="outside 0 to 2"):
-            index.lists([[0], rows])
+            lists_of(index, [[0], rows])
     with pytest.raises(DataError, match="4 codes"):
         CodeIndex.of(codes, 10, np.zeros(4))
 
@@ -477,15 +487,18 @@ def test_without_compiled_code_answers_are_the_same_bits(rng, monkeypatch, n_bit
     vectors = rng.standard_normal((3, n_bits)).astype(np.float32)
     vectors[2] = 0
     queries = {"hamming": pack(signs(vectors)), "weighted": vectors}
-    some, others = (index.lists(random_lists(rng, 150, 3)) for _ in range(2))
-    lists = {"excluded": some, "listed": others}
+    some, others = (lists_of(index, random_lists(rng, 150, 3)) for _ in range(2))
+    lists = {"excluded": some, "candidates": others}
     filters = [{}, *({name: each} for name, each in lists.items()), lists]
     filters += [{**each, "within": index.subset(rng.random(150) < 0.4)} for each in filters]
-    cases = [(name, k, each) for name in queries for k in (1, 10, 200) for each in filters]
+    searches = [Search(**each) for each in filters]
+    cases = [(name, k, each) for name in queries for k in (1, 10, 200) for each in searches]
     answers = []
     for plain in (False, True):
         monkeypatch.setattr(index_module, "prefer_numpy", lambda *_, plain=plain: plain)
-        answers.append([getattr(index, name)(queries[name], k, **f) for name, k, f in cases])
+        answers.append(
+            [getattr(index, name)(queries[name], k, search) for name, k, search in cases]
+        )
     for compiled, plain in zip(*answers, strict=True):
         for ours, again in zip(compiled, plain, strict=True):
             np.testing.assert_array_equal(ours, again, strict=True)

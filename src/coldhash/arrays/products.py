@@ -17,6 +17,7 @@ import numpy as np
 from coldhash.arrays import prefer_numpy
 from coldhash.arrays.codes import unpack
 from coldhash.arrays.threads import run_rows
+from coldhash.errors import DataError
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -46,10 +47,12 @@ class SparseRows:
         return cls(matrix.data, matrix.indices, matrix.indptr, matrix.shape)
 
     @classmethod
-    def of_lists(cls, lists: Sequence[np.ndarray], n_columns: int) -> SparseRows:
+    def of_lists(cls, lists: Sequence[np.ndarray] | np.ndarray, n_columns: int) -> SparseRows:
         """Build from the columns of each row; all values are 1."""
         indptr = np.cumsum([0, *map(len, lists)])
         indices = np.concatenate([np.zeros(0, np.int32), *lists])
+        if len(indices) and not 0 <= indices.min() <= indices.max() < n_columns:
+            raise DataError(f"a list names rows outside 0 to {n_columns - 1}")
         ones = np.ones(len(indices), np.float32)
         return cls(ones, indices.astype(np.int32, copy=False), indptr, (len(lists), n_columns))
 
@@ -74,10 +77,6 @@ class SparseRows:
     def owners(self) -> np.ndarray:
         """Return the row of each entry."""
         return np.repeat(np.arange(self.shape[0]), self.counts())
-
-    def lists(self) -> list[np.ndarray]:
-        """Return the columns of each row."""
-        return [self.indices[start:end] for start, end in pairwise(self.indptr.tolist())]
 
 
 def times(A: np.ndarray | csr_array | SparseRows, B: np.ndarray) -> np.ndarray:

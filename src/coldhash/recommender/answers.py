@@ -13,7 +13,7 @@ from coldhash.arrays.products import SparseRows
 from coldhash.errors import ModelFileError
 from coldhash.features.groups import State
 from coldhash.recommender.history import HistoryPart
-from coldhash.recommender.items import Search
+from coldhash.search import Search
 
 LENGTH = 10  # of the list that questions are to improve
 N_BEST = 200  # items of a person that may be on it
@@ -119,7 +119,8 @@ class AnswerPart:
         """
         moved, G = self._update(answers)
         codes, vector = self.history.codes, vector + moved.sum(axis=0)
-        (rows,), (scores,) = codes.best(vector[None], N_BEST, Search([excluded]))
+        search = Search(SparseRows.of_lists([excluded], len(codes)))
+        (rows,), (scores,) = codes.best(vector[None], N_BEST, search)
         rows, scores = rows[rows >= 0], scores[rows >= 0]
         C = codes.rows(rows) * codes.gains(rows)[:, None]
         deviations = np.sqrt(np.maximum(_products(C @ G, C), 1e-30))

@@ -13,7 +13,8 @@ from coldhash.arrays.codes import unpack
 from coldhash.arrays.products import SparseRows, times, times_codes
 from coldhash.errors import ModelFileError
 from coldhash.features.groups import State
-from coldhash.recommender.items import CodeItems, Items, Search, code_items
+from coldhash.recommender.items import CodeItems, Items, code_items
+from coldhash.search import Search
 
 USUAL = 1.0  # weight of an event of a new item: that of an average item
 N_NEIGHBOURS = 10  # nearest items, whose mean score a dislike does not raise
@@ -136,7 +137,8 @@ class HistoryPart:
         if len(items) == 1 and (kept := self._kept.get(int(items[0]))) is not None:
             return kept
         distinct, places = np.unique(items, return_inverse=True)
-        codes, itself = self.codes.rows(distinct).astype(np.float32), list(distinct[:, None])
+        codes = self.codes.rows(distinct).astype(np.float32)
+        itself = SparseRows.of_lists(distinct[:, None], len(self.codes))
         k = min(N_NEIGHBOURS, len(self.codes) - 1)
         near = self.codes.nearest(codes, k, Search(itself))[0]
         neighbours = self.codes.rows(near.ravel()).reshape(*near.shape, -1)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -13,30 +12,14 @@ from coldhash.arrays.checks import check_computed, take
 from coldhash.arrays.codes import pack, signs
 from coldhash.arrays.products import times
 from coldhash.errors import DataError, SettingError
-from coldhash.search import CodeIndex, RowLists, Subset
-from coldhash.search.index import N_LEVELS
-from coldhash.search.plain import GROUP
+from coldhash.search import CodeIndex, Search, Subset
+from coldhash.search.index import EVERYTHING, GROUP, N_LEVELS
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-Lists: TypeAlias = Sequence[np.ndarray]  # rows of items, a list for each user
 # rows and scores, users x k; -1 and -inf where fewer exist
 Best: TypeAlias = tuple[np.ndarray, np.ndarray]
-
-
-class Search(NamedTuple):
-    """Which items a search looks at, all unless something is given, and what it finds."""
-
-    excluded: Lists | None = None  # for each user
-    candidates: Lists | None = None  # for each user; they go before `within`
-    within: Subset | None = None  # for everybody, from `subset`
-    threads: int = 1
-    by_code: bool = False  # the nearest codes instead of the highest scores
-    popularity: float = 1.0  # the weight of levels
-
-
-USUAL_SEARCH = Search()
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,25 +106,19 @@ class CodeItems:
         bits = np.bitwise_count(codes ^ found).sum(axis=1, dtype=np.int32)
         return np.asarray(bits.reshape(rows.shape))
 
-    def best(self, vectors: np.ndarray, k: int, search: Search = USUAL_SEARCH) -> Best:
+    def best(self, vectors: np.ndarray, k: int, search: Search = EVERYTHING) -> Best:
         """Find the k items with the highest scores, or, `by_code`, the nearest codes."""
         if search.by_code and self.index.levels is None:
             return self.nearest(vectors, k, search)
         if search.by_code:
             vectors = with_lengths(vectors)
-        lists = self._positions(search.excluded), self._positions(search.candidates)
-        options = (*lists, search.threads, search.popularity, search.by_code, search.within)
-        return self.index.weighted(vectors, k, *options)
+        return self.index.weighted(vectors, k, search, additive=search.by_code)
 
-    def nearest(self, vectors: np.ndarray, k: int, search: Search = USUAL_SEARCH) -> Best:
+    def nearest(self, vectors: np.ndarray, k: int, search: Search = EVERYTHING) -> Best:
         """Find the k items with the nearest codes, whatever their levels."""
-        lists = self._positions(search.excluded), self._positions(search.candidates)
-        options = (*lists, search.threads, 0.0, search.within)
-        rows, distances = self.index.hamming(pack(signs(vectors)), k, *options)
+        codes = pack(signs(vectors))
+        rows, distances = self.index.hamming(codes, k, search._replace(popularity=0.0))
         return rows, np.where(rows < 0, -np.inf, self.n_bits - 2.0 * distances)
-
-    def _positions(self, lists: Lists | None) -> RowLists | None:
-        return None if lists is None else self.index.lists(lists)
 
     def subset(self, mask: np.ndarray) -> Subset:
         """Turn a mask of rows into what `best` takes."""
@@ -232,19 +209,21 @@ class RealItems:
             return times(vectors, self.vectors.T)
         return np.asarray(vectors @ self.vectors.T)
 
-    def best(self, vectors: np.ndarray, k: int, search: Search = USUAL_SEARCH) -> Best:
+    def best(self, vectors: np.ndarray, k: int, search: Search = EVERYTHING) -> Best:
         """Find the k items with the highest scores; ties go by popularity."""
-        excluded, candidates, within, *_ = search
+        excluded, candidates, within = search[:3]
         with np.errstate(all="ignore"):  # what overflows is an error
             scores = self.scores(vectors).astype(np.float64)
         check_computed(scores)
-        for user, own in enumerate(scores):
-            allowed = np.ones(len(own), dtype=bool) if within is None else within.copy()
-            if candidates is not None:
-                allowed = np.isin(np.arange(len(own)), candidates[user])
-            if excluded is not None:
-                allowed[excluded[user]] = False
-            own[~allowed] = -np.inf
+        allowed = np.ones(scores.shape, dtype=bool)
+        if within is not None:
+            allowed[:] = within
+        if candidates is not None:
+            allowed[:] = False
+            allowed[candidates.owners(), candidates.indices] = True
+        if excluded is not None:
+            allowed[excluded.owners(), excluded.indices] = False
+        scores[~allowed] = -np.inf
         rows = np.lexsort((np.broadcast_to(self._rank, scores.shape), -scores))[:, :k]
         best = np.take_along_axis(scores, rows, axis=1)
         return np.where(best > -np.inf, rows, -1), best

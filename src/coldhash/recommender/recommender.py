@@ -43,11 +43,11 @@ from coldhash.recommender.ask import (
     find_questions,
 )
 from coldhash.recommender.encoders import ConsensusEncoder, Encoded, Encoder, PeopleData
-from coldhash.recommender.items import CodeItems, Items, RealItems, Search
+from coldhash.recommender.items import CodeItems, Items, RealItems
 from coldhash.recommender.results import Recommendations, ShownItems, Similar
 from coldhash.recommender.where import ItemFilter, Where, find_column
 from coldhash.render import html_table
-from coldhash.search import Subset
+from coldhash.search import Search, Subset
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -523,15 +523,11 @@ class Recommender:
         encoded = self.encode(users, user_ids=user_ids, unknown=unknown)
         vectors, n_users = encoded.vectors, len(encoded.vectors)
         excluded = self._item_lists("exclude", exclude, n_users)
-        if exclude_seen and encoded.history is not None:
-            seen = encoded.history.lists()
-            if excluded is not None:
-                seen = [np.concatenate(pair) for pair in zip(excluded, seen, strict=True)]
-            excluded = seen
+        if exclude_seen:
+            excluded = _union(excluded, encoded.history)
         allowed = self._item_lists("candidates", candidates, n_users)
         if allowed is not None and where is not None:
-            mask = self._filter.mask(where)
-            allowed = [rows[mask[rows]] for rows in allowed]
+            allowed = allowed.select(self._filter.mask(where)[allowed.indices])
         last = None if exclude_seen else encoded.disliked
         n_found = k if last is None else k + int(last.counts().max())
         within, n_threads = self._filter.subset(where), self._threads(threads, n_users)
@@ -544,7 +540,7 @@ class Recommender:
             mark = encoded.fallback[:, None]
             rows, scores = np.where(mark, popular, rows), np.where(mark, counts, scores)
         if last is not None:
-            rows, scores = (found[:, :k] for found in _move_to_the_end(rows, scores, last.lists()))
+            rows, scores = (found[:, :k] for found in _move_to_the_end(rows, scores, last))
         return Recommendations(
             user_ids=encoded.names or [str(place) for place in range(n_users)],
             items=items,
@@ -844,7 +840,7 @@ class Recommender:
 
     def _item_lists(
         self, argument: str, lists: ItemLists | None, n_users: int
-    ) -> list[np.ndarray] | None:
+    ) -> SparseRows | None:
         """Return the rows of lists of item ids, for everybody or one a user, for each user."""
         if lists is None:
             return None
@@ -853,7 +849,7 @@ class Recommender:
         if per_user and len(given) != n_users:
             raise DataError(f"{len(given)} lists of items for {n_users} users")
         found = [self._rows_of(argument, each) for each in (given if per_user else [given])]
-        return found if per_user else found * n_users
+        return SparseRows.of_lists(found if per_user else found * n_users, len(self.item_ids))
 
     def _rows_of(self, argument: str, ids: Iterable[IdValue]) -> np.ndarray:
         with blame(argument):
@@ -922,7 +918,8 @@ def _nearest(
     within: Subset | None = None,
 ) -> Similar:
     """Find the nearest of some items (or users), the row `own` left out."""
-    rows, scores = items.nearest(vector, k, Search([own], within=within))
+    itself = SparseRows.of_lists([own], len(items))
+    rows, scores = items.nearest(vector, k, Search(itself, within=within))
     rows = rows[:, rows[0] >= 0]
     distances = items.distances(vector, rows)
     found = shown.take(pa.array(rows[0]))
@@ -941,15 +938,19 @@ def _union(one: SparseRows | None, two: SparseRows | None) -> SparseRows | None:
     """Return ones where either has an entry."""
     if one is None or two is None:
         return two if one is None else one
-    pairs = zip(one.lists(), two.lists(), strict=True)
-    return SparseRows.of_lists([np.union1d(*pair) for pair in pairs], one.shape[1])
+    n_rows, n_items = one.shape
+    entries = np.concatenate([rows.owners() * n_items + rows.indices for rows in (one, two)])
+    owners, items = np.divmod(np.unique(entries), n_items)
+    indptr = np.searchsorted(owners, np.arange(n_rows + 1))
+    return SparseRows(np.ones(len(items), np.float32), items.astype(np.int32), indptr, one.shape)
 
 
 def _move_to_the_end(
-    rows: np.ndarray, scores: np.ndarray, lists: list[np.ndarray]
+    rows: np.ndarray, scores: np.ndarray, some: SparseRows
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Move the items of a list for each person behind all others, whatever their scores."""
-    last = np.array([np.isin(*pair) for pair in zip(rows, lists, strict=True)])
+    """Move some of the items of each person behind all others, whatever their scores."""
+    places = np.arange(len(rows))[:, None] * some.shape[1] + rows
+    last = np.isin(places, some.owners() * some.shape[1] + some.indices)
     order = np.argsort(np.where(rows < 0, 2, last), axis=1, kind="stable")
     lowest = np.where(last | (rows < 0), np.inf, scores).min(axis=1, keepdims=True)
     scores = np.where(last, np.minimum(scores, lowest), scores)

@@ -1,5 +1,5 @@
 """Codes -> the nearest codes, exactly."""
 
-from coldhash.search.index import CodeIndex, RowLists, Subset
+from coldhash.search.index import CodeIndex, Search, Subset
 
-__all__ = ["CodeIndex", "RowLists", "Subset"]
+__all__ = ["CodeIndex", "Search", "Subset"]

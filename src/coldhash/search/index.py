@@ -11,33 +11,62 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
-from itertools import accumulate
 from types import ModuleType
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from coldhash.arrays import prefer_numpy
 from coldhash.arrays.codes import n_words, unpack
+from coldhash.arrays.products import SparseRows
 from coldhash.arrays.threads import run_pieces
 from coldhash.errors import DataError, SettingError
-from coldhash.search import plain
-from coldhash.search.plain import GROUP, TILE, stripe
 
+GROUP = 64  # items per group: two 256-bit registers of byte lanes
+TILE = 4  # queries summed together: their sums just fill the registers
+ROUNDING = 15  # bits dropped from exact table entries in the rounded tables
+WEIGHT_LIMIT = 127.5 * (1 << ROUNDING)  # heaviest half byte: 7 bits rounded, two fit a byte
 MAX_BITS = 2048  # distances up to here are summed in 16 bits
 N_LEVELS = 256
+NOT_FINITE = "a query holds NaN or infinity"
 SPLIT_GROUPS = 1 << 10  # a single query is split over threads in parts no smaller than this
 
-RowLists: TypeAlias = tuple[np.ndarray, np.ndarray]  # starts and sorted positions, by query
 Subset: TypeAlias = np.ndarray  # a bit for each position, in words of 64
 Rows: TypeAlias = Sequence[int] | np.ndarray
-NO_LISTS: RowLists = (np.zeros(0, np.int64), np.zeros(0, np.int32))
+NO_LISTS = (np.zeros(0, np.int64), np.zeros(0, np.int32))
 NO_LEVELS = np.zeros(0, np.uint8)
 NO_TERMS = np.array([[0.0], [1.0]])
 NO_CODES, NO_REALS = np.zeros((0, 0), np.uint64), np.zeros((0, 0), np.float32)
 NO_DISTANCES, NO_SCORES = np.zeros((0, 0), np.int32), np.zeros((0, 0), np.float64)
-CODE, REAL = NO_CODES.dtype, NO_REALS.dtype  # of packed queries and of real ones
-ROW, DISTANCE, SCORE = NO_LISTS[1].dtype, NO_DISTANCES.dtype, NO_SCORES.dtype
+
+
+class Search(NamedTuple):
+    """Which items a search looks at, all by default, and how.
+
+    Parameters
+    ----------
+    excluded, candidates
+        Items to leave out, and the only ones to look at, for each query: queries x items, of which
+        only the places of entries count.
+    within
+        The items to look at for all queries, from `CodeIndex.subset`; `candidates` go before it.
+    threads
+        How many threads may be used; it changes no result.
+    by_code
+        Whether `Recommender` items are to be ranked for the codes of people, not for the people.
+    popularity
+        How much levels count, 0 to 1.
+    """
+
+    excluded: SparseRows | None = None
+    candidates: SparseRows | None = None
+    within: Subset | None = None
+    threads: int = 1
+    by_code: bool = False
+    popularity: float = 1.0
+
+
+EVERYTHING = Search()
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +170,7 @@ class CodeIndex:
             levels = levels[order]
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order), dtype=np.int32)
-        return cls(stripe(packed[order], n_bits), order, rank, n_bits, levels, gains, steps)
+        return cls(_stripe(packed[order], n_bits), order, rank, n_bits, levels, gains, steps)
 
     def __len__(self) -> int:
         return len(self.order)
@@ -180,14 +209,7 @@ class CodeIndex:
         return unpack(self.packed(items), self.n_bits)
 
     def hamming(
-        self,
-        queries: np.ndarray,
-        k: int,
-        excluded: RowLists | None = None,
-        listed: RowLists | None = None,
-        threads: int = 1,
-        popularity: float = 1.0,
-        within: Subset | None = None,
+        self, queries: np.ndarray, k: int, search: Search = EVERYTHING
     ) -> tuple[np.ndarray, np.ndarray]:
         """Find the k nearest codes of packed queries, steps of levels included.
 
@@ -197,14 +219,8 @@ class CodeIndex:
             Packed codes.
         k
             How many to find.
-        excluded, listed
-            Items to leave out, and the only ones to look at, from `lists`.
-        threads
-            How many threads may be used; it changes no result.
-        popularity
-            How much levels count, 0 to 1.
-        within
-            The items to look at for all queries, from `subset`; `listed` goes before it.
+        search
+            Which items to look at.
 
         Returns
         -------
@@ -217,21 +233,12 @@ class CodeIndex:
             The queries or lists do not fit, `k` or `threads` is below 1, or `popularity` is not
             between 0 and 1.
         """
-        if queries.dtype != CODE or queries.shape[1:] != self._code_shape:
+        if queries.dtype != np.uint64 or queries.shape[1:] != self._code_shape:
             raise DataError(f"{queries.shape} {queries.dtype} are no codes of {self.n_bits} bits")
-        terms = self._cached_terms(popularity, True)
-        return self._run(queries, terms, k, excluded, listed, within, threads)
+        return self._find(queries, self._cached_terms(search.popularity, True), k, search)
 
     def weighted(
-        self,
-        queries: np.ndarray,
-        k: int,
-        excluded: RowLists | None = None,
-        listed: RowLists | None = None,
-        threads: int = 1,
-        popularity: float = 1.0,
-        additive: bool = False,
-        within: Subset | None = None,
+        self, queries: np.ndarray, k: int, search: Search = EVERYTHING, *, additive: bool = False
     ) -> tuple[np.ndarray, np.ndarray]:
         """Find the k codes d with the largest q·d of real queries q, or score with levels.
 
@@ -242,7 +249,7 @@ class CodeIndex:
         ----------
         queries
             Real vectors, queries x bits.
-        k, excluded, listed, threads, popularity, within
+        k, search
             As for `hamming`.
         additive
             With levels, find the largest λ g + q·d instead.
@@ -259,14 +266,14 @@ class CodeIndex:
         """
         if queries.shape[1:] != (self.n_bits,):
             raise DataError(f"{queries.shape} are no queries of {self.n_bits} numbers")
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
-            queries = queries.astype(np.float32, copy=False)
-            # float64 holds any sum of float32: it is finite if all are
-            total = np.add.reduce(queries, axis=None, dtype=np.float64)
-        if not math.isfinite(total):
-            raise DataError("a query holds NaN or infinity")
-        terms = self._cached_terms(popularity, False, additive)
-        return self._run(queries, terms, k, excluded, listed, within, threads)
+        if queries.dtype != np.float32:
+            with np.errstate(over="ignore", invalid="ignore"):  # it is refused by the scan
+                queries = queries.astype(np.float32)
+        terms = self._cached_terms(search.popularity, False, additive)
+        try:
+            return self._find(queries, terms, k, search)
+        except FloatingPointError as error:
+            raise DataError(str(error)) from None
 
     def terms(self, popularity: float, by_code: bool, additive: bool = False) -> np.ndarray:
         """Return what is added for each level, and then multiplied by.
@@ -308,31 +315,6 @@ class CodeIndex:
                 table[1] = [np.float32(math.pow(gain, power)) for gain in self.gains]
         return table
 
-    def lists(self, lists: Sequence[Rows]) -> RowLists:
-        """Convert lists of rows to the form that `hamming` and `weighted` take.
-
-        Parameters
-        ----------
-        lists
-            A list of rows for each query.
-
-        Returns
-        -------
-        starts, positions
-            Where the list of each query begins, and the sorted positions of all lists.
-
-        Raises
-        ------
-        DataError
-            A row is not in the index.
-        """
-        rows = [np.asarray(each, dtype=np.int64) for each in lists]
-        if any(((each < 0) | (each >= len(self))).any() for each in rows):
-            raise DataError(f"a list names rows outside 0 to {len(self) - 1}")
-        positions = [_drop_repeats(np.sort(self.rank[each])) for each in rows]
-        starts = np.array([0, *accumulate(map(len, positions))], np.int64)
-        return starts, np.concatenate([NO_LISTS[1], *positions])
-
     def subset(self, mask: np.ndarray) -> Subset:
         """Convert a mask of rows to the form that `hamming` and `weighted` take.
 
@@ -373,54 +355,45 @@ class CodeIndex:
             words[-1] >>= np.uint64(GROUP - len(self) % GROUP)
         return words
 
-    def _run(
-        self,
-        queries: np.ndarray,
-        terms: np.ndarray,
-        k: int,
-        excluded: RowLists | None,
-        listed: RowLists | None,
-        within: Subset | None,
-        threads: int,
+    def _find(
+        self, queries: np.ndarray, terms: np.ndarray, k: int, search: Search
     ) -> tuple[np.ndarray, np.ndarray]:
         """Call the kernel, and return what it finds: rows, and distances or scores."""
-        n_queries, n_items, n_groups = len(queries), len(self.order), len(self.stripes)
+        excluded, candidates, within, threads = search[:4]
+        n_queries, n_items = len(queries), len(self.order)
         if k < 1 or threads < 1:
             raise SettingError(f"k={k}, threads={threads}", hint="at least 1")
-        for lists in (excluded, listed):
-            if lists is not None and len(lists[0]) != n_queries + 1:
-                raise DataError(f"{len(lists[0]) - 1} lists for {n_queries} queries")
-        allowed = self._everything if within is None else within
-        if len(allowed) != n_groups:
-            raise DataError(f"{allowed.shape} words are no subset of {n_items} items")
+        skip = NO_LISTS if excluded is None else self._positions(excluded, n_queries)
+        only = NO_LISTS if candidates is None else self._positions(candidates, n_queries)
+        if within is None:
+            within = self._everything
+        elif len(within) != len(self.stripes):
+            raise DataError(f"{within.shape} words are no subset of {n_items} items")
         if not queries.flags.carray:
             queries = queries.copy()  # or numba would compile the kernel anew
         if prefer_numpy("coldhash.search.kernels", n_items * (self.n_bits + n_queries)):
-            search, threads = plain.search, 1
+            scan, threads = _scan_by_numpy, 1
         else:
-            search = _kernels().search
-        parts, step = 1, n_queries
+            scan = _kernels().search
+        k, parts, step = min(k, n_items), 1, n_queries
         if threads > 1:
             step = TILE * (n_queries // (4 * threads * TILE) + 1)  # uneven costs even out
-            if n_queries < threads and listed is None:  # too few queries: split the items
-                parts = max(1, min(threads, n_groups // SPLIT_GROUPS))
-        by_code, k = queries.dtype == CODE, min(k, n_items)
-        rows = np.empty((parts * n_queries, k), ROW)
-        values = np.empty(rows.shape, DISTANCE if by_code else SCORE)
+            if n_queries < threads and candidates is None:  # too few queries: split the items
+                parts = max(1, min(threads, len(self.stripes) // SPLIT_GROUPS))
+        rows = np.empty((parts * n_queries, k), np.int32)
+        by_code = queries.dtype == np.uint64
+        values = np.empty(rows.shape, np.int32 if by_code else np.float64)
         arguments: tuple[np.ndarray, ...] = (
             *((queries, NO_REALS) if by_code else (NO_CODES, queries)),
             *((rows, values, NO_SCORES) if by_code else (rows, NO_DISTANCES, values)),
-            *self._arrays,
-            *(terms, allowed),
-            *(excluded or NO_LISTS),
-            *(listed or NO_LISTS),
+            *(*self._arrays, terms, within, *skip, *only),
         )
         if parts == 1 and step >= n_queries:
-            search(*arguments, 0, n_queries, 0, 1)
+            scan(*arguments, 0, n_queries, 0, 1)
             return rows, values
         some = [(at, min(at + step, n_queries)) for at in range(0, n_queries, step)]
         jobs = [(*ends, part, parts) for part in range(parts) for ends in some]
-        for _ in run_pieces(lambda job: search(*arguments, *job), jobs, threads):
+        for _ in run_pieces(lambda job: scan(*arguments, *job), jobs, threads):
             pass
         if parts == 1:
             return rows, values
@@ -429,16 +402,21 @@ class CodeIndex:
         best = np.lexsort(order)[:, :k]
         return np.take_along_axis(rows, best, axis=1), np.take_along_axis(values, best, axis=1)
 
+    def _positions(self, rows: SparseRows, n_queries: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return where the list of each query begins, and the sorted positions of all lists."""
+        if rows.shape != (n_queries, len(self)):
+            raise DataError(f"lists of {rows.shape} for {n_queries} queries, {len(self)} items")
+        positions = self.rank[rows.indices]
+        if n_queries == 1:
+            positions.sort()
+        else:
+            positions = positions[np.lexsort((positions, rows.owners()))]
+        return rows.indptr.astype(np.int64, copy=False), positions
+
     @cached_property
     def _arrays(self) -> tuple[np.ndarray, ...]:
         """The arrays that the kernels take."""
         return self.stripes, self.order, NO_LEVELS if self.levels is None else self.levels
-
-
-def _drop_repeats(positions: np.ndarray) -> np.ndarray:
-    """Return sorted positions without repeats; `np.unique` takes twice as long for few."""
-    repeated = positions[1:] == positions[:-1]
-    return positions[np.flatnonzero(np.append(True, ~repeated))] if repeated.any() else positions
 
 
 def _check_table(name: str, table: np.ndarray | None, dtype: type, highest: float) -> None:
@@ -455,3 +433,73 @@ def _kernels() -> ModuleType:
     from coldhash.search import kernels
 
     return kernels
+
+
+def _stripe(packed: np.ndarray, n_bits: int) -> np.ndarray:
+    """Store packed codes, in tie order, as groups of 64, byte by byte."""
+    n_bytes = -(-n_bits // 8)
+    rows = np.ascontiguousarray(packed).astype("<u8", copy=False).view(np.uint8)[:, :n_bytes]
+    rows = np.pad(rows, ((0, -len(packed) % GROUP), (0, 0)))
+    return np.ascontiguousarray(rows.reshape(-1, GROUP, n_bytes).transpose(0, 2, 1))
+
+
+def _scan_by_numpy(
+    codes: np.ndarray,
+    reals: np.ndarray,
+    rows: np.ndarray,
+    distances: np.ndarray,
+    scores: np.ndarray,
+    stripes: np.ndarray,
+    order: np.ndarray,
+    levels: np.ndarray,
+    worth: np.ndarray,
+    allowed: np.ndarray,
+    *rest: Any,
+) -> None:
+    """Find the best items of queries, as `kernels.search` does with the same arguments.
+
+    It is for a process that asks only once, and computes all scores. The bits are the same.
+    """
+    skip, skipped, only, chosen, *_ = rest
+    n_items, by_code = len(order), len(codes) > 0
+    weights, units = _code_weights(codes, stripes) if by_code else _real_weights(reals, stripes)
+    as_bytes = stripes.transpose(0, 2, 1).reshape(-1, stripes.shape[1])[:n_items]
+    bits = np.unpackbits(as_bytes, axis=1, bitorder="little").astype(np.float64)
+    # whole numbers below 2^53, whose sums are exact in any order
+    sums = np.maximum(weights, 0).sum(axis=1, keepdims=True) - weights @ bits.T
+    bases, gains = worth[:, levels if len(levels) else 0, None].reshape(2, -1)
+    if by_code:
+        costs, values, missing = sums - bases, distances, -1.0
+    else:
+        halves = np.abs(weights).sum(axis=1, keepdims=True) / 2
+        costs, values, missing = -gains * (bases + 2 * units * (halves - sums)), scores, -np.inf
+    rows[:], values[:] = -1, missing
+    for query in range(len(rows)):
+        usable = np.unpackbits(allowed.astype("<u8").view(np.uint8), bitorder="little")[:n_items]
+        if len(only):
+            usable[:] = 0
+            usable[chosen[only[query] : only[query + 1]]] = 1
+        if len(skip):
+            usable[skipped[skip[query] : skip[query + 1]]] = 0
+        positions = np.flatnonzero(usable)
+        best = positions[np.argsort(costs[query, positions], kind="stable")[: rows.shape[1]]]
+        rows[query, : len(best)] = order[best]
+        values[query, : len(best)] = costs[query, best] if by_code else -costs[query, best]
+
+
+def _code_weights(codes: np.ndarray, stripes: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return 1 or -1 for each bit of packed queries, and the unit of these."""
+    as_bytes = codes.astype("<u8").view(np.uint8)[:, : stripes.shape[1]]
+    return np.unpackbits(as_bytes, axis=1, bitorder="little") * 2.0 - 1.0, 1.0
+
+
+def _real_weights(reals: np.ndarray, stripes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return whole numbers for each bit of real queries, with their signs, and the units."""
+    missing = 8 * stripes.shape[1] - reals.shape[1]
+    if not np.isfinite(reals).all():
+        raise FloatingPointError(NOT_FINITE)
+    values = np.pad(reals.astype(np.float64), ((0, 0), (0, missing)))
+    first, second, third, fourth = np.moveaxis(np.abs(values).reshape(len(values), -1, 4), 2, 0)
+    heaviest = (first + second + third + fourth).max(axis=1, keepdims=True)
+    units = np.where(heaviest > 0, heaviest / WEIGHT_LIMIT, 1.0)
+    return np.copysign(np.floor(np.abs(values) / units + 0.5), values), units

@@ -33,8 +33,8 @@ from collections import namedtuple
 import numpy as np
 
 from coldhash.arrays.compiled import compiled
+from coldhash.search.index import GROUP, NOT_FINITE, ROUNDING, TILE, WEIGHT_LIMIT
 from coldhash.search.lanes import lowest_bit, sum_lanes
-from coldhash.search.plain import GROUP, ROUNDING, TILE, WEIGHT_LIMIT
 
 QUERIES = 16  # queries that share one pass over a block of items
 BLOCK_BYTES = 1 << 14  # item bytes per block: stays in the first-level cache
@@ -78,14 +78,18 @@ def _hamming_tables(words, rounded, terms):
 def _weighted_tables(query, base, gain, rounded, exact, terms):
     """Compute exact[half byte, value]: the weight of bits that differ from the query's signs.
 
-    The heaviest half byte just fits WEIGHT_LIMIT; base and gain are the highest there are.
+    The heaviest half byte just fits WEIGHT_LIMIT; base and gain are the highest there are. A query
+    that is not finite raises an error.
     """
-    heaviest, total, error = 0.0, 0, 0
+    heaviest, length, total, error = 0.0, 0.0, 0, 0
     for start in range(0, query.shape[0], 4):
         weight = 0.0
         for bit in range(start, min(start + 4, query.shape[0])):
             weight += abs(np.float64(query[bit]))
         heaviest = max(heaviest, weight)
+        length += weight
+    if not length < np.inf:
+        raise FloatingPointError(NOT_FINITE)
     unit = heaviest / WEIGHT_LIMIT if heaviest > 0 else 1.0
     for half in range(exact.shape[0]):
         row, worst = exact[half], 0

@@ -16,7 +16,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from coldhash.search.plain import GROUP
+from coldhash.search.index import GROUP
 
 UNIT = 32 if get_host_cpu_features().get("avx2") else 16  # lanes of one vector operation
 
