@@ -65,7 +65,7 @@ def check_finite(arrays: Mapping[str, np.ndarray]) -> None:
 
 def check_computed(computed: np.ndarray) -> None:
     """Raise an error if an answer is NaN or infinite: every number in a model may be finite."""
-    if not np.isfinite(computed).all():
+    if not (np.isfinite(np.vdot(computed, computed)) or np.isfinite(computed).all()):
         raise DataError(
             "an answer is not finite: numbers in the model are too large",
             hint="fit the model again, or use another model file",

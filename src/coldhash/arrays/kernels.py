@@ -51,6 +51,43 @@ def multiply_codes(indptr, indices, values, words, weights, product, first, last
                 product[row, begin + k] = total[k]
 
 
+@compiled(nogil=True, error_model="numpy")
+def move_by_events(  # type: ignore[no-untyped-def]
+    indptr, places, above, n_events, words, weights, expected, maps, shares, moved, first, last
+):  # fmt: skip
+    """Compute the rows from first to last of what `HistoryPart` adds to vectors."""
+    n_bits = moved.shape[1]
+    z, product = np.empty(2 * n_bits + 1, np.float32), np.empty(n_bits, np.float32)
+    for row in range(first, last):
+        z[:] = 0
+        for j in range(indptr[row], indptr[row + 1]):
+            at = np.uint64(places[j])
+            weight, value = weights[at], above[j] * weights[at]
+            for k in range(n_bits):
+                if words[at, k // 64] >> np.uint64(k % 64) & np.uint64(1):
+                    z[k] += weight
+                    z[n_bits + k] += value
+                else:
+                    z[k] -= weight
+                    z[n_bits + k] -= value
+        n = np.float32(indptr[row + 1] - indptr[row])
+        for k in range(n_bits):
+            z[k] -= n * expected[k]
+        z[2 * n_bits] = n
+        z /= max(n, np.float32(1))
+        for m in range(maps.shape[0]):
+            share = shares[min(n_events[row], shares.shape[0] - 1), m]
+            if share == 0:
+                continue
+            product[:] = 0
+            for j in range(2 * n_bits + 1):
+                if z[j] != 0:
+                    for k in range(n_bits):
+                        product[k] += z[j] * maps[m, j, k]
+            for k in range(n_bits):
+                moved[row, k] += share * product[k]
+
+
 @compiled(nogil=True)
 def multiply_dense(A, B, product, first, last):  # type: ignore[no-untyped-def]
     """Compute the rows from first to last of a dense matrix times B."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,8 +24,8 @@ from coldhash.errors import DataError
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-_KERNELS = "coldhash.arrays.kernels"
-_ROW_COST = 1024  # operations that NumPy could do in the time in which it adds one short row
+KERNELS = "coldhash.arrays.kernels"
+ROW_COST = 1024  # operations that NumPy could do in the time in which it adds one short row
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,18 +83,15 @@ class SparseRows:
 
 def times(A: np.ndarray | csr_array | SparseRows, B: np.ndarray) -> np.ndarray:
     """Multiply a sparse (CSR) or dense matrix by a dense one, in B's precision."""
-    B = _read_only(np.ascontiguousarray(B))
+    B = read_only(np.ascontiguousarray(B))
     product = _empty_product(A, B, B.shape[1], B.dtype)
     n_numbers = A.size if isinstance(A, np.ndarray) else len(A.indices)
-    if prefer_numpy(_KERNELS, n_numbers * _ROW_COST):
+    if prefer_numpy(KERNELS, n_numbers * ROW_COST):
         return _add_rows(A, B, product)
-    from coldhash.arrays import kernels  # and numba with them
-
     if isinstance(A, np.ndarray):
-        A, steps = _read_only(A), np.arange(len(A) + 1)
-        run_rows(kernels.multiply_dense, steps, A, B, product)
-        return product
-    run_rows(kernels.multiply_sparse, A.indptr, *_rows_of(A), B, product)
+        run_rows(kernels().multiply_dense, range(len(A) + 1), read_only(A), B, product)
+    else:
+        run_rows(kernels().multiply_sparse, A.indptr, *_rows_of(A), B, product)
     return product
 
 
@@ -107,17 +106,23 @@ def times_codes(
     if isinstance(A, np.ndarray):
         return times(A, unpack(words, n_bits) * weights[:, None])
     product = _empty_product(A, words, n_bits, np.dtype(np.float32))
-    if prefer_numpy(_KERNELS, len(A.indices) * _ROW_COST):
+    if prefer_numpy(KERNELS, len(A.indices) * ROW_COST):
         values = (A.data * weights[A.indices])[:, None] * unpack(words[A.indices], n_bits)
         for row, (start, end) in enumerate(pairwise(A.indptr.tolist())):
             for entry in range(start, end):
                 product[row] += values[entry]
         return product
-    from coldhash.arrays import kernels
-
-    codes = (_read_only(words), _read_only(weights))
-    run_rows(kernels.multiply_codes, A.indptr, *_rows_of(A), *codes, product)
+    codes = (read_only(words), read_only(weights))
+    run_rows(kernels().multiply_codes, A.indptr, *_rows_of(A), *codes, product)
     return product
+
+
+@cache
+def kernels() -> ModuleType:
+    """Import the compiled functions, and numba with them, when they are first called."""
+    from coldhash.arrays import kernels as compiled
+
+    return compiled
 
 
 def _add_rows(A: np.ndarray | csr_array | SparseRows, B: np.ndarray, P: np.ndarray) -> np.ndarray:
@@ -144,11 +149,13 @@ def _rows_of(A: csr_array | SparseRows) -> tuple[np.ndarray, np.ndarray, np.ndar
     """Return the arrays of a matrix, with indices of one type."""
     index = np.int32 if len(A.data) < 2**31 else np.int64
     indptr, indices = A.indptr.astype(index, copy=False), A.indices.astype(index, copy=False)
-    return _read_only(indptr), _read_only(indices), _read_only(A.data)
+    return read_only(indptr), read_only(indices), read_only(A.data)
 
 
-def _read_only(array: np.ndarray) -> np.ndarray:
+def read_only(array: np.ndarray) -> np.ndarray:
     """Return a view that cannot be written to: what may and what may not are compiled apart."""
+    if not array.flags.writeable:
+        return array
     view = array.view()
     view.flags.writeable = False
     return view

@@ -74,7 +74,7 @@ def one_blas_thread() -> AbstractContextManager[object]:
     return context
 
 
-def run_rows(function: Callable[..., None], ends: np.ndarray, *arguments: object) -> None:
+def run_rows(function: Callable[..., None], ends: np.ndarray | range, *arguments: object) -> None:
     """Call a function with arguments and a range of rows, for ranges with about as many entries.
 
     `ends` says how many entries there are before each row and after the last, as in a CSR matrix.

@@ -131,7 +131,7 @@ class Labels(_Vocabulary):
 
     def cells(self, value: Value) -> Cells:
         """Return the share of each known label."""
-        if self.separator is None and isinstance(value, str | int):  # one label, as most are
+        if self.separator is None and isinstance(value, (str, int)):  # one label, as most are
             at = self.columns.get(_as_label(value))
             return [] if at is None else [(at, 1.0)]
         labels = _split_labels(value, self.separator)
@@ -374,10 +374,11 @@ def _is_missing(value: Value) -> bool:
 
 def _as_label(value: Value) -> str:
     """Return a value as text, so that 25, 25.0 and "25" are one label."""
-    if isinstance(value, bool | np.bool_):
-        return "true" if value else "false"
-    if isinstance(value, float | np.floating) and float(value).is_integer():
-        return str(int(value))
+    if not isinstance(value, str):
+        if isinstance(value, bool | np.bool_):
+            return "true" if value else "false"
+        if isinstance(value, float | np.floating) and float(value).is_integer():
+            return str(int(value))
     text = str(value).strip()
     return text.lower() if text in ("True", "False", "TRUE", "FALSE") else text
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from coldhash.arrays.checks import check_memory
-from coldhash.features.columns import Cells, FittedColumn, Given, Value, distinct_values, map_values
+from coldhash.features.columns import FittedColumn, Given, Value, distinct_values, map_values
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -64,30 +64,42 @@ class GroupEncoder:
 
         A column that is absent from `values` is missing for everybody.
         """
-        encoded = {n: self._encode(n, values[n]) for n in self.columns if n in values}
-        has = np.zeros(n_rows, dtype=bool)
+        given = {n: values[n] for n in self.columns if n in values}
+        has, encoded = np.zeros(n_rows, dtype=bool), None
+        if n_rows > _FEW or self._some_given or not all(type(v) is list for v in given.values()):
+            encoded = {n: self._encode(n, column) for n, column in given.items()}
+
+        def fill(block: np.ndarray, start: int) -> None:
+            if encoded is None:
+                self._fill_few(block, has, given)
+            else:
+                self._fill(block, has, encoded, start)
+
         if not self._is_dense:
             from scipy.sparse import csr_array, vstack
 
             blocks = [csr_array((0, self.width), dtype=np.float32)]
             for start in range(0, n_rows, _ROWS):
                 block = np.zeros((min(_ROWS, n_rows - start), self.width), np.float32)
-                self._fill(block, has, encoded, start)
+                fill(block, start)
                 blocks.append(csr_array(block))
             return csr_array(vstack(blocks)), has
         if n_rows > _ROWS:
             check_memory(4 * n_rows * self.width, f"features of {n_rows:,} people x {self.width:,}")
         matrix = np.zeros((n_rows, self.width), dtype=np.float32)
         for start in range(0, n_rows, _ROWS):
-            self._fill(matrix[start : start + _ROWS], has, encoded, start)
+            fill(matrix[start : start + _ROWS], start)
         return matrix, has
 
     @cached_property
     def _is_dense(self) -> bool:
         if not self.folded:
             return self.width <= NARROW
-        some_given = any(isinstance(column, Given) for column in self.columns.values())
-        return some_given or len(self.columns) > _MANY_COLUMNS
+        return self._some_given or len(self.columns) > _MANY_COLUMNS
+
+    @cached_property
+    def _some_given(self) -> bool:
+        return any(isinstance(column, Given) for column in self.columns.values())
 
     @cached_property
     def places(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -115,12 +127,31 @@ class GroupEncoder:
             means[name] = distinct, numbers.astype(np.float32)
         return means
 
-    def _encode(self, name: str, values: Value) -> list[Cells] | tuple[np.ndarray, ...]:
-        """Encode a column: the cells of each row, or the arguments of `add_cells`."""
+    @cached_property
+    def _placed(self) -> dict[str, tuple[list[int], list[float]]]:
+        return {n: (places.tolist(), signs.tolist()) for n, (places, signs) in self.places.items()}
+
+    def _fill_few(
+        self, block: np.ndarray, has: np.ndarray, values: Mapping[str, list[Value]]
+    ) -> None:
+        """Fill few rows as `_fill` does, sooner than with arrays."""
+        encoded = {n: map_values(self.columns[n].cells, own, n) for n, own in values.items()}
+        for row, own in enumerate(block):
+            known = {name: column[row] for name, column in encoded.items() if column[row]}
+            for name, cells in known.items():
+                places, signs = self._placed[name]
+                for at, number in cells:
+                    own[places[at]] += number * signs[at]
+            if known:
+                for name, (missing, numbers) in self.means.items():
+                    if name not in known:
+                        own[missing] += numbers
+                own[-1] = has[row] = True
+
+    def _encode(self, name: str, values: Value) -> tuple[np.ndarray, ...]:
+        """Encode a column: the arguments of `add_cells`."""
         column, (places, signs) = self.columns[name], self.places[name]
         distinct, codes = distinct_values(values, name)
-        if codes is None and len(distinct) <= _FEW and not isinstance(column, Given):
-            return map_values(column.cells, distinct, name)
         lengths, at, numbers = column.encode(distinct, name)
         starts = np.concatenate([[0], np.cumsum(lengths)])
         rows = np.arange(len(distinct)) if codes is None else codes.astype(np.int64)
@@ -130,23 +161,16 @@ class GroupEncoder:
         self,
         block: np.ndarray,
         has: np.ndarray,
-        encoded: Mapping[str, list[Cells] | tuple[np.ndarray, ...]],
+        encoded: Mapping[str, tuple[np.ndarray, ...]],
         start: int,
     ) -> None:
         """Fill the rows from `start` on, column after column."""
+        from coldhash.arrays.kernels import add_cells
+
         some = slice(start, start + len(block))
         has, unknown = has[some], {}
         for name, cells in encoded.items():
-            if isinstance(cells, list):  # of few rows: without the cost of arrays
-                places, signs = self.places[name]
-                for row, own in enumerate(cells):
-                    for at, number in own:
-                        block[row, places[at]] += number * signs[at]
-                known = np.array([bool(own) for own in cells])
-            else:
-                from coldhash.arrays.kernels import add_cells
-
-                known = add_cells(block, cells[0][some], *cells[1:])
+            known = add_cells(block, cells[0][some], *cells[1:])
             has |= known
             if not known.all():
                 unknown[name] = ~known

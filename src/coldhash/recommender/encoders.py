@@ -127,9 +127,12 @@ class ConsensusEncoder(Encoder):
         """Compute the weighted mean of what groups say, moved by a history."""
         said = {name: self._say(features, name) for name in self.maps if name in features.has}
         shares = self._shares(features, said)
-        vectors = np.zeros((len(features), len(self.average)), dtype=np.float32)
-        for at, say in enumerate(said.values()):
-            vectors += shares[:, at : at + 1] * say
+        if len(said) == 1:  # all of it, or none
+            (vectors,) = said.values()
+        else:
+            vectors = np.zeros((len(features), len(self.average)), dtype=np.float32)
+            for at, say in enumerate(said.values()):
+                vectors += shares[:, at : at + 1] * say
         fallback = np.asarray(~shares.any(axis=1))
         vectors[fallback] = self.average
         disliked = None

@@ -8,9 +8,18 @@ from functools import cached_property
 
 import numpy as np
 
+from coldhash.arrays import prefer_numpy
 from coldhash.arrays.checks import Forms, take
-from coldhash.arrays.codes import unpack
-from coldhash.arrays.products import SparseRows, times, times_codes
+from coldhash.arrays.products import (
+    KERNELS,
+    ROW_COST,
+    SparseRows,
+    kernels,
+    read_only,
+    times,
+    times_codes,
+)
+from coldhash.arrays.threads import run_rows
 from coldhash.errors import ModelFileError
 from coldhash.features.groups import State
 from coldhash.recommender.items import CodeItems, Items, code_items
@@ -94,35 +103,33 @@ class HistoryPart:
 
         Returns also the entries that are dislikes, if any.
         """
-        above = self.above(history)
+        above, counts = self.above(history), history.counts()
         below = above < 0
         if not below.any():
-            return self._move(self.evidence(history, above), history.counts()), None
+            return self._move(history, above, counts), None
         liked, disliked = history.select(~below), history.select(below)
-        owners, items, n_liked = disliked.owners(), disliked.indices, liked.counts()
-        evidence = self.evidence(liked, above[~below]), self._rows(items, above[below])
-        n_events = history.counts()[owners]
-        moved = self._move(np.concatenate(evidence), np.concatenate([n_liked, n_events]))
-        moved, steps = moved[: len(n_liked)], moved[len(n_liked) :]
-        np.add.at(moved, owners, self._lower(items, steps / _column(n_events)))
+        moved, owners = self._move(liked, above[~below], liked.counts()), disliked.owners()
+        np.add.at(moved, owners, self._move_by_each(disliked.indices, above[below], counts[owners]))
         return moved, disliked
 
     def split(self, history: SparseRows) -> np.ndarray:
         """Compute what each event of one person adds to the deviation: events x bits."""
-        items, above = history.indices, self.above(history)
-        disliked = above < 0
-        n_events = np.where(disliked, len(items), np.count_nonzero(~disliked))
-        moved = self._move(self._rows(items, above), n_events) / _column(n_events)
-        if disliked.any():
-            moved[disliked] = self._lower(items[disliked], moved[disliked])
-        return np.asarray(moved)
+        above = self.above(history)
+        n_liked = np.count_nonzero(above >= 0)
+        n_events = np.where(above < 0, len(above), n_liked)
+        return self._move_by_each(history.indices, above, n_events)
 
-    def _rows(self, items: np.ndarray, above: np.ndarray) -> np.ndarray:
-        """Compute z of some events."""
-        words, weights, places = self._codes_of(items)
-        exposure = weights[places, None] * unpack(words[places], self.codes.width)
-        ones = np.ones((len(items), 1), np.float32)
-        return np.concatenate([exposure - self.expected, above[:, None] * exposure, ones], axis=1)
+    def _move_by_each(
+        self, items: np.ndarray, above: np.ndarray, n_events: np.ndarray
+    ) -> np.ndarray:
+        """Compute what each of some events adds to the deviation of its person."""
+        ends = np.arange(len(items) + 1)
+        events = SparseRows(above, items, ends, (len(items), len(self.codes)))
+        moved = self._move(events, above, n_events) / _column(n_events)
+        below = above < 0
+        if below.any():
+            moved[below] = self._lower(items[below], moved[below])
+        return np.asarray(moved)
 
     def _lower(self, items: np.ndarray, moved: np.ndarray) -> np.ndarray:
         """Compute what dislikes add: nothing that raises the items most like theirs."""
@@ -168,12 +175,26 @@ class HistoryPart:
         above = (history.data - self.means[history.indices]) / np.float32(self.spread)
         return np.where(np.isnan(above), np.float32(0), above)
 
-    def _move(self, evidence: np.ndarray, n_events: np.ndarray) -> np.ndarray:
-        moved = np.zeros((len(evidence), self.maps.shape[2]), dtype=np.float32)
-        shares = self._shares[np.minimum(n_events, len(self._shares) - 1)]
-        for at in shares.any(axis=0).nonzero()[0]:
-            moved += shares[:, at, None] * times(evidence, self.maps[at])
+    def _move(self, history: SparseRows, above: np.ndarray, n_events: np.ndarray) -> np.ndarray:
+        """Compute the mean of z of each row times the map for `n_events`."""
+        moved = np.zeros((len(n_events), self.codes.width), dtype=np.float32)
+        if prefer_numpy(KERNELS, (len(above) + len(moved)) * ROW_COST):
+            evidence = self.evidence(history, above)
+            shares = self._shares[np.minimum(n_events, len(self._shares) - 1)]
+            for at in shares.any(axis=0).nonzero()[0]:
+                moved += shares[:, at, None] * times(evidence, self.maps[at])
+            return moved
+        words, weights, places = self._codes_of(history.indices)
+        events = history.indptr.astype(np.int64), places.astype(np.int64), above, n_events
+        codes = read_only(words), read_only(weights)
+        move = kernels().move_by_events
+        run_rows(move, history.indptr, *events, *codes, *self._fixed, moved)
         return moved
+
+    @cached_property
+    def _fixed(self) -> tuple[np.ndarray, ...]:
+        """The arrays that the kernel takes for every person."""
+        return tuple(map(read_only, (self.expected, self.maps, self._shares)))
 
     @cached_property
     def _shares(self) -> np.ndarray:

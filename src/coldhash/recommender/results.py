@@ -156,19 +156,21 @@ class Recommendations(Answer):
 
     def __iter__(self) -> Iterator[dict[str, Json]]:
         near = None if self.distances is None else self.distances.tolist()
-        fallback, lists, scores = self.fallback.tolist(), self.rows.tolist(), self.scores.tolist()
-        for person, user_id in enumerate(self.user_ids):
-            popular = fallback[person]
-            for place, row in enumerate(lists[person]):
+        fallback, scores, describe = (
+            self.fallback.tolist(),
+            self.scores.tolist(),
+            self.items.describe,
+        )
+        for person, rows in enumerate(self.rows.tolist()):
+            popular, own = fallback[person], {"user_id": self.user_ids[person], "item_id": None}
+            for place, row in enumerate(rows):
                 if row < 0:
                     break
-                item = {"user_id": user_id, "item_id": None, "score": scores[person][place]}
-                item["rank"] = place + 1
+                item = own | {"score": scores[person][place], "rank": place + 1}
                 if near is not None:
                     item["distance"] = None if popular else near[person][place]
                 item["fallback"] = popular
-                item.update(self.items.describe(row))
-                yield item
+                yield item | self.items.describe(row)
 
     def to_arrow(self) -> pa.Table:
         """Return an Arrow table.

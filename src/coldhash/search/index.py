@@ -38,6 +38,8 @@ NO_LEVELS = np.zeros(0, np.uint8)
 NO_TERMS = np.array([[0.0], [1.0]])
 NO_CODES, NO_REALS = np.zeros((0, 0), np.uint64), np.zeros((0, 0), np.float32)
 NO_DISTANCES, NO_SCORES = np.zeros((0, 0), np.int32), np.zeros((0, 0), np.float64)
+CODE, REAL = NO_CODES.dtype, NO_REALS.dtype  # of packed queries and of real ones
+WHOLE, SCORE = NO_DISTANCES.dtype, NO_SCORES.dtype
 
 
 class Search(NamedTuple):
@@ -56,6 +58,12 @@ class Search(NamedTuple):
         Whether `Recommender` items are to be ranked for the codes of people, not for the people.
     popularity
         How much levels count, 0 to 1.
+
+    Examples
+    --------
+    >>> seen = SparseRows.of_lists([[0, 2]], n_columns=5)
+    >>> Search(excluded=seen).excluded.indices.tolist()
+    [0, 2]
     """
 
     excluded: SparseRows | None = None
@@ -233,7 +241,7 @@ class CodeIndex:
             The queries or lists do not fit, `k` or `threads` is below 1, or `popularity` is not
             between 0 and 1.
         """
-        if queries.dtype != np.uint64 or queries.shape[1:] != self._code_shape:
+        if queries.dtype != CODE or queries.shape[1:] != self._code_shape:
             raise DataError(f"{queries.shape} {queries.dtype} are no codes of {self.n_bits} bits")
         return self._find(queries, self._cached_terms(search.popularity, True), k, search)
 
@@ -266,7 +274,7 @@ class CodeIndex:
         """
         if queries.shape[1:] != (self.n_bits,):
             raise DataError(f"{queries.shape} are no queries of {self.n_bits} numbers")
-        if queries.dtype != np.float32:
+        if queries.dtype != REAL:
             with np.errstate(over="ignore", invalid="ignore"):  # it is refused by the scan
                 queries = queries.astype(np.float32)
         terms = self._cached_terms(search.popularity, False, additive)
@@ -380,9 +388,9 @@ class CodeIndex:
             step = TILE * (n_queries // (4 * threads * TILE) + 1)  # uneven costs even out
             if n_queries < threads and candidates is None:  # too few queries: split the items
                 parts = max(1, min(threads, len(self.stripes) // SPLIT_GROUPS))
-        rows = np.empty((parts * n_queries, k), np.int32)
-        by_code = queries.dtype == np.uint64
-        values = np.empty(rows.shape, np.int32 if by_code else np.float64)
+        rows = np.empty((parts * n_queries, k), WHOLE)
+        by_code = queries.dtype == CODE
+        values = np.empty(rows.shape, WHOLE if by_code else SCORE)
         arguments: tuple[np.ndarray, ...] = (
             *((queries, NO_REALS) if by_code else (NO_CODES, queries)),
             *((rows, values, NO_SCORES) if by_code else (rows, NO_DISTANCES, values)),
