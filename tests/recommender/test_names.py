@@ -94,7 +94,7 @@ def test_chosen_columns_come_along(model, shop):
     for row in found:
         at = shop["items"]["article"].index(row["item_id"])
         assert (row["price"], row["item_rank"]) == (float(at), at)
-    table = next(model.recommend_all(2, fields=["kind"]))
+    table = model.recommend(user_ids=[model.user_ids[0]], k=2, fields=["kind"]).to_arrow()
     assert set(table["kind"].to_pylist()) <= {"odd", "even"}
     with pytest.raises(SettingError, match=r"'prise'; hint: did you mean price\?"):
         model.recommend({}, fields=["prise"])

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.sparse import csc_array, csr_array
 
 from coldhash import read, split_cold_users
 from coldhash.errors import DataError, SettingError, UnknownColumns, UnknownId
@@ -298,16 +299,14 @@ def test_what_a_known_user_has_just_rated_is_left_out_as_well(coded, data):
     ).item_ids[0]  # fmt: skip
 
 
-def test_everybody_block_by_block(coded, data, monkeypatch):
-    monkeypatch.setattr("coldhash.recommender.recommender.PEOPLE_AT_A_TIME", 100)
-    told = []
-    tables = list(coded.recommend_all(4, progress=lambda done, total: told.append((done, total))))
-    assert told == [(100, 320), (200, 320), (300, 320), (320, 320)]
-    assert sum(table.num_rows for table in tables) == 4 * 320
-    whole = coded.recommend(user_ids=list(data.ratings.users), k=4).to_arrow()
-    assert whole.column("item_id").to_pylist() == [
-        item for table in tables for item in table.column("item_id").to_pylist()
-    ]
+@pytest.mark.parametrize(
+    "matrix",
+    [np.ones((2, 150), np.float32), csc_array((2, 150)), csr_array((2, 149)), csr_array((1, 150))],
+)
+def test_ratings_and_answers_are_a_matrix_of_people_and_items(coded, matrix):
+    for options in ({"ratings": matrix}, {"answers": matrix}):
+        with pytest.raises(DataError, match="matrix"):
+            coded.encode([{}, {"age": 30}], **options)
 
 
 def test_similar_items_are_the_nearest_codes(coded):

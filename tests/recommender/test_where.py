@@ -101,6 +101,8 @@ def test_lists_are_those_of_the_items_that_match(model, where, test):
         ({"genres": True}, "True is not a text"),
         ({"in_stock": 1}, "1 is not true or false"),
         ({"shape": "x"}, "column 'shape' holds struct"),
+        ("drama", "where='drama'; hint: columns and values"),
+        ({1: "drama", None: 2}, "no column"),
     ],
 )
 def test_what_cannot_match_is_an_error(model, where, message):

@@ -44,12 +44,12 @@ def whole(files):
 
 
 def expected(path, k, **options):
-    tables = load(path).recommend_all(k, **options)
-    return [row for table in tables for row in table.to_pylist()]
+    model = load(path)
+    return model.recommend(user_ids=model.user_ids.values, k=k, **options).to_arrow().to_pylist()
 
 
 @pytest.mark.parametrize("options", [{}, {"score": "hamming", "exclude": ["3", "5"]}])
-def test_the_same_as_recommend_all(client, path, tmp_path, options):
+def test_the_same_as_for_all_users_at_once(client, path, tmp_path, options):
     reported = []
     files = recommend_all_on(
         client, path, tmp_path, 5, users_per_file=70,

@@ -46,6 +46,9 @@ class SparseRows:
         """Return the parts of a matrix, not copied."""
         if isinstance(matrix, SparseRows):
             return matrix
+        if getattr(matrix, "format", None) != "csr":
+            hint = "scipy.sparse.csr_array(...)"
+            raise DataError(f"a {type(matrix).__name__} is no matrix of sparse rows", hint=hint)
         return cls(matrix.data, matrix.indices, matrix.indptr, matrix.shape)
 
     @classmethod

@@ -52,6 +52,7 @@ Fields = Annotated[str | None, Option(help="Item columns to show, with commas: p
 Popularity = Annotated[float, Option(help="How much it counts what everybody likes: from 1 to 0.")]
 UnknownFields = Annotated[str, Option(help="Fields that the model does not know: error or ignore.")]
 _ENDINGS = (".csv", ".parquet")
+_USERS_AT_A_TIME = 4096  # of --all
 
 
 @command
@@ -389,8 +390,13 @@ def read_lines(path: Path) -> list[str]:
 
 
 def _recommend_all(model: ch.Recommender, arguments: Arguments) -> Iterator[pa.Table]:
+    """Recommend to all training users, some at a time."""
+    user_ids = model.user_ids.values
     with output.progress_bar("recommending") as update:
-        yield from model.recommend_all(progress=update, **arguments)
+        for start in range(0, len(user_ids), _USERS_AT_A_TIME):
+            some = user_ids[start : start + _USERS_AT_A_TIME].to_pylist()
+            yield model.recommend(user_ids=some, **arguments).to_arrow()
+            update(start + len(some), len(user_ids))
 
 
 def _write_tables(tables: Iterator[pa.Table], out: Path) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -66,7 +66,6 @@ TITLES = (
 )
 OWN_COLUMNS = ("user_id", "item_id", "score", "rank", "distance", "fallback")  # of answers
 MANY_ITEMS = 1_000_000  # from which one query is worth several threads
-PEOPLE_AT_A_TIME = 4096
 
 
 class Explanation(TypedDict):
@@ -80,20 +79,6 @@ class Explanation(TypedDict):
     nearest_users: list[str]
     fallback: bool
     ignored: list[str]
-
-
-class Options(TypedDict, total=False):
-    """The options of `Recommender.recommend`, which describes them."""
-
-    exclude: ItemLists | None
-    candidates: ItemLists | None
-    where: Where | None
-    exclude_seen: bool
-    score: Score
-    popularity: float
-    threads: int | None
-    unknown: Unknown
-    fields: Sequence[str] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -350,11 +335,15 @@ class Recommender:
             check_fields(people, [n for n in columns if n != own], self.person_fields)
 
         def read(name: str, given: csr_array | None) -> Histories:
-            if given is not None:
-                return Histories(SparseRows.of(given), [])
-            if name not in columns or name not in self.person_fields:
+            if given is None and (name not in columns or name not in self.person_fields):
                 return Histories(None, [])
             with blame(name):
+                if given is not None:
+                    rows = SparseRows.of(given)
+                    if rows.shape != (n_rows, len(self.item_ids)):
+                        expected = f"{n_rows} people and {len(self.item_ids):,} items"
+                        raise DataError(f"a matrix of {rows.shape} for {expected}")
+                    return Histories(rows, [])
                 options = (n_rows, self.item_ids, self.history_scale, name == ANSWERS)
                 return read_histories(columns[name], *options)
 
@@ -550,41 +539,6 @@ class Recommender:
             fallback=encoded.fallback,
             ignored=encoded.ignored,
         )
-
-    def recommend_all(
-        self,
-        k: int = 10,
-        *,
-        progress: Callable[[int, int], None] | None = None,
-        **options: Unpack[Options],
-    ) -> Iterator[pa.Table]:
-        """Return the k best items for every training user, block by block, as Arrow tables.
-
-        Parameters
-        ----------
-        progress
-            Called with the number of users done, and of all.
-        k, **options
-            As for `recommend`.
-
-        Returns
-        -------
-        iterator of pyarrow.Table
-            The columns of `Recommendations.to_arrow`.
-
-        Examples
-        --------
-        >>> from coldhash import MFDCF, read
-        >>> model = MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100))
-        >>> [table.num_rows for table in model.recommend_all(k=3)]
-        [900]
-        """
-        total = len(self.user_ids)
-        for start in range(0, total, PEOPLE_AT_A_TIME):
-            user_ids = self.user_ids.values[start : start + PEOPLE_AT_A_TIME].to_pylist()
-            yield self.recommend(user_ids=user_ids, k=k, **options).to_arrow()
-            if progress is not None:
-                progress(start + len(user_ids), total)
 
     def similar_items(
         self,

@@ -156,11 +156,7 @@ class Recommendations(Answer):
 
     def __iter__(self) -> Iterator[dict[str, Json]]:
         near = None if self.distances is None else self.distances.tolist()
-        fallback, scores, describe = (
-            self.fallback.tolist(),
-            self.scores.tolist(),
-            self.items.describe,
-        )
+        fallback, scores = self.fallback.tolist(), self.scores.tolist()
         for person, rows in enumerate(self.rows.tolist()):
             popular, own = fallback[person], {"user_id": self.user_ids[person], "item_id": None}
             for place, row in enumerate(rows):
@@ -181,19 +177,18 @@ class Recommendations(Answer):
             The columns of the class.
         """
         here = self.rows >= 0
-        people = np.nonzero(here)[0]
-        items = self.items.table.take(pa.array(self.rows[here]))
+        people, places = np.nonzero(here)
         columns = {
             "user_id": pa.array(self.user_ids, pa.string()).take(pa.array(people)),
             "item_id": None,
             "score": self.scores[here],
-            "rank": np.broadcast_to(np.arange(1, here.shape[1] + 1), here.shape)[here],
+            "rank": places + 1,
         }
         if self.distances is not None:
             unknown = self.fallback[people]
             columns["distance"] = pa.array(self.distances[here], pa.int32(), mask=unknown)
         columns["fallback"] = self.fallback[people]
-        return pa.table(columns | _columns_of(items))
+        return _join(columns, self.items.table.take(pa.array(self.rows[here])))
 
     @property
     def notes(self) -> list[str]:
@@ -224,8 +219,9 @@ class Recommendations(Answer):
         return "\n".join(["user  rank  item  score", *shown, *self._remarks()])
 
 
-def _columns_of(table: pa.Table) -> dict[str, pa.ChunkedArray]:
-    return dict(zip(table.column_names, table.columns, strict=True))
+def _join(columns: dict[str, pa.Array | np.ndarray | None], shown: pa.Table) -> pa.Table:
+    """Return columns and then those of a table, of which the id has a place among the former."""
+    return pa.table(columns | dict(zip(shown.column_names, shown.columns, strict=True)))
 
 
 def _name_some(names: list[str]) -> str:
@@ -279,4 +275,4 @@ class Similar(Answer):
         }
         if self.distances is not None:
             columns["distance"] = self.distances.astype(np.int64)
-        return pa.table(columns | _columns_of(self.found))
+        return _join(columns, self.found)

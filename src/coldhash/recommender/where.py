@@ -28,6 +28,7 @@ Kind = Literal["number", "boolean", "text"]
 
 MAX_KEPT = 32  # subsets: a bit for each item
 BOUNDS = ("min", "max")
+LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
 EXPECTED = {"number": "a number", "boolean": "true or false", "text": "a text"}
 
 
@@ -58,22 +59,23 @@ class ColumnIndex(NamedTuple):
         matches = np.zeros(len(self.values), dtype=bool)
         if isinstance(condition, Mapping):
             matches |= self._is_within(condition)
-        else:
-            wanted: list[Any] = condition if isinstance(condition, list) else [condition]
-            keys = [self._as_key(value) for value in wanted]
-            for key in keys:
-                if isinstance(self.values, np.ndarray):
-                    matches |= self.values == key
-                elif (place := self.values.row_of(key)) >= 0:
-                    matches[place] = True
+            return np.asarray(self.rows[matches[self.places]])
+        wanted: list[Any] = condition if isinstance(condition, list) else [condition]
+        for key in [self._as_key(value) for value in wanted]:
+            if isinstance(self.values, np.ndarray):
+                matches |= self.values == key
+            elif (place := self.values.row_of(key)) >= 0:
+                matches[place] = True
         return np.asarray(self.rows[matches[self.places]])
 
     def _is_within(self, bounds: Mapping[str, float]) -> np.ndarray:
         if isinstance(self.values, Ids) or not bounds or not set(bounds) <= set(BOUNDS):
             hint = 'a value, a list of values or, of numbers, {"min": 1, "max": 2}'
             raise SettingError(f"column {self.name!r}: {dict(bounds)} is no range", hint=hint)
-        keys = {name: self._as_key(value) for name, value in bounds.items()}
-        low, high = keys.get("min", -np.inf), keys.get("max", np.inf)
+        low, high = (
+            self._as_key(bounds.get("min", -np.inf)),
+            self._as_key(bounds.get("max", np.inf)),
+        )
         return np.asarray((self.values >= low) & (self.values <= high))
 
     def _as_key(self, value: Value) -> Any:
@@ -85,10 +87,8 @@ class ColumnIndex(NamedTuple):
             expected = EXPECTED[self.kind]
             message = f"column {self.name!r}: {value!r} is not {expected}"
             raise SettingError(message, hint=f"{expected}, or a list of them")
-        if self.kind == "boolean":
-            return str(value).lower()
         if self.kind != "number":
-            return str(value)
+            return str(value).lower() if self.kind == "boolean" else str(value)
         if isinstance(value, int) and abs(value) > sys.float_info.max:
             return np.inf if value > 0 else -np.inf
         return value
@@ -145,18 +145,13 @@ class ItemFilter:
 def kind_of(form: pa.DataType) -> Kind | None:
     """Return what the values of a column, or of its lists, are compared as; None if they cannot."""
     types = pa.types
-    if _is_list(form) or types.is_dictionary(form):
+    if isinstance(form, LISTS) or types.is_dictionary(form):
         return kind_of(form.value_type)
     if types.is_integer(form) or types.is_floating(form) or types.is_decimal(form):
         return "number"
     if types.is_boolean(form):
         return "boolean"
     return "text" if is_text(form) or types.is_temporal(form) else None
-
-
-def _is_list(form: pa.DataType) -> bool:
-    tests = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    return any(test(form) for test in tests)
 
 
 def _flatten(column: pa.ChunkedArray, separator: str | None) -> tuple[pa.Array, np.ndarray]:
@@ -167,7 +162,7 @@ def _flatten(column: pa.ChunkedArray, separator: str | None) -> tuple[pa.Array, 
     rows = np.arange(len(values), dtype=np.int32)
     texts = values if separator is not None and is_text(values.type) else None
     lists = values if texts is None else pc.split_pattern(texts, separator)
-    if _is_list(lists.type):
+    if isinstance(lists.type, LISTS):
         values, rows = pc.list_flatten(lists), rows[_as_numpy(pc.list_parent_indices(lists))]
     if texts is not None:
         values = pa.concat_arrays([pc.utf8_trim_whitespace(values), texts])
@@ -191,7 +186,13 @@ def find_column(table: pa.Table, name: str) -> pa.ChunkedArray:
 
 def _as_json(where: Where) -> str:
     """Return conditions as a text: a key under which 1 and true differ."""
-    return json.dumps(dict(where), sort_keys=True, default=_plain)
+    try:
+        conditions = {str(name): condition for name, condition in where.items()}
+    except AttributeError:
+        hint = 'columns and values, such as {"year": {"min": 1990}}'
+        with blame("where"):
+            raise SettingError(f"where={where!r:.80}", hint=hint) from None
+    return json.dumps(conditions, sort_keys=True, default=_plain)
 
 
 def _plain(value: object) -> object:

@@ -37,7 +37,7 @@ def recommend_all_on(
     progress: Callable[[int, int], None] | None = None,
     **options: object,
 ) -> list[Path]:
-    """Write the k best items for every user of a model file: the rows of `recommend_all`.
+    """Write the k best items for every training user of a model file.
 
     Parameters
     ----------
