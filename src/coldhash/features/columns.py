@@ -36,6 +36,7 @@ Counts = Mapping[Value, int]  # the distinct values of a column, and how often e
 State = tuple[dict[str, Any], dict[str, np.ndarray]]  # JSON and arrays
 T = TypeVar("T")
 
+_BOOLEANS, _FLOATS = (bool, np.bool_), (float, np.floating)  # to make a union takes longer
 _WORD = re.compile(r"\w+")
 _TAIL = 0.01  # share of values at each end that lie beyond the last knot: typing errors
 _MAX_VECTOR = 1e9  # the sum of squares of larger numbers overflows single precision
@@ -375,9 +376,9 @@ def _is_missing(value: Value) -> bool:
 def _as_label(value: Value) -> str:
     """Return a value as text, so that 25, 25.0 and "25" are one label."""
     if not isinstance(value, str):
-        if isinstance(value, bool | np.bool_):
+        if isinstance(value, _BOOLEANS):
             return "true" if value else "false"
-        if isinstance(value, float | np.floating) and float(value).is_integer():
+        if isinstance(value, _FLOATS) and float(value).is_integer():
             return str(int(value))
     text = str(value).strip()
     return text.lower() if text in ("True", "False", "TRUE", "FALSE") else text

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from coldhash.arrays.checks import Forms, take
-from coldhash.arrays.products import SparseRows, times
+from coldhash.arrays.products import SparseRows, read_only, times
 from coldhash.data.ids import Ids
 from coldhash.features.groups import FeatureEncoder, Features, State
 from coldhash.features.preference import PREFERENCE
@@ -126,14 +126,16 @@ class ConsensusEncoder(Encoder):
     def encode(self, features: Features, history: SparseRows | None) -> Encoded:
         """Compute the weighted mean of what groups say, moved by a history."""
         said = {name: self._say(features, name) for name in self.maps if name in features.has}
-        shares = self._shares(features, said)
         if len(said) == 1:  # all of it, or none
-            (vectors,) = said.values()
+            ((name, vectors),) = said.items()
+            has = features.has[name] & (self.weights[name] > 0)
+            shares, fallback = has[:, None].astype(np.float32), ~has
         else:
+            shares = self._shares(features, said)
             vectors = np.zeros((len(features), len(self.average)), dtype=np.float32)
             for at, say in enumerate(said.values()):
                 vectors += shares[:, at : at + 1] * say
-        fallback = np.asarray(~shares.any(axis=1))
+            fallback = np.asarray(~shares.any(axis=1))
         vectors[fallback] = self.average
         disliked = None
         if history is not None and self.history is not None:
@@ -180,8 +182,6 @@ class ConsensusEncoder(Encoder):
         names, says = list(said), list(said.values())
         if not names:
             return np.zeros((len(features), 1), dtype=np.float32)
-        if len(names) == 1:
-            return features.has[names[0]][:, None] * np.float32(self.weights[names[0]] > 0)
         has = np.column_stack([features.has[name] for name in names])
         shares = scale_rows(has * np.array([self.weights[name] for name in names], np.float32))
         for _ in range(SELF_WEIGHTINGS):
@@ -223,5 +223,5 @@ class ConsensusEncoder(Encoder):
             history = HistoryPart.restore(part("history"), items)
             if "answers" in json:  # not in files of before
                 answers = AnswerPart.restore(part("answers"), history)
-        maps = dict(zip(groups, own.values(), strict=True))
+        maps = dict(zip(groups, map(read_only, own.values()), strict=True))
         return cls(maps, json["weights"], average, history, answers)

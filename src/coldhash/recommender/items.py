@@ -29,17 +29,9 @@ class CodeItems:
     index: CodeIndex
 
     @classmethod
-    def of(
-        cls,
-        codes: np.ndarray,
-        popularity: np.ndarray,
-        levels: np.ndarray | None = None,
-        gains: np.ndarray | None = None,
-        steps: np.ndarray | None = None,
-    ) -> CodeItems:
-        """Pack rows of +1 and -1; levels, gains and steps are as for `CodeIndex.of`."""
-        n_bits = codes.shape[1]
-        return cls(CodeIndex.of(pack(codes), n_bits, popularity, levels, gains, steps))
+    def of(cls, codes: np.ndarray, popularity: np.ndarray, *levels: np.ndarray | None) -> CodeItems:
+        """Pack rows of +1 and -1; `levels`, gains and steps are as for `CodeIndex.of`."""
+        return cls(CodeIndex.of(pack(codes), codes.shape[1], popularity, *levels))
 
     @property
     def n_bits(self) -> int:

@@ -162,9 +162,7 @@ def _restored(facts: dict[str, Any], tensors: dict[str, np.ndarray], verify: boo
         rated = take(rated, {"indices": ("i", "entries"), "indptr": ("i", n_users + 1)})
         ones = np.broadcast_to(np.float32(1), rated["indices"].shape)
         seen = SparseRows(ones, rated["indices"], rated["indptr"], (n_users, n_items))
-    guessed = None
-    if "guessed" in tensors:
-        guessed = take(tensors, {"guessed": ("b", n_items)})["guessed"]
+    guessed = take(tensors, {"guessed": ("b", n_items)}) if "guessed" in tensors else {}
     if verify:
         _check_places(tensors, n_items, n_users, items.width)
     if "item_table" in tensors:
@@ -188,7 +186,7 @@ def _restored(facts: dict[str, Any], tensors: dict[str, np.ndarray], verify: boo
         report=facts["report"],
         seen=seen,
         item_table=table,
-        guessed=guessed,
+        **guessed,
     )
 
 

@@ -158,15 +158,16 @@ class Recommendations(Answer):
         near = None if self.distances is None else self.distances.tolist()
         fallback, scores = self.fallback.tolist(), self.scores.tolist()
         for person, rows in enumerate(self.rows.tolist()):
-            popular, own = fallback[person], {"user_id": self.user_ids[person], "item_id": None}
+            user_id, popular, own = self.user_ids[person], fallback[person], scores[person]
             for place, row in enumerate(rows):
                 if row < 0:
                     break
-                item = own | {"score": scores[person][place], "rank": place + 1}
+                item = {"user_id": user_id, "item_id": None, "score": own[place], "rank": place + 1}
                 if near is not None:
                     item["distance"] = None if popular else near[person][place]
                 item["fallback"] = popular
-                yield item | self.items.describe(row)
+                item.update(self.items.describe(row))
+                yield item
 
     def to_arrow(self) -> pa.Table:
         """Return an Arrow table.
