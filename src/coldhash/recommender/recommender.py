@@ -819,11 +819,9 @@ class Recommender:
     def _by_code(self, score: Score) -> bool:
         check_choice("score", score, SCORES)
         if score == "hamming" and not self.has_codes:
+            message = f"{self.name} has real-valued items, so no Hamming distance"
             with blame("score"):
-                raise SettingError(
-                    f"{self.name} has real-valued items, so no Hamming distance",
-                    hint="score='real'",
-                )
+                raise SettingError(message, hint="score='real'")
         return score == "hamming"
 
     def _threads(self, threads: int | None, n_users: int) -> int:

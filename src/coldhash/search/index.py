@@ -451,23 +451,12 @@ def _stripe(packed: np.ndarray, n_bits: int) -> np.ndarray:
     return np.ascontiguousarray(rows.reshape(-1, GROUP, n_bytes).transpose(0, 2, 1))
 
 
-def _scan_by_numpy(
-    codes: np.ndarray,
-    reals: np.ndarray,
-    rows: np.ndarray,
-    distances: np.ndarray,
-    scores: np.ndarray,
-    stripes: np.ndarray,
-    order: np.ndarray,
-    levels: np.ndarray,
-    worth: np.ndarray,
-    allowed: np.ndarray,
-    *rest: Any,
-) -> None:
+def _scan_by_numpy(*arguments: Any) -> None:
     """Find the best items of queries, as `kernels.search` does with the same arguments.
 
     It is for a process that asks only once, and computes all scores. The bits are the same.
     """
+    codes, reals, rows, distances, scores, stripes, order, levels, worth, allowed, *rest = arguments
     skip, skipped, only, chosen, *_ = rest
     n_items, by_code = len(order), len(codes) > 0
     weights, units = _code_weights(codes, stripes) if by_code else _real_weights(reals, stripes)
@@ -476,11 +465,9 @@ def _scan_by_numpy(
     # whole numbers below 2^53, whose sums are exact in any order
     sums = np.maximum(weights, 0).sum(axis=1, keepdims=True) - weights @ bits.T
     bases, gains = worth[:, levels if len(levels) else 0, None].reshape(2, -1)
-    if by_code:
-        costs, values, missing = sums - bases, distances, -1.0
-    else:
-        halves = np.abs(weights).sum(axis=1, keepdims=True) / 2
-        costs, values, missing = -gains * (bases + 2 * units * (halves - sums)), scores, -np.inf
+    halves = 0.0 if by_code else np.abs(weights).sum(axis=1, keepdims=True) / 2
+    costs = -gains * (bases + 2 * units * (halves - sums))
+    values, missing = (distances, -1) if by_code else (scores, -np.inf)
     rows[:], values[:] = -1, missing
     for query in range(len(rows)):
         usable = np.unpackbits(allowed.astype("<u8").view(np.uint8), bitorder="little")[:n_items]
@@ -496,9 +483,9 @@ def _scan_by_numpy(
 
 
 def _code_weights(codes: np.ndarray, stripes: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return 1 or -1 for each bit of packed queries, and the unit of these."""
+    """Return 1 or -1 for each bit of packed queries, and the unit: two of these are a bit."""
     as_bytes = codes.astype("<u8").view(np.uint8)[:, : stripes.shape[1]]
-    return np.unpackbits(as_bytes, axis=1, bitorder="little") * 2.0 - 1.0, 1.0
+    return np.unpackbits(as_bytes, axis=1, bitorder="little") * 2.0 - 1.0, 0.5
 
 
 def _real_weights(reals: np.ndarray, stripes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
