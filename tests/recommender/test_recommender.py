@@ -309,6 +309,15 @@ def test_ratings_and_answers_are_a_matrix_of_people_and_items(coded, matrix):
             coded.encode([{}, {"age": 30}], **options)
 
 
+def test_a_history_moves_people_alike_without_compiled_code(coded, monkeypatch):
+    rated = [{}, {"7": 5, "12": 1, "30": 3}, {"3": 1}, ["5", "6"]]
+    rated += [{str(item): 1 + item % 5 for item in range(1, n)} for n in (5, 12, 40)]
+    people = [{"age": 30, "history": each} for each in rated]
+    compiled = coded.encode(people).vectors
+    monkeypatch.setattr("coldhash.recommender.history.prefer_numpy", lambda *_: True)
+    np.testing.assert_array_equal(coded.encode(people).vectors, compiled)
+
+
 def test_similar_items_are_the_nearest_codes(coded):
     near = coded.similar_items("5", k=149)
     codes = coded.items.rows().astype(int)
