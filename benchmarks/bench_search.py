@@ -3,7 +3,8 @@
 Codes and queries are random. Items with levels have as many bytes, one of them for the level, and
 the share of users who like the j-th item is .3 / j. All queries of a batch have the same 500 seen
 items, because a selector of FAISS belongs to a call. Lists and selectors are built before the clock
-starts, and copies in float32 are left out at 10 million items, where they would take gigabytes.
+starts, ours by rows, which the search sorts; copies in float32 are left out at 10 million items,
+where they would take gigabytes.
 
 Quantizers of FAISS with fast scans hold real vectors: PQ16x4fs has the 8 bytes an item of our codes
 of 64 bits, RaBitQfs 16. Both sides hold the same normal vectors, ours as their signs. Recall is the

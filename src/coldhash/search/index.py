@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
+from itertools import pairwise
 from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -415,10 +416,8 @@ class CodeIndex:
         if rows.shape != (n_queries, len(self)):
             raise DataError(f"lists of {rows.shape} for {n_queries} queries, {len(self)} items")
         positions = self.rank[rows.indices]
-        if n_queries == 1:
-            positions.sort()
-        else:
-            positions = positions[np.lexsort((positions, rows.owners()))]
+        for start, end in pairwise(rows.indptr.tolist()):
+            positions[start:end].sort()
         return rows.indptr.astype(np.int64, copy=False), positions
 
     @cached_property
