@@ -35,9 +35,9 @@ from typing import Annotated
 
 import numpy as np
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
-from threadpoolctl import threadpool_limits
 
 from coldhash.arrays.codes import signs
+from coldhash.arrays.threads import one_blas_thread
 from coldhash.data.dataset import Dataset
 from coldhash.data.ratings import RatingTarget, TargetKind
 from coldhash.errors import DataError, SettingError
@@ -177,8 +177,7 @@ class MFDCF:
             There are no ratings, or no training user has any feature.
         """
         progress, rng = Progress(callback), np.random.default_rng(seed)
-        # BLAS on one thread: the same sums in the same order everywhere
-        with threadpool_limits(1, "blas"), open_partitions(data, on) as users:
+        with one_blas_thread(), open_partitions(data, on) as users:
             if not data.n_ratings:
                 raise DataError("there are no ratings to learn from")
             plan = data.plan.model_copy(update={"preference": None}) if self.level else data.plan
@@ -199,20 +198,20 @@ class MFDCF:
             user_vectors = users.gather(state.H, problem.n_users, self.n_code_bits)
             seen = data.seen(users.allocate)
             checkpoint.clear()
-        weights = {name: 1 / mu for name, mu in state.mu.items()}
-        maps = {name: state.W[name] for name in problem.groups_of_strangers}
-        report = {
-            "objective": progress.objective,
-            "seconds": progress.seconds,
-            "group_weights": {name: w / sum(weights.values()) for name, w in weights.items()},
-            "ridges": {name: group.ridge for name, group in problem.groups.items()},
-            "history_counts": history.counts.tolist(),
-            "user_codes": code_report(user_vectors),
-            "item_codes": code_report(state.D),
-            "stranger_codes": code_report(strangers),
-            "warning": warn_of_collapse(strangers),
-        }
-        progress.mark("report")
+            weights = {name: 1 / mu for name, mu in state.mu.items()}
+            maps = {name: state.W[name] for name in problem.groups_of_strangers}
+            report = {
+                "objective": progress.objective,
+                "seconds": progress.seconds,
+                "group_weights": {name: w / sum(weights.values()) for name, w in weights.items()},
+                "ridges": {name: group.ridge for name, group in problem.groups.items()},
+                "history_counts": history.counts.tolist(),
+                "user_codes": code_report(user_vectors),
+                "item_codes": code_report(state.D),
+                "stranger_codes": code_report(strangers),
+                "warning": warn_of_collapse(strangers),
+            }
+            progress.mark("report")
         return Recommender(
             name="mfdcf",
             settings=asdict(self),
