@@ -13,12 +13,12 @@ from coldhash.data import plan
 from coldhash.data.dates import as_days
 from coldhash.errors import DataError
 from coldhash.features.columns import FORMS
-from coldhash.features.fitting import count_values, fit_column
+from coldhash.features.fitting import count_values, fit_column, fit_mean
 
 
 def fitted(spec, values, kind=None):
     counted = count_values(spec, pa.chunked_array([pa.array(values, kind)]), "c")
-    return fit_column(spec, counted, "c")
+    return fit_mean(fit_column(spec, counted, "c"), counted, "c")
 
 
 def dense(column, values, name="c"):

@@ -33,7 +33,10 @@ def signs(values: np.ndarray, dtype: type[np.generic] = np.int8) -> np.ndarray:
     >>> signs(np.array([0.5, -2.0, 0.0])).tolist()
     [1, -1, 1]
     """
-    return np.where(values >= 0, dtype(1), dtype(-1))
+    codes = (values >= 0).astype(dtype)  # several times as fast as np.where
+    codes += codes
+    codes -= dtype(1)
+    return codes
 
 
 def n_words(n_bits: int) -> int:

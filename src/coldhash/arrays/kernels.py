@@ -37,6 +37,7 @@ def multiply_codes(indptr, indices, values, words, weights, product, first, last
     total = np.empty(64, np.float32)
     for word in range(words.shape[1]):
         begin = 64 * word
+        wide = n_bits - begin > 32
         for row in range(first, last):
             total[:] = 0
             for j in range(indptr[row], indptr[row + 1]):
@@ -45,7 +46,7 @@ def multiply_codes(indptr, indices, values, words, weights, product, first, last
                 low, high = np.int32(code), np.int32(code >> np.uint64(32))
                 for k in range(32):  # a bit becomes the sign of 32, as vector instructions want it
                     total[k] += value if np.int32(low << np.int32(31 - k)) < 0 else -value
-                for k in range(32):
+                for k in range(32 if wide else 0):
                     total[32 + k] += value if np.int32(high << np.int32(31 - k)) < 0 else -value
             for k in range(min(64, n_bits - begin)):
                 product[row, begin + k] = total[k]

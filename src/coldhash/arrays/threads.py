@@ -26,7 +26,7 @@ R = TypeVar("R")
 
 _PIECES = 8  # that rows are divided into
 _FEW_ROWS = 64  # for so few, handing them to threads costs more than it saves
-_here = threading.local()  # `busy` in a thread that works on a piece: its own work stays there
+_here = threading.local()  # `busy` in a thread that works on a piece
 _pools: dict[int, ThreadPoolExecutor] = {}
 os.register_at_fork(after_in_child=_pools.clear)  # a forked process has none of the threads
 
@@ -43,7 +43,7 @@ def run_pieces(
     from numba import get_num_threads  # which a process that asks once does not load
 
     n_threads = n_threads or get_num_threads()
-    if n_threads == 1 or getattr(_here, "busy", False):
+    if n_threads == 1 or _is_busy():
         yield from map(function, pieces)
         return
     if n_threads not in _pools:
@@ -80,13 +80,18 @@ def run_rows(function: Callable[..., None], ends: np.ndarray | range, *arguments
     `ends` says how many entries there are before each row and after the last, as in a CSR matrix.
     """
     n_rows = len(ends) - 1
-    if n_rows <= _FEW_ROWS:
+    if n_rows <= _FEW_ROWS or _is_busy():
         function(*arguments, 0, n_rows)
         return
     shares = np.linspace(ends[0], ends[-1], _PIECES + 1)[1:-1]
     rows = [0, *np.searchsorted(ends, shares).clip(max=n_rows).tolist(), n_rows]
     for _ in run_pieces(lambda at: function(*arguments, *rows[at : at + 2]), range(_PIECES)):
         pass
+
+
+def _is_busy() -> bool:
+    """Return whether this thread works on a piece: its own work stays there."""
+    return getattr(_here, "busy", False)
 
 
 def _work(function: Callable[[T], R], piece: T) -> R:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
@@ -151,12 +151,12 @@ class Words(_Vocabulary):
     @classmethod
     def fit(cls, spec: plan.Text, counted: Counts) -> Words:
         """Learn the words that occur often enough, and how rare each is."""
-        texts = [(set(_split_words(value)), count) for value, count in counted.items()]
-        n_texts = sum(count for words, count in texts if words)
-        counts = Counter(chain.from_iterable(words for words, _ in texts))
-        for words, count in texts:
-            if count != 1:
-                counts.update(dict.fromkeys(words, count - 1))
+        n_texts, counts = 0, defaultdict[str, int](int)
+        for value, count in counted.items():
+            words = set(_split_words(value))
+            n_texts += count if words else 0
+            for word in words:
+                counts[word] += count
         frequent = [word for word in counts if counts[word] >= spec.min_count]
         frequent = sorted(frequent, key=lambda word: (-counts[word], word))[: spec.max_words]
         columns = {word: at for at, word in enumerate(frequent)}

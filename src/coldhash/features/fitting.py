@@ -83,12 +83,12 @@ def _fit_groups(users: Partitions, plan: FeaturePlan) -> dict[str, GroupEncoder]
             total.update(counts)
     fitted: dict[str, dict[str, FittedColumn]] = {group: {} for group in plan.users}
     for (group, name, spec), total in zip(specs, totals, strict=True):
-        fitted[group][name] = fit_column(spec, total, name)
+        fitted[group][name] = fit_mean(fit_column(spec, total, name), total, name)
     return {group: GroupEncoder(columns) for group, columns in fitted.items()}
 
 
 def fit_content(plan: FeaturePlan, items: pa.Table) -> ContentEncoder:
-    """Fit the item columns."""
+    """Fit the item columns, without their means: nothing replaces a missing value."""
     specs = {name: spec for columns in plan.items.values() for name, spec in columns.items()}
     counts = {name: count_values(spec, items.column(name), name) for name, spec in specs.items()}
     return ContentEncoder({name: fit_column(specs[name], counts[name], name) for name in specs})
@@ -98,7 +98,8 @@ def count_values(spec: Column, column: pa.ChunkedArray, name: str) -> Counter[Va
     """Count the values of a column; vectors are reduced to their mean, and how many there are."""
     values, codes = distinct_values(column, name)
     if codes is not None:
-        return Counter(dict(zip(values, np.bincount(codes, minlength=len(values)), strict=True)))
+        counts = np.bincount(codes, minlength=len(values)).tolist()
+        return Counter(dict(zip(values, counts, strict=True)))
     if spec.kind != "vector":
         return Counter(None if value is None else tuple(value) for value in values)
     form = Given.fit(spec, values)
@@ -111,11 +112,15 @@ def count_values(spec: Column, column: pa.ChunkedArray, name: str) -> Counter[Va
 def fit_column(spec: Column, counted: Counter[Value], name: str) -> FittedColumn:
     """Fit a column to its values."""
     try:
-        form: FittedColumn = FORM_OF[spec.kind].fit(spec, counted)  # type: ignore[attr-defined]
+        return FORM_OF[spec.kind].fit(spec, counted)  # type: ignore[attr-defined, no-any-return]
     except DataError as error:
         raise DataError(f"column {name!r}: {error.message}", hint=error.hint) from None
-    lengths, columns, numbers = form.encode(list(counted), name)
+
+
+def fit_mean(column: FittedColumn, counted: Counter[Value], name: str) -> FittedColumn:
+    """Fit what replaces a missing value of a column: the average of those that are known."""
+    lengths, columns, numbers = column.encode(list(counted), name)
     counts = np.fromiter(counted.values(), np.int64)
     n_known = counts[lengths > 0].sum()
-    mean = np.bincount(columns, numbers * np.repeat(counts, lengths), form.width)
-    return replace(form, mean=(mean / max(n_known, 1)).astype(np.float32))
+    mean = np.bincount(columns, numbers * np.repeat(counts, lengths), column.width)
+    return replace(column, mean=(mean / max(n_known, 1)).astype(np.float32))
