@@ -129,12 +129,14 @@ def update_vectors(problem: Problem, state: FitState) -> None:
         if B is not None:
             right += unpack_codes(B, TD.shape[1]) @ (beta * length * U)
             weight = prior + beta
-        HU = (TDU + pull * right) / (eigenvalues + pull * weight)
-        H = HU @ U.T
+        right *= pull
+        TDU += right
+        TDU /= eigenvalues + pull * weight
+        H = TDU @ U.T
         sums = UserSums(
             total=H.sum(axis=0).astype(np.float64),
             lengths=float(np.abs(H).sum(dtype=np.float64)),
-            misfits={name: square(block.has[name] * HU - say) for name, say in says.items()},
+            misfits={name: square(block.has[name] * TDU - say) for name, say in says.items()},
             apart=apart,
             prior=float(prior.sum()),
         )
@@ -216,8 +218,11 @@ def item_problem(problem: Problem, state: FitState) -> tuple[np.ndarray, np.ndar
     code_length = code * length
 
     def pull(block: UserBlock, H: np.ndarray, P: np.ndarray) -> np.ndarray:
-        mixture = own * H[block.trained] + real * P + code_length * signs(P, np.float32)
-        return times(block.St, mixture.astype(np.float32))
+        mixture = np.float32(own) * H[block.trained]
+        if real:
+            mixture += np.float32(real) * P
+        mixture += np.float32(code_length) * signs(P, np.float32)
+        return times(block.St, mixture)
 
     L, level = problem.users.sum(pull, problem.blocks, state.H, P), problem.level
     total = own * of_H + real * of_P + code_length * of_C
@@ -235,7 +240,8 @@ def set_items(problem: Problem, state: FitState, D: np.ndarray) -> None:
     words, n_bits, names = pack(D), D.shape[1], tuple(problem.groups)
 
     def project(block: UserBlock) -> tuple[np.ndarray, Maps]:
-        TD = times_codes(block.S, words, weights, n_bits) - mean
+        TD = times_codes(block.S, words, weights, n_bits)
+        TD -= mean
         return TD, {name: (block.X[name].T @ TD).astype(np.float64) for name in names}
 
     state.TD, state.XtT = problem.users.update(project, problem.blocks)
@@ -289,9 +295,13 @@ def stranger_vectors(
     weight = np.zeros((n_users, 1), dtype=np.float32)
     for name, has in brought.items():
         inverse = np.float32(1 / mu[name]) * has
-        total += inverse * (block.X[name] @ W[name])
+        say = block.X[name] @ W[name]
+        say *= inverse
+        total += say
         weight += inverse
-    return np.where(weight > 0, total / np.maximum(weight, 1e-12), average)
+    total /= np.maximum(weight, 1e-12)
+    np.copyto(total, average, where=weight == 0)
+    return total
 
 
 def summarise_strangers(problem: Problem, state: FitState) -> tuple[float, np.ndarray]:
@@ -308,8 +318,10 @@ def summarise_strangers(problem: Problem, state: FitState) -> tuple[float, np.nd
 
 def unpack_codes(B: np.ndarray, n_bits: int) -> np.ndarray:
     """Return packed user codes as +1 and -1."""
-    bits = np.unpackbits(B, axis=1, count=n_bits)
-    return bits.astype(np.float32) * np.float32(2) - np.float32(1)
+    codes = np.unpackbits(B, axis=1, count=n_bits).astype(np.float32)
+    codes += codes
+    codes -= np.float32(1)
+    return codes
 
 
 def square(matrix: np.ndarray) -> float:
