@@ -457,8 +457,8 @@ class RatingTarget:
     def __call__(self, ratings: csr_array) -> csr_array:
         """Return the targets of users x items as float32."""
         if self.kind == "favourite":
-            favourite = self.feedback.is_favourite(ratings)
-            return with_values(ratings, np.where(favourite, np.float32(1), np.float32(self.other)))
+            favourite = self.feedback.is_favourite(ratings).astype(np.float32)
+            return with_values(ratings, np.maximum(favourite, np.float32(self.other)))
         if self.kind == "known" or self.feedback.kind != "ratings":
             return as_ones(ratings)
         low, high = self.feedback.scale or (0.0, 1.0)

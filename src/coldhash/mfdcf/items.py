@@ -33,56 +33,59 @@ def descend(
     bounds = np.abs(within).sum(axis=2) - np.abs(diagonal) - diagonal
     D, G = D.astype(dtype), np.ascontiguousarray(G, dtype=dtype)
     DG, patterns = D @ G, np.ascontiguousarray(patterns.T, dtype=dtype)
-    fixed = (blocks, patterns, energies.astype(dtype), bounds.astype(dtype), n_sweeps)
+    quadratic = G, within.astype(dtype), energies.astype(dtype), bounds.astype(dtype)
+    fixed = (*quadratic, blocks, patterns, n_sweeps)
     run_rows(
-        lambda first, last: _descend(D[first:last], DG[first:last], L[first:last], G, *fixed),
+        lambda first, last: _descend(D[first:last], DG[first:last], L[first:last], *fixed),
         np.arange(len(D) + 1),
     )
     return D
 
 
 @compiled(nogil=True)
-def _descend(D, DG, L, G, blocks, patterns, energies, bounds, n_sweeps):  # type: ignore[no-untyped-def]
+def _descend(D, DG, L, G, within, energies, bounds, blocks, patterns, n_sweeps):  # type: ignore[no-untyped-def]
     """Set the blocks of each row one after the other; DG = D G is kept up to date."""
     n_blocks, width = blocks.shape
-    n_bits = D.shape[1]
-    pull, energy = np.empty(width, D.dtype), np.empty(patterns.shape[1], D.dtype)
+    d, pull = np.empty(width, D.dtype), np.empty(width, D.dtype)
+    energy = np.empty(patterns.shape[1], D.dtype)
     for i in range(len(D)):
-        for _ in range(n_sweeps):
-            changed = False
-            for n in range(n_blocks):
-                settled = True
-                for a in range(width):
-                    bit = blocks[n, a]
-                    settled &= D[i, bit] * (L[i, bit] - DG[i, bit]) >= bounds[n, a]
-                if settled:
-                    continue
+        n_settled = 0  # blocks since the last one that changed
+        for visit in range(n_sweeps * n_blocks):
+            n = visit % n_blocks
+            settled = True
+            for a in range(width):
+                bit = blocks[n, a]
+                d[a], pull[a] = D[i, bit], L[i, bit] - DG[i, bit]
+                settled &= d[a] * pull[a] >= bounds[n, a]
+            if not settled:
                 now = 0
                 for a in range(width):
-                    bit = blocks[n, a]
-                    now += (D[i, bit] > 0) << a
-                    pull[a] = L[i, bit] - DG[i, bit]
+                    now += (d[a] > 0) << a
                     for c in range(width):  # give the block's own share back
-                        pull[a] += G[bit, blocks[n, c]] * D[i, blocks[n, c]]
+                        pull[a] += within[n, a, c] * d[c]
                 for p in range(len(energy)):  # an assignment of arrays compiles for seconds
                     energy[p] = energies[n, p]
                 for a in range(width):
                     twice = 2 * pull[a]
                     for p in range(len(energy)):
                         energy[p] -= twice * patterns[a, p]
-                best = now
                 lowest = energy[now] - abs(energy[now]) * 1e-6  # a tie, or nearly, changes nothing
+                n_lower = 0
+                for p in range(len(energy)):
+                    n_lower += energy[p] < lowest
+                settled = n_lower == 0
+            n_settled += 1
+            if not settled:
+                n_settled = 0
+                best = now
                 for p in range(len(energy)):
                     if energy[p] < lowest:
                         best, lowest = p, energy[p]
-                if best != now:
-                    changed = True
-                    for a in range(width):
-                        bit = blocks[n, a]
-                        step = patterns[a, best] - D[i, bit]
-                        if step != 0:
-                            D[i, bit] = patterns[a, best]
-                            for c in range(n_bits):
-                                DG[i, c] += step * G[bit, c]
-            if not changed:
+                for a in range(width):
+                    if (best ^ now) >> a & 1:
+                        bit, step = blocks[n, a], -2 * d[a]
+                        D[i, bit] += step
+                        for c in range(len(G)):
+                            DG[i, c] += step * G[bit, c]
+            if n_settled == n_blocks:
                 break

@@ -195,7 +195,7 @@ def make_blocks(
         sums = ItemSums(
             targets=np.bincount(indices, S.data, minlength=n_items),
             norms=np.bincount(indices, S.data.astype(np.float64) ** 2, minlength=n_items),
-            favourites=np.bincount(indices[liked], minlength=n_items),
+            favourites=np.bincount(indices.compress(liked), minlength=n_items),
             ratings=np.bincount(indices, minlength=n_items),
             rated=np.bincount(indices, ratings64, minlength=n_items),
             squares=float(ratings64 @ ratings64),
