@@ -20,6 +20,7 @@ import numpy as np
 
 from coldhash.arrays.codes import pack, signs
 from coldhash.arrays.products import times, times_codes
+from coldhash.arrays.threads import run_pieces
 from coldhash.mfdcf.problem import Problem, UserBlock
 from coldhash.mfdcf.report import REPORTED
 from coldhash.partitions import PerPartition, add_up
@@ -44,6 +45,7 @@ class FitState:
     # set by `set_items`
     D: np.ndarray = field(init=False)  # item codes, items x bits
     DtD: np.ndarray = field(init=False)  # D' V D
+    noise: np.ndarray = field(init=False)  # D' V² diag(noise) D
     eigenvalues: np.ndarray = field(init=False)  # of D'V D; where codes do not differ, a little
     U: np.ndarray = field(init=False)  # its eigenvectors
     TD: PerPartition[np.ndarray] = field(init=False)  # T V D, users x bits
@@ -168,9 +170,8 @@ def shrinkage(problem: Problem, state: FitState, variance: float) -> float:
     (D'V D)⁻¹ D'V² diag(noise) D (D'V D)⁻¹; the rest of its variance around what the features say is
     how users differ. Weights in proportion give the vectors of least expected error.
     """
-    noisy = state.D * (problem.item_weights**2 * problem.noise)
     inverse = inverse_gram(state)
-    noise = np.trace(inverse @ (state.D.T @ noisy).astype(np.float64) @ inverse) / len(inverse)
+    noise = np.trace(inverse @ state.noise @ inverse) / len(inverse)
     ratio = noise / max(variance - noise, noise / MOST_SHRUNK, 1e-12)
     return float(state.eigenvalues.mean() * max(ratio, 1e-6))
 
@@ -226,14 +227,19 @@ def item_problem(problem: Problem, state: FitState) -> tuple[np.ndarray, np.ndar
 
     L, level = problem.users.sum(pull, problem.blocks, state.H, P), problem.level
     total = own * of_H + real * of_P + code_length * of_C
-    L = (L - level.means * total.astype(np.float32)) / level.gains
+    L -= level.means * total.astype(np.float32)
+    L /= level.gains
     HtH, PtP, CtC = (gram.astype(np.float32) for gram in (HtH, PtP, CtC))
     return L, own * HtH + real * PtP + (code * length**2) * CtC
 
 
 def set_items(problem: Problem, state: FitState, D: np.ndarray) -> None:
     """Take new item codes, and what follows from them: D'V D, T V D of every user, and X'T V D."""
-    state.D, state.DtD = D, (D.T @ (D * problem.item_weights)).astype(np.float64)
+    weights, noise = problem.item_weights, problem.item_weights**2 * problem.noise
+    state.D = D
+    state.DtD, state.noise = run_pieces(
+        lambda diagonal: (D.T @ (D * diagonal)).astype(np.float64), (weights, noise)
+    )
     values, state.U = np.linalg.eigh(state.DtD)
     state.eigenvalues = np.maximum(values, FLAT * values.mean())
     weights, mean = entry_weights(problem), mean_projection(problem, D)

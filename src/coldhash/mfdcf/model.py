@@ -37,7 +37,7 @@ import numpy as np
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from coldhash.arrays.codes import signs
-from coldhash.arrays.threads import one_blas_thread
+from coldhash.arrays.threads import one_blas_thread, run_pieces
 from coldhash.data.dataset import Dataset
 from coldhash.data.ratings import RatingTarget, TargetKind
 from coldhash.errors import DataError, SettingError
@@ -62,6 +62,7 @@ from coldhash.scale import Prepared, open_partitions
 from coldhash.scale.places import Place
 
 LEVEL_BITS = 8
+REPORTS = ("user_codes", "item_codes", "stranger_codes")
 OTHER = 0.3  # what a rating that is no favourite is worth, where ratings are rare
 
 
@@ -200,15 +201,14 @@ class MFDCF:
             checkpoint.clear()
             weights = {name: 1 / mu for name, mu in state.mu.items()}
             maps = {name: state.W[name] for name in problem.groups_of_strangers}
+            vectors = (user_vectors, state.D, strangers)
             report = {
                 "objective": progress.objective,
                 "seconds": progress.seconds,
                 "group_weights": {name: w / sum(weights.values()) for name, w in weights.items()},
                 "ridges": {name: group.ridge for name, group in problem.groups.items()},
                 "history_counts": history.counts.tolist(),
-                "user_codes": code_report(user_vectors),
-                "item_codes": code_report(state.D),
-                "stranger_codes": code_report(strangers),
+                **dict(zip(REPORTS, run_pieces(code_report, vectors), strict=True)),
                 "warning": warn_of_collapse(strangers),
             }
             progress.mark("report")
