@@ -1,7 +1,8 @@
 """Fitted columns: values of a table -> the few numbers of each that are not zero.
 
 Every kind of column has the same parts: `width`, how many numbers a value becomes; `mean`, which
-replaces a missing value (the average of the training part); and `cells`, which encodes one value.
+replaces a missing value (the average of the training part); `encode`, which encodes values, and
+`cells`, which encodes one. A column defines one of the two, or both where one is faster by itself.
 A value without cells is missing: None, NaN, the empty text and a value never seen in training all
 are; only a value of the wrong type is an error.
 """
@@ -65,9 +66,10 @@ class FittedColumn(ABC):
         """The number of numbers that a value becomes."""
         return len(self.mean)
 
-    @abstractmethod
     def cells(self, value: Value) -> Cells:
         """Encode one value."""
+        _, columns, numbers = self.encode([value], "")
+        return list(zip(columns.tolist(), numbers.tolist(), strict=True))
 
     @abstractmethod
     def example(self) -> Value:
@@ -162,14 +164,6 @@ class Words(_Vocabulary):
         columns = {word: at for at, word in enumerate(frequent)}
         rarity = [math.log((1 + n_texts) / (1 + counts[word])) + 1 for word in frequent]
         return cls(np.zeros(len(frequent), np.float32), columns, np.array(rarity, np.float32))
-
-    def cells(self, value: Value) -> Cells:
-        """Weigh the known words of a text."""
-        words = _split_words(value)
-        counts = Counter(self.columns[word] for word in words if word in self.columns)
-        weighed = [(at, count * float(self.rarity[at])) for at, count in counts.items()]
-        length = math.sqrt(sum(weight * weight for _, weight in weighed))
-        return [(at, weight / length) for at, weight in weighed]
 
     def encode(self, values: Sequence[Value], name: str) -> Entries:
         """Encode values; `name` is the column's in an error."""
@@ -284,10 +278,6 @@ class Given(FittedColumn):
         if len(numbers) not in (0, self.width):
             raise DataError(f"a vector of length {len(numbers)} where {self.width} is expected")
         return numbers.astype(np.float32)
-
-    def cells(self, value: Value) -> Cells:
-        """Return every number of a vector."""
-        return list(enumerate(self.vector(value).tolist()))
 
     def encode(self, values: Sequence[Value], name: str) -> Entries:
         """Encode values; `name` is the column's in an error."""

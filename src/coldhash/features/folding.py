@@ -191,15 +191,14 @@ def places_of(weights: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
     places, signs = np.empty(len(weights), np.int64), np.ones(len(weights), np.float32)
     places[order[:own]] = np.arange(own)
     rest = order[own:]
-    hashed = _hash_integers(rest.astype(np.uint64))
+    hashed = mix_bits((rest.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15))
     places[rest] = own + (hashed >> np.uint64(1)) % np.uint64(width - own)
     signs[rest] = np.where(hashed & np.uint64(1), 1, -1)
     return places, signs
 
 
-def _hash_integers(values: np.ndarray) -> np.ndarray:
-    """Hash whole numbers (splitmix64)."""
-    z = (values + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+def mix_bits(z: np.ndarray) -> np.ndarray:
+    """Return whole numbers that look drawn, from multiples of odd ones (splitmix64)."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
+    return np.asarray(z ^ (z >> np.uint64(31)))

@@ -19,6 +19,7 @@ import numpy as np
 
 from coldhash.arrays.checks import Forms, check_memory, take
 from coldhash.arrays.products import times
+from coldhash.arrays.threads import one_blas_thread
 from coldhash.data.feedback import Scale
 
 if TYPE_CHECKING:
@@ -147,9 +148,7 @@ def main_directions(rows: np.ndarray, width: int, rng: np.random.Generator) -> n
     """Find the `width` directions along which centred rows vary most (columns x width)."""
     n_columns = rows.shape[1]
     width = min(width, *rows.shape)
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(1, "blas"):  # the same sums in the same order on every machine
+    with one_blas_thread():
         basis = rng.standard_normal(
             (n_columns, min(width + _OVERSAMPLING, n_columns)), dtype=np.float32
         )

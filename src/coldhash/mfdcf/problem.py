@@ -11,6 +11,7 @@ from scipy.sparse import csr_array
 
 from coldhash.data.dataset import UserRecords
 from coldhash.data.ratings import RatingTarget
+from coldhash.features.folding import mix_bits
 from coldhash.features.groups import FeatureEncoder, Matrix
 from coldhash.partitions import Partitions, PerPartition, add_up
 
@@ -211,13 +212,11 @@ def make_blocks(
 
 
 def uniform(rows: np.ndarray, columns: np.ndarray | int) -> np.ndarray:
-    """Return a number from 0 to 1 for each pair, the same wherever it is computed (splitmix64)."""
+    """Return a number from 0 to 1 for each pair, the same wherever it is computed."""
     with np.errstate(over="ignore"):
         z = rows.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         z = z + np.asarray(columns).astype(np.uint64) * np.uint64(0xD1B54A32D192ED03)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray((z ^ (z >> np.uint64(31))) >> np.uint64(11)) / float(1 << 53)
+        return (mix_bits(z) >> np.uint64(11)) / float(1 << 53)
 
 
 def item_weights(popularity: np.ndarray, power: float) -> np.ndarray:
