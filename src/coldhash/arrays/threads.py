@@ -70,8 +70,7 @@ def _numpy_blas() -> ThreadpoolController:
 
 def one_blas_thread() -> AbstractContextManager[object]:
     """Return a context in which the products of numpy are sums in the same order everywhere."""
-    context: AbstractContextManager[object] = _numpy_blas().limit(limits=1, user_api="blas")
-    return context
+    return _numpy_blas().limit(limits=1, user_api="blas")  # type: ignore[no-any-return]
 
 
 def run_rows(function: Callable[..., None], ends: np.ndarray | range, *arguments: object) -> None:

@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 from pydantic import PositiveInt
 from scipy.sparse.linalg import svds
+from threadpoolctl import threadpool_limits
 
 from coldhash.arrays.codes import signs
 from coldhash.baselines.shared import polar, random_rotation
@@ -181,7 +182,8 @@ def truncate(problem: Problem, rank: int, rng: np.random.Generator) -> Problem:
 
     def replace_targets(block: UserBlock) -> tuple[UserBlock, np.ndarray]:
         S = block.S.astype(np.float64)
-        P, sigma, Qt = svds(S, k=min(rank, min(S.shape) - 1), rng=rng)
+        with threadpool_limits(1, "blas"):  # that of scipy, which is not the one of numpy
+            P, sigma, Qt = svds(S, k=min(rank, min(S.shape) - 1), rng=rng)
         low = ((P * sigma) @ Qt).astype(np.float32)
         norms = np.sum(low.astype(np.float64) ** 2, axis=0)
         return replace(block, S=low, St=np.ascontiguousarray(low[block.trained].T)), norms

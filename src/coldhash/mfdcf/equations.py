@@ -131,14 +131,12 @@ def update_vectors(problem: Problem, state: FitState) -> None:
         if B is not None:
             right += unpack_codes(B, TD.shape[1]) @ (beta * length * U)
             weight = prior + beta
-        right *= pull
-        TDU += right
-        TDU /= eigenvalues + pull * weight
-        H = TDU @ U.T
+        HU = (TDU + pull * right) / (eigenvalues + pull * weight)
+        H = HU @ U.T
         sums = UserSums(
             total=H.sum(axis=0).astype(np.float64),
             lengths=float(np.abs(H).sum(dtype=np.float64)),
-            misfits={name: square(block.has[name] * TDU - say) for name, say in says.items()},
+            misfits={name: square(block.has[name] * HU - say) for name, say in says.items()},
             apart=apart,
             prior=float(prior.sum()),
         )
@@ -160,10 +158,10 @@ def update_vectors(problem: Problem, state: FitState) -> None:
     state.mu = group_weights(state.misfits)
     if problem.fit_weight is None:
         prior = sums.prior / problem.n_users + problem.code_weight
-        state.alpha = prior / shrinkage(problem, state, sums.apart / n_values)
+        state.alpha = prior / shrinkage(state, sums.apart / n_values)
 
 
-def shrinkage(problem: Problem, state: FitState, variance: float) -> float:
+def shrinkage(state: FitState, variance: float) -> float:
     """Return the weight of what is expected beside D'V D, from the noise of Ĥ.
 
     The targets of different items are independent given a user, so Ĥ has the noise
@@ -219,11 +217,8 @@ def item_problem(problem: Problem, state: FitState) -> tuple[np.ndarray, np.ndar
     code_length = code * length
 
     def pull(block: UserBlock, H: np.ndarray, P: np.ndarray) -> np.ndarray:
-        mixture = np.float32(own) * H[block.trained]
-        if real:
-            mixture += np.float32(real) * P
-        mixture += np.float32(code_length) * signs(P, np.float32)
-        return times(block.St, mixture)
+        mixture = own * H[block.trained] + real * P + code_length * signs(P, np.float32)
+        return times(block.St, mixture.astype(np.float32))
 
     L, level = problem.users.sum(pull, problem.blocks, state.H, P), problem.level
     total = own * of_H + real * of_P + code_length * of_C
@@ -246,8 +241,7 @@ def set_items(problem: Problem, state: FitState, D: np.ndarray) -> None:
     words, n_bits, names = pack(D), D.shape[1], tuple(problem.groups)
 
     def project(block: UserBlock) -> tuple[np.ndarray, Maps]:
-        TD = times_codes(block.S, words, weights, n_bits)
-        TD -= mean
+        TD = times_codes(block.S, words, weights, n_bits) - mean
         return TD, {name: (block.X[name].T @ TD).astype(np.float64) for name in names}
 
     state.TD, state.XtT = problem.users.update(project, problem.blocks)
@@ -301,13 +295,9 @@ def stranger_vectors(
     weight = np.zeros((n_users, 1), dtype=np.float32)
     for name, has in brought.items():
         inverse = np.float32(1 / mu[name]) * has
-        say = block.X[name] @ W[name]
-        say *= inverse
-        total += say
+        total += inverse * (block.X[name] @ W[name])
         weight += inverse
-    total /= np.maximum(weight, 1e-12)
-    np.copyto(total, average, where=weight == 0)
-    return total
+    return np.where(weight > 0, total / np.maximum(weight, 1e-12), average)
 
 
 def summarise_strangers(problem: Problem, state: FitState) -> tuple[float, np.ndarray]:
@@ -324,10 +314,8 @@ def summarise_strangers(problem: Problem, state: FitState) -> tuple[float, np.nd
 
 def unpack_codes(B: np.ndarray, n_bits: int) -> np.ndarray:
     """Return packed user codes as +1 and -1."""
-    codes = np.unpackbits(B, axis=1, count=n_bits).astype(np.float32)
-    codes += codes
-    codes -= np.float32(1)
-    return codes
+    bits = np.unpackbits(B, axis=1, count=n_bits)
+    return bits.astype(np.float32) * np.float32(2) - np.float32(1)
 
 
 def square(matrix: np.ndarray) -> float:
