@@ -156,19 +156,17 @@ def _itself(value: T) -> T:
     return value
 
 
-def add_up(results: Iterable[T]) -> T:
+def add_up(results: Iterable[T], typed: bool = True) -> T:
     """Add up results of one form (numbers, arrays, dicts and tuples of them) in order.
 
-    Sums are formed in double precision and returned in the type of the first result; None stays.
+    Sums are formed in double precision and returned in the type of the results, or, unless `typed`,
+    as they are, to go on with; None stays.
     """
     total: Any = None
-    first: Any = None
-    for result in results:
-        if first is None:
-            first, total = result, _map(_doubled, result)
-        else:
-            total = _map(iadd, total, result)  # in place, if they are arrays
-    return _map(_typed, total, first)  # type: ignore[no-any-return]
+    last: Any = None
+    for last in results:  # in place, if they are arrays
+        total = _map(_doubled, last) if total is None else _map(iadd, total, last)
+    return _map(_typed, total, last) if typed else total  # type: ignore[no-any-return]
 
 
 def _map(function: Callable[..., Any], one: Any, *others: Any) -> Any:
@@ -188,5 +186,5 @@ def _doubled(value: Any) -> Any:
     return value.astype(np.float64) if isinstance(value, np.ndarray) else value
 
 
-def _typed(total: Any, first: Any) -> Any:
-    return total.astype(first.dtype) if isinstance(total, np.ndarray) else total
+def _typed(total: Any, one: Any) -> Any:
+    return total.astype(one.dtype) if isinstance(total, np.ndarray) else total

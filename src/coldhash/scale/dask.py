@@ -11,7 +11,7 @@ import hashlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,10 +27,11 @@ from threadpoolctl import threadpool_limits
 
 from coldhash.data.dataset import UserRecords
 from coldhash.errors import SettingError, SourceError, WorkerError
-from coldhash.partitions import Partitions, PerPartition, Stored, T, loaded
+from coldhash.partitions import Partitions, PerPartition, Stored, T, add_up, loaded
 
 try:
     import dask
+    from dask.sizeof import sizeof
     from distributed import Client, Future, KilledWorker, LocalCluster, get_worker, wait
     from distributed.client import ClosedClientError
     from distributed.comm.core import CommClosedError
@@ -39,8 +40,16 @@ except ImportError:
 
 POLL_SECONDS = 2.0  # between looks at the state of workers
 PATIENCE_SECONDS = 60.0  # that nothing may happen while workers are gone or paused
+ADDED_AT_ONCE = 4  # results, which wait in the memory of a worker
 ONE_AT_A_TIME = threading.Lock()  # functions use all threads of a worker themselves
 NO_WARNING = {"distributed.admin.large-graph-warning-threshold": "1TB"}  # sent on purpose, once
+LOCAL = {  # for workers that do nothing else
+    # freed memory is used again: Dask has it returned, and pages are then made for every array
+    "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 2**31,
+    "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 2**30,
+    "distributed.scheduler.work-stealing": False,  # partitions are spread evenly
+    "distributed.worker.profile.enabled": False,
+}
 LOST = (CancelledError, ClosedClientError, CommClosedError)
 MORE_MEMORY = "give workers more memory, or prepare the data with fewer users in a partition"
 
@@ -52,48 +61,92 @@ class _Payload:
     content: Any
 
 
+@dataclass(frozen=True, eq=False)
+class _Made:
+    """What a function returned for a partition: a value that stays there, and a result."""
+
+    kept: Any
+    result: Any
+
+
 class DaskPartitions(Partitions):
-    """Partitions whose values are futures."""
+    """Partitions whose values are futures.
+
+    Consecutive partitions are made on one worker, where the task of their home ran: Dask runs tasks
+    where most of their values are. No task names a worker: Dask does not run it again if that
+    worker was the only one.
+    """
 
     def __init__(self, client: Client, records: Sequence[UserRecords | Stored]) -> None:
         check_workers(client)
         self._client, self._id, self._numbers = client, uuid4().hex[:12], count()
+        with translate_dask_errors():
+            n_threads = sum(client.nthreads().values())
+        n, n_homes = len(records), max(min(n_threads, len(records)), 1)
+        self._homes = self._submit(_begin, range(n_homes))
+        self._home_of = [at * n_homes // n for at in range(n)]
         self.records = self.scatter(records)
 
     def run(
         self, function: Callable[..., Any], *values: PerPartition[Any], keep: bool = True
     ) -> tuple[PerPartition[Any], Iterator[Any]]:
         """Apply a function to the values of every partition."""
-        n = len(self)
-        sent = self._submit(_open, [_Payload(function)])
-        made = self._submit(_apply, sent * n, *(value.parts for value in values))
+        made = self._apply(function, values, keep)
         if not keep:
             return PerPartition([]), self._results(made)
-        kept, results = (self._submit(_pick, made, [at] * n) for at in range(2))
-        return PerPartition(kept), self._results(results)
+        return PerPartition(made), self._results(self._submit(_forget, made))
+
+    def sum(self, function: Callable[..., T], *values: PerPartition[Any]) -> T:
+        """Add up what a function returns for every partition, on the workers."""
+        return self._add_up(self._apply(function, values, keep=False))  # type: ignore[no-any-return]
+
+    def update(
+        self, function: Callable[..., tuple[Any, T]], *values: PerPartition[Any]
+    ) -> tuple[PerPartition[Any], T]:
+        """Keep the first value that a function returns, and add up the second on the workers."""
+        made = self._apply(function, values, keep=True)
+        return PerPartition(made), self._add_up(made)
 
     def scatter(self, values: Sequence[T | Stored]) -> PerPartition[T]:
         """Send every partition one of some values, loaded or not."""
-        return PerPartition(self._submit(_open, [_Payload(value) for value in values]))
+        homes = [self._homes[home] for home in self._home_of]
+        return PerPartition(self._submit(_open, homes, map(_Payload, values)))
 
-    def _submit(self, function: Callable[..., Any], *arguments: list[Any]) -> list[Future[Any]]:
-        """Submit a task for each partition, all at once: Dask spreads them over idle workers.
+    def _apply(
+        self, function: Callable[..., Any], values: tuple[PerPartition[Any], ...], keep: bool
+    ) -> list[Future[_Made]]:
+        payload = _Payload((function, keep))
+        sent = self._submit(_open, self._homes, [payload] * len(self._homes))
+        functions = [sent[home] for home in self._home_of]
+        return self._submit(_apply, functions, *(value.parts for value in values))
 
-        No task names a worker: Dask does not run it again if that worker was the only one. Every
-        task is a group of its own, because Dask queues large groups and fills one worker first.
+    def _add_up(self, made: list[Future[_Made]]) -> Any:
+        """Add up results in order: the sum goes from worker to worker, the results stay there."""
+        total: list[Any] = [None]
+        for first in range(0, len(made), ADDED_AT_ONCE):
+            some, last = made[first : first + ADDED_AT_ONCE], first + ADDED_AT_ONCE >= len(made)
+            total = self._submit(_add, [last], total, *([each] for each in some))
+        return self._first_result(total).result
+
+    def _submit(self, function: Callable[..., Any], *arguments: Iterable[Any]) -> list[Future[Any]]:
+        """Submit tasks, all at once: Dask spreads those that need no other over idle workers.
+
+        Every task is a group of its own, because Dask queues large groups and fills one worker
+        first.
         """
         name = f"coldhash{function.__name__}-{self._id}"
-        keys = [(f"{name}-{next(self._numbers)}", 0) for _ in arguments[0]]
+        columns = [list(argument) for argument in arguments]
+        keys = [(f"{name}-{next(self._numbers)}", 0) for _ in columns[0]]
         task = partial(run_checked, own_versions(), function)
         with dask.config.set(NO_WARNING), translate_dask_errors():
-            return self._client.map(task, *arguments, key=keys, pure=False)
+            return self._client.map(task, *columns, key=keys, pure=False)
 
     def _results(self, futures: list[Future[Any]]) -> Iterator[Any]:
         """Return the results in order, each released on its worker once it is here."""
         while futures:
-            result = self._first_result(futures)
+            made = self._first_result(futures)
             del futures[0]
-            yield result
+            yield made.result
 
     def _first_result(self, futures: list[Future[Any]]) -> Any:
         """Wait for the first of some futures, as long as a worker may finish it."""
@@ -186,8 +239,11 @@ def connect(address: str) -> Iterator[Client]:
     """Connect to the cluster at an address; `local` starts one, with a worker for each core."""
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # it becomes a WorkerError
     if address == "local":
-        cluster = LocalCluster(threads_per_worker=1, dashboard_address=":0")
-        with cluster, Client(cluster, direct_to_workers=True) as client:
+        with (
+            dask.config.set(LOCAL),
+            LocalCluster(threads_per_worker=1, dashboard_address=":0") as cluster,
+            Client(cluster, direct_to_workers=True) as client,
+        ):
             yield client
         return
     try:
@@ -198,22 +254,45 @@ def connect(address: str) -> Iterator[Client]:
         yield client
 
 
-def _open(payload: _Payload) -> Any:
+def _begin(home: int) -> int:
+    return home
+
+
+def _open(_home: int, payload: _Payload) -> Any:
     return loaded(payload.content)
 
 
-def _apply(function: Callable[..., Any], *values: Any) -> Any:
+def _apply(sent: tuple[Callable[..., Any], bool], *values: Any) -> _Made:
     """Apply a function in a worker, with the threads that the worker has."""
     threads = min(get_worker().state.nthreads, numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
+    function, keep = sent
     with ONE_AT_A_TIME, threadpool_limits(1, "blas"):
         numba.set_num_threads(max(threads, 1))
-        # an array that came in a message may be at an odd address: products of it round differently
-        aligned = (
-            np.require(value, requirements="A") if isinstance(value, np.ndarray) else value
-            for value in values
-        )
-        return function(*aligned)
+        found = function(*map(_aligned, values))
+    return _Made(*found) if keep else _Made(None, found)
 
 
-def _pick(made: tuple[Any, ...], at: int) -> Any:
-    return made[at]
+def _aligned(value: Any) -> Any:
+    """Return a value of a partition.
+
+    An array that came in a message may be at an odd address: products of it round differently.
+    """
+    value = value.kept if isinstance(value, _Made) else value
+    return np.require(value, requirements="A") if isinstance(value, np.ndarray) else value
+
+
+def _add(last: bool, before: _Made | None, *made: _Made) -> _Made:
+    sums = made if before is None else (before, *made)
+    return _Made(None, add_up((each.result for each in sums), typed=last))
+
+
+def _forget(made: _Made) -> _Made:
+    return _Made(None, made.result)
+
+
+@sizeof.register(_Made)  # type: ignore[untyped-decorator, no-untyped-call]
+@sizeof.register(UserRecords)  # type: ignore[untyped-decorator, no-untyped-call]
+def _n_bytes(value: object) -> int:
+    """Return the size of a value, by which Dask decides what to move: it knows no dataclasses."""
+    entries = value if isinstance(value, dict) else getattr(value, "__dict__", {})
+    return getattr(value, "nbytes", 0) or sum(map(_n_bytes, entries.values()))
