@@ -12,10 +12,9 @@ import time
 import warnings
 from typing import Any
 
-from distributed import Client, LocalCluster
-
 from coldhash import MFDCF
 from coldhash.scale import Disk, Memory, Prepared
+from coldhash.scale.dask import connect
 
 
 def peak() -> float:
@@ -33,10 +32,7 @@ def main(folder: str, place: str, rounds: int) -> None:
     data, settings = Prepared.open(folder), MFDCF(n_rounds=rounds, tolerance=0.0, ridge=30.0)
     workers: list[float] = []
     if place == "dask":
-        local = LocalCluster(
-            n_workers=2, threads_per_worker=1, memory_limit=0, dashboard_address=":0"
-        )
-        with local as cluster, Client(cluster, direct_to_workers=True) as client:
+        with connect("local") as client:
             model, seconds = timed(settings, data, client)
             workers = list(client.run(peak).values())
     else:
