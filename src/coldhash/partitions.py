@@ -53,7 +53,7 @@ class Partitions(ABC):
     @abstractmethod
     def run(
         self, function: Callable[..., Any], *values: PerPartition[Any], keep: bool = True
-    ) -> tuple[PerPartition[Any], Iterator[Any]]:
+    ) -> tuple[PerPartition[Any], Iterable[Any]]:
         """Apply a function to the values of every partition.
 
         Parameters
@@ -74,20 +74,24 @@ class Partitions(ABC):
     def scatter(self, values: Sequence[T | Stored]) -> PerPartition[T]:
         """Send every partition one of some values, loaded or not."""
 
-    def map(self, function: Callable[..., T], *values: PerPartition[Any]) -> Iterator[T]:
+    def map(self, function: Callable[..., T], *values: PerPartition[Any]) -> Iterable[T]:
         """Apply a function to every partition and return the results in order."""
         return self.run(function, *values, keep=False)[1]
 
     def sum(self, function: Callable[..., T], *values: PerPartition[Any]) -> T:
         """Add up what a function returns for every partition."""
-        return add_up(self.map(function, *values))
+        return self.add_up(self.map(function, *values))
 
     def update(
         self, function: Callable[..., tuple[Any, T]], *values: PerPartition[Any]
     ) -> tuple[PerPartition[Any], T]:
         """Keep the first value that a function returns, and add up the second."""
         kept, results = self.run(function, *values)
-        return kept, add_up(results)
+        return kept, self.add_up(results)
+
+    def add_up(self, results: Iterable[T]) -> T:
+        """Add up what `run` or `map` returned, in order."""
+        return add_up(results)
 
     def gather(self, rows: PerPartition[np.ndarray], n_rows: int, n_columns: int) -> np.ndarray:
         """Stack the rows of all partitions in one float32 array."""

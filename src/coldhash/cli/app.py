@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass, replace
 from functools import wraps
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -50,25 +51,26 @@ def _root(version: Annotated[bool, Option("--version", help="Print the version."
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
     """Register a command; a parameter that is a dataclass becomes one option for each field."""
-    own = inspect.signature(function, eval_str=True).parameters
-    groups: dict[str, Callable[..., Any]] = {}
-    parameters: list[inspect.Parameter] = []
-    for name, each in own.items():
-        options, kind = [each], each.annotation
-        if isinstance(kind, type) and is_dataclass(kind):
-            groups[name] = kind
-            options = [*inspect.signature(kind, eval_str=True).parameters.values()]
-        parameters += [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in options]
+    own = _parameters(function)
+    groups: Arguments = {
+        name: each.annotation for name, each in own.items() if is_dataclass(each.annotation)
+    }
+    chosen = {name: _parameters(group) for name, group in groups.items()}
+    options = [chosen.get(name, {name: each}).values() for name, each in own.items()]
+    parameters = [each.replace(kind=each.KEYWORD_ONLY) for each in chain.from_iterable(options)]
 
     @wraps(function)
     def run(**values: Any) -> None:
         for name, group in groups.items():
-            chosen = inspect.signature(group).parameters
-            values[name] = group(**{option: values.pop(option) for option in chosen})
+            values[name] = group(**{option: values.pop(option) for option in chosen[name]})
         function(**values)
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return app.command()(run)
+
+
+def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(function, eval_str=True).parameters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +99,7 @@ class TableOptions:
         """Return the arguments of `Dataset.from_tables` and `prepare` about columns and values."""
         weights = parse_pairs(self.event_weight, "--event-weight", hint="TYPE=WEIGHT, purchase=5")
         return {
-            "columns": {role: name or None for role, name in parse_columns(self.column)},
+            "columns": parse_columns(self.column),
             "plan": self.plan,
             "duplicates": self.duplicates,
             "feedback": self.feedback,
@@ -131,30 +133,27 @@ class DataOptions(TableOptions):
             rules: Arguments = {"feedback": self.feedback, "favourite": self.favourite}
             known = ch.read(self.dataset, self.data, **rules)
             return known if self.plan is None else known.with_plan(self.plan)
-        ratings, users, items = (
-            None if file is None else ch.TableFile(path=file, encoding=self.encoding)
+        tables: list[Any] = [
+            file and ch.TableFile(path=file, encoding=self.encoding)
             for file in (self.ratings, self.users, self.items)
-        )
-        assert ratings is not None
+        ]
         if self.names is not None:
-            ratings = replace(ratings, names=tuple(self.names.split(",")))
-        return ch.Dataset.from_tables(ratings, users, items, **self.settings())
+            tables[0] = replace(tables[0], names=tuple(self.names.split(",")))
+        return ch.Dataset.from_tables(*tables, **self.settings())
 
 
-def parse_columns(texts: list[str] | None) -> list[tuple[str, str]]:
-    """Split the texts ROLE=NAME of --column."""
-    return parse_pairs(texts, "--column", hint="ROLE=NAME, e.g. user_id=customer")
+def parse_columns(texts: Texts) -> dict[str, str | None]:
+    """Split the texts ROLE=NAME of --column; None: there is no such column."""
+    pairs = parse_pairs(texts, "--column", hint="ROLE=NAME, e.g. user_id=customer")
+    return {role: name or None for role, name in pairs}
 
 
-def parse_pairs(texts: list[str] | None, option: str, hint: str) -> list[tuple[str, str]]:
+def parse_pairs(texts: Texts, option: str, hint: str) -> list[tuple[str, str]]:
     """Split the texts NAME=VALUE that an option was given."""
-    pairs = []
-    for text in texts or []:
-        name, mark, value = text.partition("=")
-        if not mark:
+    for text in texts or ():
+        if "=" not in text:
             raise SettingError(f"{option} {text!r}", hint=hint)
-        pairs.append((name, value))
-    return pairs
+    return [(name, value) for name, _, value in (text.partition("=") for text in texts or ())]
 
 
 def read_file(path: Path, name: str) -> str:

@@ -88,10 +88,9 @@ def fit(
         )
     if judge and (parts or dask):
         raise SettingError("--judge works in memory only", hint="without --parts and --dask")
+    pairs = parse_pairs(setting, "--set", hint="NAME=VALUE")
     values = {} if bits is None else {"n_bits": bits}
-    for name, text in parse_pairs(setting, "--set", hint="NAME=VALUE"):
-        values[name] = parse_json(text)
-    settings = settings_from(method, values)
+    settings = settings_from(method, values | {name: parse_json(text) for name, text in pairs})
     check_out(out)
     data: Any = source.read() if parts is None else Prepared.open(parts)
     with ExitStack() as stack:
@@ -196,7 +195,7 @@ def recommend(
         answer = model.recommend(people, user_ids=user_id, **arguments)
         for note in answer.notes:
             print(f"note: {output.printable(note)}", file=sys.stderr)
-        tables = (each.to_arrow() for each in (answer,))  # only for a file: it loads pandas
+        tables = (each.to_arrow() for each in [answer])  # only for a file: it loads pandas
         rows = answer
         document["fallback"] = answer.fallback.tolist()
     if out is not None:
@@ -307,12 +306,12 @@ def update(
         )
     model, steps = load_model(file), dict[str, Change]()
     new_items, rated, people = _read_tables([items, ratings, users], column)
-    if remove is not None:
+    if remove:
         model, steps["removed"] = remove_items(model, read_lines(remove))
-    if items is not None:
+    if items:
         model, steps["items"] = add_items(model, new_items, rated, people)
-    if users is not None or (ratings is not None and items is None):
-        model, steps["users"] = update_users(model, people, rated if items is None else None)
+    if users or (ratings and not items):
+        model, steps["users"] = update_users(model, people, None if items else rated)
     report = {name: value for name, value in model.report.items() if name != JUDGED}
     replace(model, report=report).save(out)  # what was judged is the model before
     changes = {name: change.as_dict() for name, change in steps.items()}
@@ -360,7 +359,7 @@ def _read_tables(paths: list[Path | None], columns: list[str] | None) -> list[An
     from coldhash.data.reading import RatingOptions
     from coldhash.data.tables import as_table
 
-    chosen = RatingOptions(dict(parse_columns(columns))).columns
+    chosen = RatingOptions(parse_columns(columns)).columns
     roles = {name: role for role, name in chosen.items() if name is not None}
     if not roles:
         return paths
@@ -369,12 +368,11 @@ def _read_tables(paths: list[Path | None], columns: list[str] | None) -> list[An
     for name in roles:
         if name not in every:
             raise ColumnError(f"no table has a column {name!r}", hint=f"there are: {every}")
-    return [
-        table
-        if table is None
-        else table.rename_columns([roles.get(name, name) for name in table.column_names])
-        for table in tables
-    ]
+
+    def rename(table: pa.Table) -> pa.Table:
+        return table.rename_columns([roles.get(name, name) for name in table.column_names])
+
+    return [None if table is None else rename(table) for table in tables]
 
 
 def _read_people(path: Path, columns: list[str] | None, model: ch.Recommender) -> pa.Table:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import numba
@@ -48,25 +48,33 @@ LOCAL = {  # for workers that do nothing else
     "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 2**31,
     "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 2**30,
     "distributed.scheduler.work-stealing": False,  # partitions are spread evenly
-    "distributed.worker.profile.enabled": False,
 }
 LOST = (CancelledError, ClosedClientError, CommClosedError)
 MORE_MEMORY = "give workers more memory, or prepare the data with fewer users in a partition"
 
 
 @dataclass(frozen=True, eq=False)
-class _Payload:
-    """A value sent with a task; Dask does not look for futures in it."""
+class _Made:
+    """A value of a partition, and a result beside it; Dask does not look for futures in them."""
 
-    content: Any
+    kept: Any
+    result: Any = None
 
 
 @dataclass(frozen=True, eq=False)
-class _Made:
-    """What a function returned for a partition: a value that stays there, and a result."""
+class _Results(Iterable[Any]):
+    """Results of a function for every partition, which are on the workers."""
 
-    kept: Any
-    result: Any
+    partitions: DaskPartitions
+    made: list[Future[_Made]]
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the results in order, each released on its worker once it is here."""
+        futures = self.partitions.submit(_result_of, self.made)
+        self.made.clear()
+        while futures:
+            yield self.partitions.first_result(futures)
+            del futures[0]
 
 
 class DaskPartitions(Partitions):
@@ -83,52 +91,34 @@ class DaskPartitions(Partitions):
         with translate_dask_errors():
             n_threads = sum(client.nthreads().values())
         n, n_homes = len(records), max(min(n_threads, len(records)), 1)
-        self._homes = self._submit(_begin, range(n_homes))
+        self._homes = self.submit(_open, range(n_homes), [_Made(None)] * n_homes)
         self._home_of = [at * n_homes // n for at in range(n)]
         self.records = self.scatter(records)
 
     def run(
         self, function: Callable[..., Any], *values: PerPartition[Any], keep: bool = True
-    ) -> tuple[PerPartition[Any], Iterator[Any]]:
+    ) -> tuple[PerPartition[Any], Iterable[Any]]:
         """Apply a function to the values of every partition."""
-        made = self._apply(function, values, keep)
-        if not keep:
-            return PerPartition([]), self._results(made)
-        return PerPartition(made), self._results(self._submit(_forget, made))
+        sent = self.submit(_open, self._homes, [_Made((function, keep))] * len(self._homes))
+        functions = [sent[home] for home in self._home_of]
+        made = self.submit(_apply, functions, *(value.parts for value in values))
+        return PerPartition(made[:] if keep else []), _Results(self, made)
 
-    def sum(self, function: Callable[..., T], *values: PerPartition[Any]) -> T:
-        """Add up what a function returns for every partition, on the workers."""
-        return self._add_up(self._apply(function, values, keep=False))  # type: ignore[no-any-return]
-
-    def update(
-        self, function: Callable[..., tuple[Any, T]], *values: PerPartition[Any]
-    ) -> tuple[PerPartition[Any], T]:
-        """Keep the first value that a function returns, and add up the second on the workers."""
-        made = self._apply(function, values, keep=True)
-        return PerPartition(made), self._add_up(made)
+    def add_up(self, results: Iterable[T]) -> T:
+        """Add up results in order: the sum goes from worker to worker, the results stay there."""
+        made = cast("_Results", results).made
+        total: list[Any] = [None]
+        for first in range(0, len(made), ADDED_AT_ONCE):
+            some, last = made[first : first + ADDED_AT_ONCE], first + ADDED_AT_ONCE >= len(made)
+            total = self.submit(_add, [last], total, *([each] for each in some))
+        return self.first_result(total)  # type: ignore[no-any-return]
 
     def scatter(self, values: Sequence[T | Stored]) -> PerPartition[T]:
         """Send every partition one of some values, loaded or not."""
         homes = [self._homes[home] for home in self._home_of]
-        return PerPartition(self._submit(_open, homes, map(_Payload, values)))
+        return PerPartition(self.submit(_open, homes, map(_Made, values)))
 
-    def _apply(
-        self, function: Callable[..., Any], values: tuple[PerPartition[Any], ...], keep: bool
-    ) -> list[Future[_Made]]:
-        payload = _Payload((function, keep))
-        sent = self._submit(_open, self._homes, [payload] * len(self._homes))
-        functions = [sent[home] for home in self._home_of]
-        return self._submit(_apply, functions, *(value.parts for value in values))
-
-    def _add_up(self, made: list[Future[_Made]]) -> Any:
-        """Add up results in order: the sum goes from worker to worker, the results stay there."""
-        total: list[Any] = [None]
-        for first in range(0, len(made), ADDED_AT_ONCE):
-            some, last = made[first : first + ADDED_AT_ONCE], first + ADDED_AT_ONCE >= len(made)
-            total = self._submit(_add, [last], total, *([each] for each in some))
-        return self._first_result(total).result
-
-    def _submit(self, function: Callable[..., Any], *arguments: Iterable[Any]) -> list[Future[Any]]:
+    def submit(self, function: Callable[..., Any], *arguments: Iterable[Any]) -> list[Future[Any]]:
         """Submit tasks, all at once: Dask spreads those that need no other over idle workers.
 
         Every task is a group of its own, because Dask queues large groups and fills one worker
@@ -141,14 +131,7 @@ class DaskPartitions(Partitions):
         with dask.config.set(NO_WARNING), translate_dask_errors():
             return self._client.map(task, *columns, key=keys, pure=False)
 
-    def _results(self, futures: list[Future[Any]]) -> Iterator[Any]:
-        """Return the results in order, each released on its worker once it is here."""
-        while futures:
-            made = self._first_result(futures)
-            del futures[0]
-            yield made.result
-
-    def _first_result(self, futures: list[Future[Any]]) -> Any:
+    def first_result(self, futures: list[Future[Any]]) -> Any:
         """Wait for the first of some futures, as long as a worker may finish it."""
         n_done, since = -1, time.monotonic()
         while True:
@@ -254,12 +237,8 @@ def connect(address: str) -> Iterator[Client]:
         yield client
 
 
-def _begin(home: int) -> int:
-    return home
-
-
-def _open(_home: int, payload: _Payload) -> Any:
-    return loaded(payload.content)
+def _open(_home: object, sent: _Made) -> Any:
+    return loaded(sent.kept)
 
 
 def _apply(sent: tuple[Callable[..., Any], bool], *values: Any) -> _Made:
@@ -281,13 +260,13 @@ def _aligned(value: Any) -> Any:
     return np.require(value, requirements="A") if isinstance(value, np.ndarray) else value
 
 
-def _add(last: bool, before: _Made | None, *made: _Made) -> _Made:
-    sums = made if before is None else (before, *made)
-    return _Made(None, add_up((each.result for each in sums), typed=last))
+def _add(last: bool, total: Any, *made: _Made) -> Any:
+    results = list(map(_result_of, made))
+    return add_up(results if total is None else [total, *results], typed=last)
 
 
-def _forget(made: _Made) -> _Made:
-    return _Made(None, made.result)
+def _result_of(made: _Made) -> Any:
+    return made.result
 
 
 @sizeof.register(_Made)  # type: ignore[untyped-decorator, no-untyped-call]
