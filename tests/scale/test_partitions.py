@@ -154,6 +154,21 @@ def test_partitions_spread_over_workers(world, client):
         assert min(holders.count(worker) for worker in client.nthreads()) >= 4
 
 
+def test_sums_on_workers_are_those_in_order(world, client):
+    """In float32 sums, and in another order, the last bits would differ."""
+
+    def items(records):
+        return None, {"sums": np.float32(0.1) * records.ratings.sum(axis=0), "n": records.first}
+
+    users, here = DaskPartitions(client, world.records(30)), MemoryPartitions(world.records(30))
+    _, found = users.update(items, users.records)
+    _, expected = here.update(items, here.records)
+    assert found["n"] == expected["n"] == sum(range(0, 450, 30))
+    assert found["sums"].dtype == np.float32
+    np.testing.assert_array_equal(found["sums"], expected["sums"])
+    assert list(users.map(lambda records: records.first, users.records)) == [*range(0, 450, 30)]
+
+
 def test_data_in_memory_may_go_to_disk_and_to_dask(world, client, tmp_path):
     here = SETTINGS.fit(world)
     assert_same(SETTINGS.fit(world, on=Disk(tmp_path / "work")), here)

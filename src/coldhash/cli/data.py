@@ -1,16 +1,32 @@
-"""Commands about data: describe, fetch, prepare."""
+"""Commands about data, and about methods on them: from describe to reproduce."""
 
 from __future__ import annotations
 
+import os
 import sys
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
 from typer import Argument, Option
 
-from coldhash.cli.app import AsJson, DataOptions, File, TableOptions, command
+import coldhash as ch
+from coldhash.cli.app import (
+    AsJson,
+    DataOptions,
+    File,
+    TableOptions,
+    check_out,
+    command,
+    find_method,
+)
 from coldhash.cli.output import format_facts, print_result, progress_bar
-from coldhash.errors import check_choice
+from coldhash.errors import SettingError, check_choice
+from coldhash.render import check_suffix
+
+Jobs = Annotated[int, Option("--jobs", "-j", min=1, help="Processes.", show_default="all cores")]
+_CORES = os.cpu_count() or 1
+Quick = Annotated[bool, Option("--quick", help="One split, small grids.")]
 
 
 @command
@@ -66,3 +82,126 @@ def prepare(
             progress=lambda step, done, total: update(done, total, step),
         )
     print(f"{out}: {prepared.n_ratings:,} ratings in {len(prepared.ends) - 1:,} partitions")
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """The options of `compare_models`, by the same names."""
+
+    splits: Annotated[int, Option(min=1, help="Random splits of the users.")] = 5
+    order: Annotated[
+        str | None, Option(help="Of ratings given: time or random; default: time where known.")
+    ] = None
+    protocol: Annotated[str, Option(help="sampled-1000, full, ddl, du or mdcf.")] = "sampled-1000"
+    score: Annotated[str, Option(help="real, or hamming: codes on both sides.")] = "real"
+    k: Annotated[int, Option("-k", min=1, help="For intervals and comparisons.")] = 10
+    seed: Annotated[int, Option(min=0, help="The seed of splits and fits.")] = 0
+
+
+@command
+def evaluate(
+    source: DataOptions,
+    options: CompareOptions,
+    models: Annotated[
+        str, Option(help="Methods, with commas; the first is compared with all.")
+    ] = "mfdcf,popularity,ridge",
+    bits: Annotated[int | None, Option(help="Bits of a code, where a method has codes.")] = None,
+    shots: Annotated[str, Option(help="Ratings that a stranger gives first, e.g. 0,5.")] = "0",
+    out: Annotated[File, Option(help="Write all metrics as .csv or .md.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare methods on strangers: the same splits, users and candidates for all."""
+    from coldhash.evaluate.compare import compare_models
+
+    settings = {}
+    for name in models.split(","):
+        method = find_method(name)
+        has_bits = bits is not None and hasattr(method, "n_bits")
+        settings[name] = method(n_bits=bits) if has_bits else method()
+    given = _parse_shots(shots)
+    if out is not None:
+        check_suffix(out)
+        check_out(out)
+    data = source.read()
+    with progress_bar("evaluating") as update:
+        found = compare_models(data, settings, shots=given, progress=update, **vars(options))
+    if out is not None:
+        found.save(out)
+    print_result(asdict(found), [found], as_json)
+
+
+@command
+def experiment(
+    file: Annotated[Path, Argument(metavar="EXPERIMENT.toml", help="What to run.")],
+    out: Annotated[Path, Option(help="The folder for results.")],
+    source: DataOptions,
+    jobs: Jobs = _CORES,
+    quick: Quick = False,
+) -> None:
+    """Run an experiment, on its data sets or on your tables; run again, it resumes."""
+    from coldhash.lab import Experiment, run_experiment
+
+    plan = Experiment.from_toml(file)
+    if quick:
+        plan = plan.quick_version()
+    data = source.read() if source.is_given else source.data
+    with progress_bar(plan.name) as update:
+        run_experiment(plan, data, out, jobs, update)
+    print(out / plan.name / "results.parquet")
+
+
+@command
+def tune(
+    file: Annotated[Path, Argument(metavar="STUDY", help="A TOML file, or a method's name.")],
+    out: Annotated[Path, Option(help="The folder for the study and its report.")],
+    source: DataOptions,
+    trials: Annotated[int | None, Option(help="Instead of the study's number.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Search for good settings of a method on its study's data or yours; run again, it resumes."""
+    from coldhash.lab import Study, run_study
+    from coldhash.lab.experiment import experiments_folder
+
+    shipped = experiments_folder() / "tune" / f"{file}.toml"
+    study = Study.from_toml(shipped if shipped.is_file() else file)
+    own = source.read() if source.is_given else None
+    if own is not None:
+        study = study.replace(datasets=[own.name])
+    if trials is not None:
+        study = study.replace(trials=trials)
+    datasets = {name: own or ch.read(name, source.data) for name in study.datasets}
+    with progress_bar(f"tuning {study.model}") as update:
+
+        def report(done: float, total: int, best: float | None) -> None:
+            update(done, total, "" if best is None else f"best {best:.4f}")
+
+        tuned = run_study(study, datasets, out, report)
+    found = tuned.to_dict()
+    shown = {name: found[name] for name in ("best", "default", "improvement", "noise")}
+    print_result(found, format_facts(shown), as_json)
+
+
+@command
+def reproduce(
+    name: Annotated[str, Argument(help="A section of the report, such as figure-1, or all.")],
+    data: Annotated[Path, Option(help="The folder that holds the data sets.")],
+    out: Annotated[Path, Option(help="The folder for runs and the report.")],
+    jobs: Jobs = _CORES,
+    quick: Quick = False,
+) -> None:
+    """Reproduce the paper: run, draw, check its claims; run again, it resumes."""
+    from coldhash.lab.reproduce import SECTIONS, make_section, write_report
+
+    sections = []
+    for each in SECTIONS if name == "all" else (name,):
+        with progress_bar(each) as update:
+            sections.append(make_section(each, data, out, quick, jobs, update))
+    repeat = f"coldhash reproduce {name} --data DIR --out DIR" + (" --quick" if quick else "")
+    print(write_report(sections, out, repeat))
+
+
+def _parse_shots(text: str) -> list[int]:
+    try:
+        return [int(number) for number in text.split(",")]
+    except ValueError:
+        raise SettingError(f"--shots {text!r}", hint="whole numbers, e.g. 0,5,20") from None
