@@ -62,18 +62,17 @@ def _talk(model: Recommender, person: Arguments, n: int, options: Arguments) -> 
             break
         question = asked[0]
         text = cell(question["title"] or question["name"])
-        range_text = f"{low:g} to {high:g}, empty: I do not know it"
-        hint = range_text if question["kind"] == "item" else "empty: skip"
+        rate = f"{low:g} to {high:g}, empty: I do not know it"
+        hint = rate if question["kind"] == "item" else "empty: skip"
         print(f"\n{text}? ({question['why']})")
         while True:
             given = input(f"{hint}> ").strip()
             changed = _with_answer(person, question, given)
             try:
                 before = _print_list(model, changed, before)
+                break
             except ColdhashError as error:
                 print(cell(str(error)))
-                continue
-            break
         if question["kind"] == "field" and not given:
             skipped.append(question["name"])
         person = changed

@@ -397,8 +397,11 @@ def refresh(
     known, new = np.flatnonzero(old_rows >= 0), np.flatnonzero(old_rows < 0)
     codes = np.ones((len(old_rows), items.n_bits), dtype=np.float32)
     codes[known] = items.rows(old_rows[known])
-    if len(new):
-        codes[new] = _first_codes(model, items, data, new)
+    if len(new):  # they start from what their content says
+        content = model.features.item_content(data.items, len(old_rows))[new]
+        nothing, nobody = data.ratings.matrix[:0, new], model.user_vectors[:0]
+        target = RatingTarget("known", model.feedback)
+        codes[new] = estimate_items(model, items, content, nothing, nobody, target).codes
     settings = settings_from(MFDCF, {**model.settings, "n_rounds": n_rounds})
     fitted = settings.fit(data, seed=seed, callback=callback, item_codes=codes)
     fitted = replace(fitted, settings=model.settings)
@@ -410,16 +413,6 @@ def _kept_order(before: Ids, now: Ids) -> np.ndarray:
     rows = now.find(before.values)
     old = rows[rows >= 0]
     return np.concatenate([old, np.setdiff1d(np.arange(len(now)), old)])
-
-
-def _first_codes(
-    model: Recommender, items: CodeItems, data: Dataset, new: np.ndarray
-) -> np.ndarray:
-    """Return the codes that new items start from: those that their content says."""
-    content = model.features.item_content(data.items, len(data.ratings.items))[new]
-    nothing, nobody = data.ratings.matrix[:0, new], model.user_vectors[:0]
-    target = RatingTarget("known", model.feedback)
-    return estimate_items(model, items, content, nothing, nobody, target).codes
 
 
 def _compare(

@@ -277,7 +277,7 @@ def _nearest(wanted: csr_array, rows: csr_array, own: np.ndarray | None = None) 
     """Find the rows with the greatest cosine; `own` are the places of the wanted themselves."""
     k, step = min(NEIGHBOURS[-1], rows.shape[0]), max(BLOCK // rows.shape[0], 1)
     found = []
-    for begin in range(0, wanted.shape[0], step):
+    for begin in range(0, max(wanted.shape[0], 1), step):
         block = (wanted[begin : begin + step] @ rows.T).toarray().astype(np.float32)
         if own is not None:
             block[np.arange(len(block)), own[begin : begin + step]] = 0
@@ -285,9 +285,7 @@ def _nearest(wanted: csr_array, rows: csr_array, own: np.ndarray | None = None) 
         order = np.argsort(-np.take_along_axis(block, places, 1), axis=1, kind="stable")
         places = np.take_along_axis(places, order, 1)
         found.append((places, np.maximum(np.take_along_axis(block, places, 1), 0)))
-    nothing = [(np.zeros((0, k), np.int64), np.zeros((0, k), np.float32))]
-    places, similarity = (np.concatenate(each) for each in zip(*(found or nothing), strict=True))
-    return _Near(places, similarity)
+    return _Near(*map(np.concatenate, zip(*found, strict=True)))
 
 
 def _unit_rows(content: csr_array, rarity: np.ndarray) -> csr_array:
