@@ -138,8 +138,10 @@ class DaskPartitions(Partitions):
             with translate_dask_errors(), contextlib.suppress(TimeoutError):
                 wait(futures[0], timeout=POLL_SECONDS)
                 return futures[0].result(timeout=PATIENCE_SECONDS)
+            with translate_dask_errors():
+                workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
             now_done = sum(future.status != "pending" for future in futures)
-            if now_done != n_done or self._any_running():
+            if now_done != n_done or any(worker["status"] == "running" for worker in workers):
                 n_done, since = now_done, time.monotonic()
             elif time.monotonic() - since > PATIENCE_SECONDS:
                 raise WorkerError(
@@ -147,11 +149,6 @@ class DaskPartitions(Partitions):
                     "they are gone, or paused because their memory is full",
                     hint=MORE_MEMORY,
                 )
-
-    def _any_running(self) -> bool:
-        with translate_dask_errors():
-            workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
-        return any(worker["status"] == "running" for worker in workers)
 
 
 @contextmanager
