@@ -423,7 +423,8 @@ class TableFile:
         if self.escape is not None:
             escape = self.escape.encode()
             content = content.replace(escape + escape, b"").replace(escape + mark, b"")
-        return any(line.count(mark) % 2 for line in content.splitlines())
+        within_lines = rb'(?:[^"]++|"[^"\r\n]*+")*+'.replace(b'"', re.escape(mark))
+        return re.fullmatch(within_lines, content) is None
 
 
 def _unpack(read: Callable[[int], bytes], n_packed: int, title: str) -> bytes:
