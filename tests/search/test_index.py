@@ -385,8 +385,10 @@ def test_fewer_where_fewer_exist(rng):
         assert (search(query, 7, Search(candidates=lists_of(index, [[]])))[0] == -1).all()
 
 
+@pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize("threads", [1, 4])
-def test_nothing_asked_or_nothing_there(rng, threads):
+def test_nothing_asked_or_nothing_there(rng, monkeypatch, threads, plain):
+    monkeypatch.setattr(index_module, "prefer_numpy", lambda *_: plain)
     codes = random_codes(rng, 200, 64)
     full = CodeIndex.of(pack(codes), 64, np.zeros(200))
     empty = CodeIndex.of(pack(codes[:0]), 64, np.zeros(0))

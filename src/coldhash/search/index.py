@@ -493,7 +493,7 @@ def _real_weights(reals: np.ndarray, stripes: np.ndarray) -> tuple[np.ndarray, n
     if not np.isfinite(reals).all():
         raise FloatingPointError(NOT_FINITE)
     values = np.pad(reals.astype(np.float64), ((0, 0), (0, missing)))
-    first, second, third, fourth = np.moveaxis(np.abs(values).reshape(len(values), -1, 4), 2, 0)
+    first, second, third, fourth = (np.abs(values[:, bit::4]) for bit in range(4))
     heaviest = (first + second + third + fourth).max(axis=1, keepdims=True)
     units = np.where(heaviest > 0, heaviest / WEIGHT_LIMIT, 1.0)
     return np.copysign(np.floor(np.abs(values) / units + 0.5), values), units
