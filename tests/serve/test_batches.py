@@ -109,6 +109,25 @@ def test_requests_that_come_in_together_get_the_answers_that_each_gets_alone(mod
     assert [status for status, _ in together[30:]] == [200, 404, 200, 200, 200, 404, 422]
 
 
+def test_event_loops_do_not_wait_for_each_other(model):
+    """As of clients of tests in several threads, each of which has a loop of its own."""
+    app, request = create_app(model, log=lambda _: None), {"user": {}}
+    first, second, sent = asyncio.new_event_loop(), asyncio.new_event_loop(), []
+
+    async def send(message):
+        sent.append(message.get("status"))
+
+    waiting = first.create_task(ask(app, "/v1/recommend", send, request))
+    first.stop()
+    first.run_forever()  # one turn: the request has come in, and the next turn answers it
+    assert not sent
+    second.run_until_complete(ask(app, "/v1/recommend", send, request))
+    first.run_until_complete(waiting)
+    for loop in (first, second):
+        loop.close()
+    assert sent == [200, None, 200, None]
+
+
 def test_a_batch_that_is_not_read_ends_at_the_time_limit(model, log):
     sent = []
 

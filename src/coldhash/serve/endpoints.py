@@ -49,6 +49,7 @@ MAX_REASONS = 3  # that a sentence names
 People = Mapping[str, Sequence[Any]]  # "users", "user_ids" or both, of the same length
 Answer = PersonAnswer | Exception
 Arrived = tuple[Request, asyncio.Future[Answer]]
+Alike = tuple[asyncio.AbstractEventLoop, ServedModel, bytes]  # what requests of a batch share
 
 
 @dataclass(eq=False)
@@ -124,8 +125,8 @@ class Endpoints:
         self._limits = limits
         self._metrics = metrics
         self._pool = Pool(limits.max_waiting)
-        # quick requests that are answered next, by model, kind of people and options
-        self._arrived: dict[tuple[ServedModel, bytes], list[Arrived]] = {}
+        # quick requests that are answered next, by loop, model, kind of people and options
+        self._arrived: dict[Alike, list[Arrived]] = {}
 
     def operations(self) -> list[Operation]:
         """Return the operations of the API."""
@@ -182,7 +183,7 @@ class Endpoints:
         """
         loop = asyncio.get_running_loop()
         options = [*group_people([request]), *map(request.__getitem__, schemas.OPTIONS)]
-        key = served, orjson.dumps(options)
+        key = loop, served, orjson.dumps(options)
         if key not in self._arrived:
             self._arrived[key] = []
             loop.call_soon(self._answer_arrived, key)
@@ -190,9 +191,9 @@ class Endpoints:
         self._arrived[key].append((request, answer))
         return answer
 
-    def _answer_arrived(self, key: tuple[ServedModel, bytes]) -> None:
+    def _answer_arrived(self, key: Alike) -> None:
         requests, results = zip(*self._arrived.pop(key), strict=True)
-        answers = self._answer(key[0], requests[0], group_people(requests))
+        answers = self._answer(key[1], requests[0], group_people(requests))
         for result, answer in zip(results, answers, strict=True):
             if not result.done():  # its request has timed out, or the client is gone
                 result.set_result(answer)
