@@ -198,6 +198,14 @@ def test_lists_per_user(coded):
         coded.recommend(PEOPLE[:2], exclude=[["1"]])
 
 
+@pytest.mark.parametrize("wrong", [5, "12", [None], [1.5], ["1", ["2"]], [["1"], None], [["1"], "2"]])
+@pytest.mark.parametrize("argument", ["exclude", "candidates"])
+def test_what_is_no_list_of_items_is_refused(coded, argument, wrong):
+    with pytest.raises(DataError, match="is not a valid item id|a list of item ids") as caught:
+        coded.recommend(PEOPLE[:2], **{argument: wrong})
+    assert caught.value.argument == argument
+
+
 def test_training_users_do_not_get_what_they_have_rated(model, data):
     user_ids = list(data.ratings.users)[:20]
     found = model.recommend(user_ids=user_ids, k=10)

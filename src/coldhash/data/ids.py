@@ -178,7 +178,8 @@ class Ids:
         >>> Ids.of(["a", "b"]).rows(["b"]).tolist()
         [1]
         """
-        given = values if isinstance(values, pa.Array | np.ndarray | str | int) else list(values)
+        is_list = isinstance(values, Iterable) and not isinstance(values, pa.Array | np.ndarray | str)
+        given = list(values) if is_list else values
         rows = self.find(given)
         if (rows < 0).any():
             unknown = as_texts(given, self.kind)[int(np.argmax(rows < 0))].as_py()

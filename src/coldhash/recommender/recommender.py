@@ -798,8 +798,11 @@ class Recommender:
         """Return the rows of lists of item ids, for everybody or one a user, for each user."""
         if lists is None:
             return None
-        given: list[Any] = list(lists)
-        per_user = bool(given) and not isinstance(given[0], str | int | np.integer)
+        given: Any = lists
+        if isinstance(lists, Iterable) and not isinstance(lists, str):
+            given = list(lists)
+        first = given[0] if isinstance(given, list) and given else None
+        per_user = isinstance(first, Iterable) and not isinstance(first, str | bytes)
         if per_user and len(given) != n_users:
             raise DataError(f"{len(given)} lists of items for {n_users} users")
         found = [self._rows_of(argument, each) for each in (given if per_user else [given])]
