@@ -49,6 +49,12 @@ def matrix_of(prepared: Prepared):
     return np.vstack([part.toarray() for part in parts]), parts
 
 
+def test_the_name_of_a_folder_is_no_value_of_a_column(tmp_path):
+    path = write(tmp_path / "ratings.csv")
+    prepared = prepare(path, tmp_path / "user_id=3", part_users=7)
+    assert list(prepared.user_ids) == list(Dataset.from_tables(path).ratings.users)
+
+
 @pytest.mark.parametrize("ending", [".csv", ".parquet"])
 @pytest.mark.parametrize("with_tables", [False, True])
 def test_it_is_what_reading_into_memory_gives(tmp_path, ending, with_tables):

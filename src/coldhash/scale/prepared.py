@@ -163,7 +163,9 @@ class Prepared:
     def user_ids(self) -> Ids:
         """The ids of all users, in row order."""
         files = [partition_file(self.folder, "users", at) for at in range(len(self.ends) - 1)]
-        return Ids.of(pq.read_table(files, columns=[USER_ID]).column(USER_ID), "user")
+        # names of folders are no values of columns here
+        table = pq.read_table(files, columns=[USER_ID], partitioning=None)
+        return Ids.of(table.column(USER_ID), "user")
 
     def records(self) -> list[StoredRecords]:
         """Return the files of every partition; a fit reads them one by one.
