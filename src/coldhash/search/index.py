@@ -49,8 +49,8 @@ class Search(NamedTuple):
     Parameters
     ----------
     excluded, candidates
-        Items to leave out, and the only ones to look at, for each query: queries x items, of which
-        only the places of entries count.
+        Items to leave out, and the only ones to look at, for each query: queries x items, as
+        `coldhash.arrays.products.SparseRows`, of which only the places of entries count.
     within
         The items to look at for all queries, from `CodeIndex.subset`; `candidates` go before it.
     threads
