@@ -178,8 +178,8 @@ class Ids:
         >>> Ids.of(["a", "b"]).rows(["b"]).tolist()
         [1]
         """
-        is_list = isinstance(values, Iterable) and not isinstance(values, pa.Array | np.ndarray | str)
-        given = list(values) if is_list else values
+        as_they_are = isinstance(values, pa.Array | np.ndarray | str)
+        given = values if as_they_are or not isinstance(values, Iterable) else list(values)
         rows = self.find(given)
         if (rows < 0).any():
             unknown = as_texts(given, self.kind)[int(np.argmax(rows < 0))].as_py()
