@@ -16,7 +16,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from browsing import Visit, expect, needed, serving
+from browsing import Visit, expect, needed, serving, wait_for
 from coldhash import MFDCF, FeaturePlan, Ids, read
 from coldhash.registry import MODELS
 from firefox import firefox
@@ -301,7 +301,7 @@ def test_models_without_codes_or_titles_have_a_page(live, visit, sample, tmp_pat
 
 
 def violations(page):
-    page.wait_for_function(AT_REST)
+    wait_for(page, AT_REST)
     page.evaluate(AXE.read_text(encoding="utf-8"))
     found = page.evaluate("axe.run()")["violations"]
     width = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
@@ -428,9 +428,10 @@ def test_labels_images_and_the_figure_of_the_model_are_shown(visit, sample, tmp_
             expect(page.get_by_label("Gender").locator(":checked")).to_have_text("she")
             card = httpx.get(f"{url}/v1/model").json()
             assert card["shown_fields"] == ["genres", "year"]
-            page.wait_for_function(
+            wait_for(
+                page,
                 "document.querySelectorAll('#mine .image img').length > 0 && "
-                "[...document.querySelectorAll('#mine .image img')].every(i => i.naturalWidth > 0)"
+                "[...document.querySelectorAll('#mine .image img')].every(i => i.naturalWidth > 0)",
             )
             facts = one.texts("#mine .facts")
             assert all("|" not in text for text in facts)
