@@ -1,6 +1,6 @@
 # The service in a container; needs nothing but the checkout. The file system may be read-only, as the
-# server only writes copies of the model to /tmp. Built by buildah on Debian 12 (BASE with python3 and
-# python3-venv); not on the default base, and not run as a container where it was written.
+# server only writes copies of the model to /tmp. Built by buildah and run by runc, with a read-only file
+# system and without capabilities, on Debian 12 (BASE with python3 and python3-venv); not on the default base.
 #   docker build -t coldhash .
 #   docker run --read-only --tmpfs /tmp -p 127.0.0.1:8000:8000 -e COLDHASH_TOKEN=... \
 #       -v /folder/of/models:/models:ro coldhash movies.coldhash
