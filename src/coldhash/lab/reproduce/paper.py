@@ -26,30 +26,16 @@ VIEWS: tuple[tuple[str, str, LoggedTies], ...] = (  # title, score, ties
     ("Hamming, fair ties", "hamming", "expected"),
     ("real-valued query, fair ties", "real", "expected"),
 )
-STATISTICS = {  # its Table 1: users, items, ratings, sparsity in percent
-    "ml-1m": (6040, 3952, 1_000_209, 95.81),
-    "book-crossing": (2151, 6830, 180_595, 98.77),
-}
-WEIGHTS = {  # setting, and the values that the paper finds better
-    "alpha": ("fit_weight", (10.0, 1e3, 1e6)),
-    "beta": ("code_weight", (10.0, 1e3)),
-    "gamma": ("rank_weight", (1.0, 10.0)),
-}
 STEPS_OF_ROUND = ("users", "items", "objective")
-PAPER_SECONDS = {  # its Table 2: an i7-6700, presumably Matlab
-    "ddl": {8: 3148.86, 16: 3206.09, 32: 3289.81, 64: 3372.19, 128: 3855.81},
-    "dfm": {8: 166.55, 16: 170.86, 32: 172.75, 64: 196.45, 128: 246.5},
-    "mfdcf": {8: 58.87, 16: 60.49, 32: 62.55, 64: 68.41, 128: 90.17},
-}
 
 
 def statistics_section(data: Path, quick: bool, progress: RunProgress | None) -> Section:
     """Make Table 1: the sizes of the data sets."""
     rows, same = [], True
-    for name, expected in STATISTICS.items():
+    for name, expected in report.PRINTED["statistics"].items():
         facts = describe(read(name, data))
         *counts, sparsity = (facts[each] for each in ("users", "items", "ratings", "sparsity"))
-        same &= (*counts, sparsity) == expected
+        same &= [*counts, sparsity] == expected
         rows.append([DATASETS[name], *(f"{count:,}" for count in counts), f"{sparsity:.2f}%"])
     table = format_table(["data", "users", "items", "ratings", "sparsity"], rows)
     evidence = "counted from the published archives"
@@ -194,19 +180,19 @@ def judge_outperforms(results: Results, text: str, labels: tuple[str, ...], scor
 def sensitivity_section(results: Results) -> Section:
     """Make Figure 3: vary one weight at a time over the paper's grid."""
     rows, panels = [], []
-    for letter, (setting, _) in WEIGHTS.items():
+    for letter, (setting, _) in report.PRINTED["weights"].items():
         part = Results([row | {"label": PAPER} for row in results.where(label=letter).rows])
         table, made = report.make_curves([(f"{letter} ({setting})", part)], setting, "value", "log")
         rows.append(table)
         panels += made
     note = "MovieLens-1M, 128 bits, fair ties; bands: 95% over users"
     figure = draw(f"Sensitivity of {method_name(PAPER)}", panels, 3, note)
-    claims = [_weight_claim(results, letter) for letter in WEIGHTS]
+    claims = [_weight_claim(results, letter) for letter in report.PRINTED["weights"]]
     return Section("\n\n".join(rows), {"": figure}, claims)
 
 
 def _weight_claim(results: Results, letter: str) -> Claim:
-    setting, better = WEIGHTS[letter]
+    setting, better = report.PRINTED["weights"][letter]
     by_value = dict(results.where(label=letter, score="hamming").by(setting))
     text = f"{letter} is better at {', '.join(f'{value:g}' for value in better)} than elsewhere"
     inside, outside = [v for v in by_value if v in better], [v for v in by_value if v not in better]
@@ -303,7 +289,8 @@ def training_time_section(results: Results) -> Section:
     for label, times in (("ddl", 50), ("dfm", 3)):
         name = method_name(label)
         ratios = np.array([seconds[label][n] / seconds[PAPER][n] for n in bits])
-        paper = [PAPER_SECONDS[label][n] / PAPER_SECONDS["mfdcf"][n] for n in bits]
+        slow, fast = (report.PRINTED["seconds"][each] for each in (label, "mfdcf"))
+        paper = [slow[str(n)] / fast[str(n)] for n in bits]
         cells = [f"{own:.1f} ({printed:.1f})" for own, printed in zip(ratios, paper, strict=True)]
         rows.append([f"{name} / {method_name(PAPER)} (paper's)", *cells])
         evidence = (
