@@ -168,11 +168,7 @@ class RBM:
 
 
 def fit_rbm(
-    V: np.ndarray,
-    n_hidden: int,
-    rng: np.random.Generator,
-    n_epochs: int = 20,
-    batch: int = 100,
+    V: np.ndarray, n_hidden: int, rng: np.random.Generator, n_epochs: int = 20, batch: int = 100
 ) -> RBM:
     """Train a machine on rows between 0 and 1."""
     mean = np.clip(V.mean(axis=0), 0.01, 0.99)

@@ -224,7 +224,11 @@ class Endpoints:
 
     async def recommend_batch(self, scope: Scope, request: Request) -> Response:
         """Recommend to many people, in one JSON document or as lines (Accept: x-ndjson)."""
-        n_people, k = _count_people(request), request["k"]
+        users, user_ids, k = request["users"], request["user_ids"], request["k"]
+        n_people = len(user_ids if users is None else users)
+        if n_people != len(users if user_ids is None else user_ids):
+            message = f"{len(user_ids)} user_ids for {len(users)} users"
+            raise RequestError(400, message, field="user_ids", hint="one for each of users")
         if n_people * k > self._limits.max_batch_items:
             message = f"{n_people:,} people x k={k:,} is more than this server allows"
             hint = f"at most {self._limits.max_batch_items:,}: fewer people at a time, or a lower k"
@@ -310,15 +314,6 @@ def group_people(requests: Sequence[Request]) -> People:
     """Return the people of requests to recommend that differ in nothing else, as of a batch."""
     given = [name for name in ("user", "user_id") if requests[0][name] is not None]
     return {f"{name}s": [request[name] for request in requests] for name in given}
-
-
-def _count_people(request: Request) -> int:
-    """Return the number of people of a batch; a request error if there are two."""
-    users, user_ids = request["users"], request["user_ids"]
-    if users is not None and user_ids is not None and len(users) != len(user_ids):
-        message = f"{len(user_ids)} user_ids for {len(users)} users"
-        raise RequestError(400, message, field="user_ids", hint="one for each of users")
-    return len(user_ids if users is None else users)
 
 
 def is_quick(model: Recommender, request: Request) -> bool:
