@@ -36,9 +36,12 @@ class Claim:
     evidence: str
 
     @classmethod
-    def of(cls, text: str, holds: bool, evidence: str) -> Claim:
-        """Judge a claim that either holds or not."""
-        return cls(text, "holds" if holds else "does not hold", evidence)
+    def of(cls, name: str, verdict: bool | ClaimVerdict, /, **facts: object) -> Claim:
+        """Judge a claim of `paper.toml`: whether it holds, or another verdict."""
+        if isinstance(verdict, bool):
+            verdict = "holds" if verdict else "does not hold"
+        text, evidence = (part.format(**facts) for part in PRINTED["claims"][name])
+        return cls(text, verdict, evidence)
 
 
 @dataclass(frozen=True, eq=False)
