@@ -35,15 +35,9 @@ from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from scipy.sparse import csr_array
 
 from coldhash.arrays.products import times
+from coldhash.baselines import shared
 from coldhash.baselines.mf import MF
-from coldhash.baselines.shared import (
-    Baseline,
-    Bits,
-    Training,
-    find_rotation,
-    random_rotation,
-    transpose,
-)
+from coldhash.baselines.shared import Baseline, Bits, Training, find_rotation, random_rotation
 from coldhash.data.ratings import TargetKind
 from coldhash.recommender.recommender import Recommender
 
@@ -146,7 +140,7 @@ class CH(Baseline):
         return training.make_mapped_recommender("ch+map", U @ R, V @ R, self.map_ridge)
 
     def _alternate(self, S: csr_array, training: Training) -> tuple[np.ndarray, np.ndarray]:
-        St, last = transpose(S), 0.0
+        St, last = shared.transpose(S), 0.0
         V = orthogonalise(training.rng.standard_normal((S.shape[1], self.n_bits)))
         for n in range(self.n_rounds):
             U = orthogonalise(times(S, V))

@@ -360,13 +360,11 @@ def write_lists(found: Recommendations, write: Callable[[int], bytes]) -> Iterat
             if not found.fallback[person]:
                 near = [b"%d" % bits for bits in found.distances[person].tolist()]
             scores = [b'%b,"distance":%b' % pair for pair in zip(scores, near, strict=True)]
-        yield b",".join(
-            [
-                b'%b,"score":%b%b' % (write(row), score, end)
-                for row, score, end in zip(rows, scores, ends, strict=True)
-                if row >= 0
-            ]
-        )
+        parts = zip(rows, scores, ends, strict=True)
+        items = [
+            b'%b,"score":%b%b' % (write(row), score, end) for row, score, end in parts if row >= 0
+        ]
+        yield b",".join(items)
 
 
 def encode(served: ServedModel, user: Person, planes: int | None, popularity: float) -> Row:

@@ -80,9 +80,8 @@ class Catalogue:
         """
         raw = text.strip().encode()
         offsets = pa.py_buffer(np.array([0, len(raw)], np.int32))
-        wanted = pc.utf8_lower(pa.StringArray.from_buffers(1, offsets, pa.py_buffer(raw)))[
-            0
-        ].as_py()
+        lowered = pc.utf8_lower(pa.StringArray.from_buffers(1, offsets, pa.py_buffer(raw)))
+        wanted = lowered[0].as_py()
 
         def match(test: pc.Function) -> pa.Array:
             found = [pc.and_kleene(each.is_valid(), test(each, wanted)) for each in self._lowered]

@@ -61,12 +61,12 @@ class Worker:
             os.kill(self.process.pid, number)
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False)
 class Supervisor:
     """Keeps `n_workers` processes alive that run `target(listener, start, reports)`."""
 
     target: Callable[..., object]
-    start: ModelCopy
+    start: ModelCopy  # from which workers start: later, the last one that was accepted
     copies: Path
     listener: socket.socket
     n_workers: int
@@ -78,7 +78,6 @@ class Supervisor:
         self._received: set[int] = set()  # signals
         self._has_served = False
         self._copies_seen: dict[Path, float] = {}  # when each copy that has a name was first seen
-        self._kept = self.start
 
     def run(self) -> None:
         """Run until SIGTERM or SIGINT; pass SIGHUP on to the workers."""
@@ -111,7 +110,7 @@ class Supervisor:
                 self._has_served = True
                 if reload:  # a worker that is starting checks the file by itself
                     worker.send_signal(signal.SIGHUP)
-                if worker.stamp not in (before, self._kept.stamp):
+                if worker.stamp not in (before, self.start.stamp):
                     self._keep(worker.stamp)
         with contextlib.suppress(OSError):  # something else may remove temporary files
             forget_copies(self.copies, self._copies_seen, now)
@@ -120,7 +119,7 @@ class Supervisor:
         context = multiprocessing.get_context("spawn")
         reader, writer = context.Pipe(duplex=False)
         with writer:
-            arguments = (self.listener, self._kept, writer)
+            arguments = (self.listener, self.start, writer)
             process = context.Process(target=self.target, args=arguments)
             process.start()
         self._workers.append(Worker(process, reader, now, now, n_deaths))
@@ -147,8 +146,8 @@ class Supervisor:
         """Keep the copy that a worker has accepted open."""
         with contextlib.suppress(OSError):  # something else may remove temporary files
             copy = ModelCopy(name_copy(self.copies, stamp).open("rb"), stamp)
-            self._kept.file.close()
-            self._kept = copy
+            self.start.file.close()
+            self.start = copy
             to_stderr(event("model kept", model=copy.version))
 
     def _stop(self) -> None:
@@ -166,7 +165,7 @@ class Supervisor:
             to_stderr(event("worker killed", pid=process.pid))
             process.kill()
             process.join()
-        self._kept.file.close()
+        self.start.file.close()
 
 
 def report(reports: Connection, served: Sequence[ModelRegistry]) -> None:

@@ -21,14 +21,7 @@ from coldhash.lab import asking
 from coldhash.lab.cold_items import choose_peers, item_accuracy_at, model_scores
 from coldhash.lab.figures import Line, Panel, draw
 from coldhash.lab.reproduce import report
-from coldhash.lab.reproduce.report import (
-    DATASETS,
-    Claim,
-    ClaimVerdict,
-    Section,
-    format_accuracy,
-    method_name,
-)
+from coldhash.lab.reproduce.report import DATASETS, Claim, Section, format_accuracy, method_name
 from coldhash.lab.results import Results, Row
 from coldhash.lab.runner import RunProgress
 from coldhash.render import format_table
@@ -80,7 +73,7 @@ def _sign_claim(results: Results) -> Claim:
         behind &= found.verdict == "behind"
         accuracy = format_accuracy(descent.mean(_METRIC))
         evidence.append(f"{DATASETS[dataset]}: {found.difference:+.4f} of {accuracy} (Hamming)")
-    verdict: ClaimVerdict = "does not hold" if behind else "inconclusive"
+    verdict: report.ClaimVerdict = "does not hold" if behind else "inconclusive"
     return Claim.of("signs", verdict, found="; ".join(evidence))
 
 
