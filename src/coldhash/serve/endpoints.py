@@ -131,15 +131,9 @@ class Endpoints:
     def operations(self) -> list[Operation]:
         """Return the operations of the API."""
         get, post = (partial(Operation, self._limits, method) for method in ("GET", "POST"))
-        run = self._computed
+        run, kept = self._computed, partial(post, recall=self.recall)
         return [
-            post(
-                "/v1/recommend",
-                self.recommend,
-                "RecommendRequest",
-                schemas.RecommendAnswer,
-                recall=self.recall,
-            ),
+            kept("/v1/recommend", self.recommend, "RecommendRequest", schemas.RecommendAnswer),
             post(BATCH, self.recommend_batch, "BatchRequest", schemas.BatchAnswer, NDJSON),
             post("/v1/encode", run(encode), "EncodeRequest", schemas.EncodeAnswer),
             post("/v1/explain", run(explain), "ExplainRequest", schemas.ExplainAnswer),
