@@ -48,15 +48,11 @@ def small_sample():
     def read_small(name, folder=None, n_users=300, n_items=150):
         return read(name, folder, n_users=n_users, n_items=n_items)
 
-    def clear():
-        for cached in (runner._read_split, runner._make_trial):
-            cached.cache_clear()
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner, "_read", read_small)
-        clear()
+        runner._read_split.cache_clear()
         yield
-    clear()
+    runner._read_split.cache_clear()
 
 
 def in_the_sample(name: str) -> Experiment:

@@ -27,7 +27,7 @@ from threadpoolctl import threadpool_limits
 
 import coldhash as ch
 from coldhash.errors import ColdhashError, SettingError
-from coldhash.evaluate import Judgement, judge, make_trial, scorer
+from coldhash.evaluate import Judgement, Trial, judge, make_trial, scorer
 from coldhash.evaluate.metrics import KS
 from coldhash.files import lock_file, writing
 from coldhash.lab.experiment import Experiment, Question, Run
@@ -162,7 +162,7 @@ def _execute_in_worker(run: Run) -> Outcome:
 def _execute(run: Run, data: Source) -> Outcome:
     """Fit one model and answer all questions of the run."""
     try:
-        every, cold = _read_split(run.dataset, run.split, run.user_ratings, data)
+        every, cold, draw = _read_split(run.dataset, run.split, run.user_ratings, data)
         n_users = round(len(every.ratings.users) * run.train_share)
         # users are in no special order
         train = every.of_users(np.arange(n_users)) if run.train_share < 1 else every
@@ -171,9 +171,8 @@ def _execute(run: Run, data: Source) -> Outcome:
         for question in [each for each in run.questions if _answers(model, each)]:
             start = time.perf_counter()
             with threadpool_limits(1, "blas"):  # the same sums in any process
-                about = {"protocol": question.protocol, "oracle": question.oracle}
-                about |= {"n_given": question.shots, "order": run.order, "seed": run.split}
-                trial = _make_trial(every, cold, **about)
+                about = {"protocol": question.protocol, "n_given": question.shots}
+                trial = draw(**about, oracle=question.oracle, order=run.order)
                 judged = judge(scorer(model, question.score, popularity=question.popularity), trial)
             passed = time.perf_counter() - start
             found = {"given_by": trial.order, "metrics": judged.metrics, "judge_seconds": passed}
@@ -239,18 +238,18 @@ def _user_table(question: Question, user_ids: list[object], judged: Judgement) -
 
 
 _read = functools.lru_cache(maxsize=2)(ch.read)
-_make_trial = functools.lru_cache(maxsize=8)(make_trial)
 
 
 @functools.lru_cache(maxsize=2)
 def _read_split(
     name: str, seed: int, user_ratings: int, source: Source
-) -> tuple[ch.Dataset, ch.Dataset]:
+) -> tuple[ch.Dataset, ch.Dataset, Callable[..., Trial]]:
+    """Return the users to fit on, the cold ones, and what makes each of their trials once."""
     data = source if isinstance(source, ch.Dataset) else _read(name, source)
     train, cold = ch.split_cold_users(data, seed=seed, described=True)
     if user_ratings:
         train, _ = ch.split_first_ratings(train, user_ratings, seed, "random")
-    return train, cold
+    return train, cold, functools.cache(functools.partial(make_trial, train, cold, seed=seed))
 
 
 @functools.cache
