@@ -238,7 +238,7 @@ def test_mistakes_are_named(parts):
     with pytest.raises(SettingError, match="n_candidates=0"):
         sampled(0)
     with pytest.raises(SettingError, match=r"lists='apart'.*'alone' or 'together'"):
-        Protocol("own", 10, lists="apart")
+        Protocol(10, lists="apart")
 
 
 def test_a_trial_says_in_which_order_ratings_were_given(parts):
