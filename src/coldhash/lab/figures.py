@@ -204,9 +204,6 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     ['one.png', 'one.svg']
     """
     matplotlib = import_extra("matplotlib", "plots")
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    FigureCanvasAgg(figure)
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.png", folder / f"{name}.svg"]
     with matplotlib.rc_context(_LOOK["rc"]):
