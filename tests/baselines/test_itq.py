@@ -22,7 +22,7 @@ def small():
 @pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
 @pytest.mark.parametrize("check", contract.CHECKS, ids=lambda check: check.__name__)
 def test_contract(check, small):
-    check(ITQ(n_bits=8, factor_rounds=5), small)
+    check(ITQ(n_bits=8), small)
 
 
 @pytest.mark.parametrize("n_bits", [1, 8, 17])
@@ -35,8 +35,8 @@ def test_the_loss_never_rises(n_bits, rng):
 
 @pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
 def test_a_rotation_keeps_every_product(small):
-    model = ITQ(n_bits=8, factor_rounds=5).fit(small)
-    factors = MF(n_factors=8, confidence=30.0, ridge=15.0, n_rounds=5).fit(small)
+    model = ITQ(n_bits=8).fit(small)
+    factors = MF(n_factors=8, confidence=30.0, ridge=15.0).fit(small)
     P = factors.user_vectors
     np.testing.assert_allclose(
         model.user_vectors @ model.user_vectors.T, P @ P.T, rtol=1e-3, atol=1e-4
@@ -56,7 +56,7 @@ def test_rotated_codes_are_turned_back(rng):
 @pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
 def test_its_report_is_the_loss(small):
     told: list[float] = []
-    model = ITQ(n_bits=8, factor_rounds=2).fit(small, callback=lambda _, loss: told.append(loss))
+    model = ITQ(n_bits=8).fit(small, callback=lambda _, loss: told.append(loss))
     assert model.name == "itq+map"
     assert model.report["objective"] == told
     assert len(told) == 50
@@ -64,7 +64,7 @@ def test_its_report_is_the_loss(small):
 
 @pytest.mark.parametrize(
     "settings",
-    [{"n_bits": 0}, {"n_rounds": 0}, {"map_ridge": 0}, {"ridge": 0}, {"factor_rounds": 0}],
+    [{"n_bits": 0}, {"n_rounds": 0}, {"map_ridge": 0}, {"ridge": 0}],
     ids=str,
 )
 def test_impossible_settings_are_refused(settings):

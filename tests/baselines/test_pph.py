@@ -64,14 +64,14 @@ def test_the_kernel_agrees_with_the_interpreter(rng):
     T.indices, T.indptr = T.indices.astype(np.int64), T.indptr.astype(np.int64)  # as ratings are
     U, V = rng.standard_normal((12, 4)), rng.standard_normal((9, 4))
     slow = U.copy()
-    _update_rows.py_func(T.indptr, T.indices, T.data, V, 2.5, 0.5, 2, slow, 0, 12)
-    model = PPH(length_weight=0.5, n_sweeps=2)
+    _update_rows.py_func(T.indptr, T.indices, T.data, V, 2.5, 0.5, slow, 0, 12)
+    model = PPH(length_weight=0.5)
     np.testing.assert_allclose(model.update_rows(T, U, V, 2.5), slow, atol=1e-9)
 
 
 @pytest.mark.parametrize(
     "settings",
-    [{"n_bits": 0}, {"n_rounds": 0}, {"n_sweeps": 0}, {"length_weight": 0}, {"map_ridge": 0}],
+    [{"n_bits": 0}, {"n_rounds": 0}, {"length_weight": 0}, {"map_ridge": 0}],
     ids=str,
 )
 def test_impossible_settings_are_refused(settings):

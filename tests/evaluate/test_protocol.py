@@ -97,9 +97,6 @@ def test_candidates_are_seeded_and_the_same_for_all(parts):
 
 
 def test_the_protocols():
-    assert {name: one.name for name, one in PROTOCOLS.items()} == {
-        name: name for name in ("sampled-1000", "full", "ddl", "du", "mdcf")
-    }
     n_candidates = {name: one.n_candidates for name, one in PROTOCOLS.items()}
     assert n_candidates == {
         "sampled-1000": 1000,
@@ -238,7 +235,7 @@ def test_mistakes_are_named(parts):
     with pytest.raises(SettingError, match="n_candidates=0"):
         sampled(0)
     with pytest.raises(SettingError, match=r"lists='apart'.*'alone' or 'together'"):
-        Protocol("own", 10, lists="apart")
+        Protocol(10, lists="apart")
 
 
 def test_a_trial_says_in_which_order_ratings_were_given(parts):

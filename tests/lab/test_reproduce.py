@@ -20,11 +20,11 @@ from coldhash.lab.reproduce import (
     describe_results,
     extensions,
     make_section,
-    paper,
     write_report,
 )
 from coldhash.lab.reproduce.extensions import find_below, geometric_mean, make_cell
 from coldhash.lab.reproduce.paper import judge_outperforms
+from coldhash.lab.reproduce.report import PRINTED
 from coldhash.lab.results import Results
 from coldhash.lab.runner import run_experiment
 
@@ -48,15 +48,11 @@ def small_sample():
     def read_small(name, folder=None, n_users=300, n_items=150):
         return read(name, folder, n_users=n_users, n_items=n_items)
 
-    def clear():
-        for cached in (runner._read_split, runner._make_trial):
-            cached.cache_clear()
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner, "_read", read_small)
-        clear()
+        runner._read_split.cache_clear()
         yield
-    clear()
+    runner._read_split.cache_clear()
 
 
 def in_the_sample(name: str) -> Experiment:
@@ -112,7 +108,8 @@ def test_the_statistics_of_the_data(users, verdict, tmp_path, monkeypatch):
     """Of the sample; those of the published archives are counted in tests/data."""
     n_ratings = read("sample").n_ratings
     sparsity = round(100 - n_ratings / 2e4, 2)
-    monkeypatch.setattr(paper, "STATISTICS", {"sample": (users, 1000, n_ratings, sparsity)})
+    statistics = {"sample": [users, 1000, n_ratings, sparsity]}
+    monkeypatch.setitem(PRINTED, "statistics", statistics)
     section = make_section("table-1", tmp_path, tmp_path)
     assert [claim.verdict for claim in section.claims] == [verdict]
     assert f"{n_ratings:,}" in section.text

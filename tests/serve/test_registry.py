@@ -25,8 +25,8 @@ from coldhash.serve.registry import (
     PersonAnswer,
     ServedModel,
     copy_model,
-    find_copy,
     forget_copies,
+    name_copy,
 )
 
 SOON = 0.01  # seconds between two looks at the file
@@ -145,10 +145,8 @@ def test_registries_with_a_folder_share_one_copy_of_a_new_file(
     mapped = [line for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
               if line.endswith(str(place))]  # fmt: skip
     assert len(mapped) == 2
-    copy = find_copy(copies, {version_of(served)})
-    assert copy.file.read() == served.read_bytes()
-    copy.file.close()
-    assert find_copy(copies, {version_of(model_files["a"])}) is None
+    assert {name_copy(copies, each.current.stamp) for each in registries} == {place}
+    assert place.read_bytes() == served.read_bytes()
     first_seen = {}
     for now in (7.0, 7.0 + NAMED_SECONDS):
         forget_copies(copies, first_seen, now)

@@ -270,7 +270,7 @@ def test_refresh_drops_what_is_no_longer_there(model, parts):
 
 @pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
 def test_codes_of_other_methods_take_no_new_items(parts):
-    model = MODELS["itq"](n_bits=8, factor_rounds=1).fit(parts[0])
+    model = MODELS["itq"](n_bits=8).fit(parts[0])
     assert model.has_codes
     with pytest.raises(SettingError, match=r"itq\+map.*hint: fit MFDCF"):
         add_items(model, {"item_id": ["x"]})

@@ -44,10 +44,6 @@ class BCCF(Baseline):
         How hard bits are balanced (λ).
     n_rounds
         Rounds of users and items.
-    n_sweeps
-        Sweeps over the numbers of a row, in each round.
-    rotation_rounds
-        Rounds of the rotation.
     map_ridge
         Ridge of the map from features to user vectors.
 
@@ -62,8 +58,6 @@ class BCCF(Baseline):
     n_bits: Bits = 64
     balance_weight: PositiveFloat = 0.01
     n_rounds: PositiveInt = 15
-    n_sweeps: PositiveInt = 1
-    rotation_rounds: PositiveInt = 50
     map_ridge: PositiveFloat = 100.0
 
     def _fit(self, training: Training) -> Recommender:
@@ -78,7 +72,7 @@ class BCCF(Baseline):
         )
         U, V = training.alternate(T, U, V, self.update_rows, self.loss, self.n_rounds)
         R = shared.random_rotation(self.n_bits, training.rng)
-        for _ in range(self.rotation_rounds):
+        for _ in range(shared.ROTATION_ROUNDS):
             codes = [signs(centre_at_median(M @ R), np.float64) for M in (U, V)]
             R = shared.polar(U.T @ codes[0] + V.T @ codes[1])
         users, items = centre_at_median(U @ R), centre_at_median(V @ R)
@@ -92,8 +86,8 @@ class BCCF(Baseline):
 
     def update_rows(self, T: csr_array, U: np.ndarray, V: np.ndarray) -> np.ndarray:
         """Lower (1) over the rows' vectors, given those of the columns; return the new ones."""
-        weight, n_sweeps = self.balance_weight, self.n_sweeps
-        return np.asarray(_update_rows(T.indptr, T.indices, T.data, U.copy(), V, weight, n_sweeps))
+        entries = (T.indptr, T.indices, T.data)
+        return np.asarray(_update_rows(*entries, U.copy(), V, self.balance_weight))
 
 
 def centre_at_median(vectors: np.ndarray) -> np.ndarray:
@@ -102,7 +96,7 @@ def centre_at_median(vectors: np.ndarray) -> np.ndarray:
 
 
 @compiled()
-def _update_rows(indptr, indices, values, U, V, balance_weight, n_sweeps):  # type: ignore[no-untyped-def]
+def _update_rows(indptr, indices, values, U, V, balance_weight):  # type: ignore[no-untyped-def]
     """Update rows one after the other, as the balance ties them together.
 
     Over one number x of a row, (1) is  Σ (e_j - c x v_jk)² + λ (x + rest)², with c = 1/2r.
@@ -122,14 +116,13 @@ def _update_rows(indptr, indices, values, U, V, balance_weight, n_sweeps):  # ty
             for k in range(n_bits):
                 chosen[k, j] = V[indices[start + j], k]
                 residual[j] -= c * U[u, k] * chosen[k, j]
-        for _ in range(n_sweeps):
-            for k in range(n_bits):
-                v, old = chosen[k], U[u, k]
-                curve = c * c * np.dot(v, v)
-                pull = c * np.dot(v, residual) + curve * old - balance_weight * (totals[k] - old)
-                new = min(max(pull / (curve + balance_weight), -1.0), 1.0)
-                for j in range(len(v)):
-                    residual[j] -= c * (new - old) * v[j]
-                totals[k] += new - old
-                U[u, k] = new
+        for k in range(n_bits):
+            v, old = chosen[k], U[u, k]
+            curve = c * c * np.dot(v, v)
+            pull = c * np.dot(v, residual) + curve * old - balance_weight * (totals[k] - old)
+            new = min(max(pull / (curve + balance_weight), -1.0), 1.0)
+            for j in range(len(v)):
+                residual[j] -= c * (new - old) * v[j]
+            totals[k] += new - old
+            U[u, k] = new
     return U

@@ -3,8 +3,8 @@
     score_i = Σ_v w_v f(s_vi) / Σ_v w_v,    w_v = max(cos(a_u, a_v), 0)  over the K nearest v
 
     here    paper   note
-    a       a       a projection of the features onto their main directions (PCA), or all of them
-    f       -       what a neighbour's rating is worth; an item not rated counts as 0
+    a       a       a projection of the features onto their main directions (PCA)
+    f       -       1 for a favourite of a neighbour, 0 for every other item
 
 All of the K vote on every item: to divide by those who rated it would rank noise. Features are
 centred, so that an unknown column makes two people neither more nor less similar.
@@ -25,7 +25,6 @@ from scipy.sparse import csr_array
 from coldhash.arrays.checks import Forms, take
 from coldhash.arrays.products import times
 from coldhash.baselines.shared import Baseline, Training, group_shares
-from coldhash.data.ratings import TargetKind
 from coldhash.errors import DataError
 from coldhash.features.groups import FeatureEncoder, Features, State
 from coldhash.recommender.encoders import Encoded, Encoder, scale_rows
@@ -44,9 +43,7 @@ class CBFKNN(Baseline):
     n_neighbours
         Number of neighbours (K).
     n_dims
-        Dimensions of the projection of features; None: the features as they are.
-    target
-        What a rating is worth (f), as in `MFDCF`.
+        Dimensions of the projection of features, at most.
 
     Examples
     --------
@@ -57,8 +54,7 @@ class CBFKNN(Baseline):
     """
 
     n_neighbours: PositiveInt = 500
-    n_dims: PositiveInt | None = 16
-    target: TargetKind = "favourite"
+    n_dims: PositiveInt = 16
 
     def _fit(self, training: Training) -> Recommender:
         """Store the training users."""
@@ -70,19 +66,17 @@ class CBFKNN(Baseline):
             )
         encoder = NeighbourEncoder.of(training.people, self._maps(training), self.n_neighbours)
         users = encoder.encode(training.people, None).vectors
-        votes = training.targets(self.target).T.tocsr()
+        votes = training.targets("favourite").T.tocsr()
         return training.make_recommender("cbfknn", encoder, users, votes)
 
     def _maps(self, training: Training) -> dict[str, np.ndarray]:
         """Return the rows of the projection that belong to each group."""
         groups, people = training.groups, training.people
         widths = [training.features.widths[name] for name in groups]
-        directions = np.eye(sum(widths))
-        if self.n_dims is not None:
-            means = np.concatenate([average(people, name) for name in groups])
-            has = np.column_stack([people.has[name] for name in groups])
-            X = training.stacked.astype(np.float64) - np.repeat(has, widths, axis=1) * means
-            directions = np.linalg.eigh(X.T @ X)[1][:, ::-1][:, : self.n_dims]
+        means = np.concatenate([average(people, name) for name in groups])
+        has = np.column_stack([people.has[name] for name in groups])
+        X = training.stacked.astype(np.float64) - np.repeat(has, widths, axis=1) * means
+        directions = np.linalg.eigh(X.T @ X)[1][:, ::-1][:, : self.n_dims]
         parts = np.split(directions, np.cumsum(widths)[:-1])
         return {name: part.astype(np.float32) for name, part in zip(groups, parts, strict=True)}
 

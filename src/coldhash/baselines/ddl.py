@@ -40,16 +40,9 @@ from scipy.sparse import csr_array
 from coldhash.arrays.checks import Forms, take
 from coldhash.arrays.codes import signs
 from coldhash.arrays.products import times
-from coldhash.baselines import observed
+from coldhash.baselines import observed, shared
 from coldhash.baselines.observed import DiscreteBaseline, flip_bits
-from coldhash.baselines.shared import (
-    Training,
-    balance,
-    group_shares,
-    has_nothing,
-    stack_features,
-    transpose,
-)
+from coldhash.baselines.shared import Training, group_shares, has_nothing, stack_features
 from coldhash.features.groups import FeatureEncoder, Features, State
 from coldhash.recommender.encoders import Encoded, Encoder
 from coldhash.recommender.items import Items
@@ -117,18 +110,18 @@ class DDL(DiscreteBaseline):
         lowest = min(training.ratings.scale[0], 0.0)
         S = observed.code_targets(training.ratings, self.n_bits, lowest)
         S = observed.add_negatives(S, self.n_negatives, -self.n_bits, rng)
-        St = transpose(S)
+        St = shared.transpose(S)
         scale = UnitScale.of(training.people, training.groups)
         X = scale(training.people).astype(np.float64)
         network = self._network(X, rng)
         _, Q = observed.relax(S, self.n_bits, rng, self.ridge, alpha, self.n_relaxed)
         D, F = signs(Q, np.float64), network(X)
         B = signs(F, np.float64)
-        pull_B, pull_D = balance(B, alpha), balance(D, alpha)
+        pull_B, pull_D = shared.balance(B, alpha), shared.balance(D, alpha)
         for _ in range(self.n_rounds):
             B = flip_bits(S, B, D, pull_B + weight * F, self.n_sweeps)
             D = flip_bits(St, D, B, pull_D, self.n_sweeps)
-            pull_B, pull_D = balance(B, alpha), balance(D, alpha)
+            pull_B, pull_D = shared.balance(B, alpha), shared.balance(D, alpha)
             for _ in range(self.n_epochs):
                 network.train(X, B, rng)
             F = network(X)
@@ -168,11 +161,7 @@ class RBM:
 
 
 def fit_rbm(
-    V: np.ndarray,
-    n_hidden: int,
-    rng: np.random.Generator,
-    n_epochs: int = 20,
-    batch: int = 100,
+    V: np.ndarray, n_hidden: int, rng: np.random.Generator, n_epochs: int = 20, batch: int = 100
 ) -> RBM:
     """Train a machine on rows between 0 and 1."""
     mean = np.clip(V.mean(axis=0), 0.01, 0.99)

@@ -35,16 +35,9 @@ from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from scipy.sparse import csr_array
 
 from coldhash.arrays.products import times
+from coldhash.baselines import shared
 from coldhash.baselines.mf import MF
-from coldhash.baselines.shared import (
-    Baseline,
-    Bits,
-    Training,
-    find_rotation,
-    random_rotation,
-    transpose,
-)
-from coldhash.data.ratings import TargetKind
+from coldhash.baselines.shared import Baseline, Bits, Training, find_rotation, random_rotation
 from coldhash.recommender.recommender import Recommender
 
 
@@ -58,8 +51,8 @@ class ITQ(Baseline):
         Length of codes, and the number of factors.
     n_rounds
         Rounds of the rotation.
-    confidence, ridge, factor_rounds, target
-        `confidence`, `ridge`, `n_rounds` and `target` of `MF`, which makes the factors.
+    confidence, ridge
+        Those of `MF`, which makes the factors.
     map_ridge
         Ridge of the map from features to user vectors.
 
@@ -75,19 +68,12 @@ class ITQ(Baseline):
     n_rounds: PositiveInt = 50
     confidence: float = 30.0
     ridge: PositiveFloat = 15.0
-    factor_rounds: PositiveInt = 15
-    target: TargetKind = "favourite"
     map_ridge: PositiveFloat = 100.0
 
     def _fit(self, training: Training) -> Recommender:
         """Factorise, rotate and round."""
-        factors = MF(
-            n_factors=self.n_bits,
-            confidence=self.confidence,
-            ridge=self.ridge,
-            n_rounds=self.factor_rounds,
-            target=self.target,
-        ).fit(training.data, training.seed)
+        mf = MF(n_factors=self.n_bits, confidence=self.confidence, ridge=self.ridge)
+        factors = mf.fit(training.data, training.seed)
         P, Q = factors.user_vectors, factors.items.rows()
         F = np.vstack([P, Q]).astype(np.float64)
         R, losses = find_rotation(F, random_rotation(self.n_bits, training.rng), self.n_rounds)
@@ -109,12 +95,8 @@ class CH(Baseline):
         Rounds at most.
     tolerance
         Stop when a round gains less than this share of the objective.
-    rotation_rounds
-        Rounds of the rotation.
     rotation_starts
         Random starts of the rotation, of which the best counts.
-    target
-        What a rating is worth, as in `MFDCF`.
     map_ridge
         Ridge of the map from features to user vectors.
 
@@ -129,24 +111,22 @@ class CH(Baseline):
     n_bits: Bits = 64
     n_rounds: PositiveInt = 15
     tolerance: NonNegativeFloat = 1e-5
-    rotation_rounds: PositiveInt = 50
     rotation_starts: PositiveInt = 1
-    target: TargetKind = "share"
     map_ridge: PositiveFloat = 7000.0
 
     def _fit(self, training: Training) -> Recommender:
         """Alternate users and items, rotate, round; the objective reported is -tr(U'S V)."""
-        U, V = self._alternate(training.targets(self.target), training)
+        U, V = self._alternate(training.targets("share"), training)
         F, n_bits = np.vstack([U, V]), self.n_bits
         found = [
-            find_rotation(F, random_rotation(n_bits, training.rng), self.rotation_rounds)
+            find_rotation(F, random_rotation(n_bits, training.rng), shared.ROTATION_ROUNDS)
             for _ in range(self.rotation_starts)
         ]
         R, _ = min(found, key=lambda one: one[1][-1])
         return training.make_mapped_recommender("ch+map", U @ R, V @ R, self.map_ridge)
 
     def _alternate(self, S: csr_array, training: Training) -> tuple[np.ndarray, np.ndarray]:
-        St, last = transpose(S), 0.0
+        St, last = shared.transpose(S), 0.0
         V = orthogonalise(training.rng.standard_normal((S.shape[1], self.n_bits)))
         for n in range(self.n_rounds):
             U = orthogonalise(times(S, V))

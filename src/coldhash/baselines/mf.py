@@ -21,7 +21,7 @@ from scipy.sparse import csr_array
 from coldhash.arrays.compiled import compiled
 from coldhash.arrays.threads import run_rows
 from coldhash.baselines.shared import Baseline, Training, transpose
-from coldhash.data.ratings import TargetKind, row_of_entries
+from coldhash.data.ratings import row_of_entries
 from coldhash.recommender.recommender import Recommender
 
 
@@ -41,8 +41,6 @@ class MF(Baseline):
         Ridge of the map from features to factors.
     n_rounds
         Rounds of users and items.
-    target
-        What a rating is worth, as in `MFDCF`.
     bits_per_factor
         Precision of item factors: 32 (float), 8 or 4.
 
@@ -59,12 +57,11 @@ class MF(Baseline):
     ridge: PositiveFloat = 1.0
     map_ridge: PositiveFloat = 100.0
     n_rounds: PositiveInt = 15
-    target: TargetKind = "favourite"
     bits_per_factor: Literal[32, 8, 4] = 32
 
     def _fit(self, training: Training) -> Recommender:
         """Alternate users and items, then fit the map."""
-        S = training.targets(self.target)
+        S = training.targets("favourite")
         St, shape = transpose(S), (S.shape[1], self.n_factors)
         Q = training.rng.standard_normal(shape).astype(np.float32) * 0.01
         for n in range(self.n_rounds):

@@ -16,11 +16,10 @@ from scipy.sparse import csr_array
 
 from coldhash.arrays.compiled import compiled
 from coldhash.arrays.threads import run_rows
+from coldhash.baselines import shared
 from coldhash.baselines.shared import Baseline, Bits, balance, find_rotation, transpose
 from coldhash.data.ratings import Ratings, row_of_entries, with_values
 from coldhash.errors import DataError
-
-_ROTATION_ROUNDS = 50
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +159,7 @@ def relax(
         Q = solve_rows(St, P, pull_Q, ridge, rho)
         pull_P, pull_Q = balance(P, balance_weight), balance(Q, balance_weight)
     F = np.vstack([M / max(float(np.linalg.norm(M)), 1e-300) for M in (P, Q)])  # 0 where S is
-    R, _ = find_rotation(F, np.eye(n_bits), _ROTATION_ROUNDS)
+    R, _ = find_rotation(F, np.eye(n_bits), shared.ROTATION_ROUNDS)
     return P @ R, Q @ R
 
 

@@ -24,6 +24,8 @@ from coldhash.recommender.encoders import Encoded, Encoder
 from coldhash.recommender.items import Items
 from coldhash.recommender.recommender import Recommender
 
+Blocks = tuple[tuple[int, int], ...]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Popularity(Baseline):
@@ -49,9 +51,7 @@ class Popularity(Baseline):
 
     def _fit(self, training: Training) -> Recommender:
         """Count the favourites."""
-        encoder: Encoder = NoEncoder()
-        if self.cell:
-            encoder = _cell_encoder(training.features, self.cell)
+        encoder = CellEncoder(*_find_columns(training.features, self.cell) if self.cell else ())
         users = encoder.encode(training.people, None).vectors
         items = training.popularity[:, None]
         if self.cell:
@@ -66,40 +66,20 @@ class Popularity(Baseline):
         return np.hstack([np.zeros((len(shares), 1)), shares]).astype(np.float32)
 
 
-def _cell_encoder(features: FeatureEncoder, columns: tuple[str, ...]) -> CellEncoder:
-    """Return the encoder of some columns, which must be of one group."""
+def _find_columns(features: FeatureEncoder, columns: tuple[str, ...]) -> tuple[str, Blocks]:
+    """Return the group that has these columns, and where they are in it."""
     for name, group in features.groups.items():
-        ends = np.cumsum([0, *(column.width for column in group.columns.values())])
-        spans = dict(zip(group.columns, pairwise(ends), strict=True))
-        if all(column in spans for column in columns):
+        if group.columns.keys() >= set(columns):
             if group.folded:
                 raise SettingError(
                     f"group {name} is too wide for cells of {', '.join(columns)}",
                     hint="put these columns into a group of their own",
                 )
-            blocks = tuple((int(a), int(b)) for a, b in (spans[column] for column in columns))
-            return CellEncoder(name, blocks)
+            ends = np.cumsum([0, *(column.width for column in group.columns.values())]).tolist()
+            spans = dict(zip(group.columns, pairwise(ends), strict=True))
+            return name, tuple(spans[column] for column in columns)
     known = {name: list(group.columns) for name, group in features.groups.items()}
     raise SettingError(f"no group holds the columns {columns}", hint=f"the groups are {known}")
-
-
-@dataclass(frozen=True, eq=False)
-class NoEncoder(Encoder):
-    """Everybody is the same."""
-
-    def encode(self, features: Features, history: csr_array | None) -> Encoded:
-        """Return the same vector for everybody."""
-        n_rows = len(features)
-        return Encoded(np.ones((n_rows, 1), dtype=np.float32), {}, np.ones(n_rows, dtype=bool))
-
-    def state(self) -> State:
-        """Return nothing: there is nothing to rebuild."""
-        return {}, {}
-
-    @classmethod
-    def restore(cls, state: State, items: Items, features: FeatureEncoder) -> Self:
-        """Rebuild the encoder."""
-        return cls()
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,24 +87,27 @@ class CellEncoder(Encoder):
     """The cell of a table over some columns of one group, and a constant.
 
     A missing column counts as its average, so that the person stands in several cells in part.
+    Without a group everybody is the same.
     """
 
-    group: str
-    blocks: tuple[tuple[int, int], ...]  # from and to column within the group
+    group: str | None = None
+    blocks: Blocks = ()  # from and to column within the group
 
     def encode(self, features: Features, history: csr_array | None) -> Encoded:
         """Encode people; a history tells this encoder nothing."""
+        constant = np.ones((len(features), 1), dtype=np.float32)
+        if self.group is None:
+            return Encoded(constant, {}, np.ones(len(features), dtype=bool))
         matrix, has = features.matrices[self.group], features.has[self.group]
-        cells = np.ones((len(has), 1), dtype=np.float32)
+        cells = constant
         for start, end in self.blocks:
             block = np.asarray(matrix[:, start:end])
             cells = (cells[:, :, None] * block[:, None, :]).reshape(len(has), -1)
-        vectors = np.hstack([np.ones((len(has), 1), dtype=np.float32), cells])
-        return Encoded(vectors, {self.group: has.astype(np.float32)}, ~has)
+        return Encoded(np.hstack([constant, cells]), {self.group: has.astype(np.float32)}, ~has)
 
     def state(self) -> State:
         """Return everything needed to rebuild the encoder."""
-        return {"group": self.group, "blocks": [list(block) for block in self.blocks]}, {}
+        return {"group": self.group, "blocks": self.blocks}, {}
 
     @classmethod
     def restore(cls, state: State, items: Items, features: FeatureEncoder) -> Self:

@@ -45,8 +45,6 @@ class PPH(Baseline):
         How hard lengths are evened out (λ).
     n_rounds
         Rounds of users and items.
-    n_sweeps
-        Sweeps over the numbers of a row, in each round.
     map_ridge
         Ridge of the map from features to user vectors.
 
@@ -61,7 +59,6 @@ class PPH(Baseline):
     n_bits: Bits = 62
     length_weight: PositiveFloat = 85.0
     n_rounds: PositiveInt = 15
-    n_sweeps: PositiveInt = 1
     map_ridge: PositiveFloat = 80.0
 
     def _fit(self, training: Training) -> Recommender:
@@ -87,9 +84,7 @@ class PPH(Baseline):
     def update_rows(self, T: csr_array, U: np.ndarray, V: np.ndarray, middle: float) -> np.ndarray:
         """Lower (1) over the rows' vectors, given those of the columns; return the new ones."""
         new, entries = U.copy(), (T.indptr, T.indices, T.data)
-        run_rows(
-            _update_rows, T.indptr, *entries, V, middle, self.length_weight, self.n_sweeps, new
-        )
+        run_rows(_update_rows, T.indptr, *entries, V, middle, self.length_weight, new)
         return new
 
 
@@ -102,15 +97,15 @@ def encode_lengths(V: np.ndarray) -> np.ndarray:
 
 
 @compiled(nogil=True)
-def _update_rows(indptr, indices, values, V, middle, weight, n_sweeps, U, first, last):  # type: ignore[no-untyped-def]
+def _update_rows(indptr, indices, values, V, middle, weight, U, first, last):  # type: ignore[no-untyped-def]
     """Update each row; rows do not depend on each other."""
     for u in range(first, last):
         start, end = indptr[u], indptr[u + 1]
-        _update_row(indices[start:end], values[start:end], U[u], V, middle, weight, n_sweeps)
+        _update_row(indices[start:end], values[start:end], U[u], V, middle, weight)
 
 
 @compiled()
-def _update_row(items, values, u, V, middle, weight, n_sweeps):  # type: ignore[no-untyped-def]
+def _update_row(items, values, u, V, middle, weight):  # type: ignore[no-untyped-def]
     """Update the numbers of one row one after the other, in place."""
     chosen, residual = np.empty((len(u), len(items))), values.copy()
     for j in range(len(items)):
@@ -118,16 +113,15 @@ def _update_row(items, values, u, V, middle, weight, n_sweeps):  # type: ignore[
             chosen[k, j] = V[items[j], k]
             residual[j] -= u[k] * chosen[k, j]
     length = np.dot(u, u)
-    for _ in range(n_sweeps):
-        for k in range(len(u)):
-            v, old = chosen[k], u[k]
-            curve = np.dot(v, v)
-            pull = np.dot(v, residual) + curve * old
-            new = minimise_quartic(curve, pull, length - old * old - middle, weight)
-            for j in range(len(v)):
-                residual[j] -= (new - old) * v[j]
-            length += new * new - old * old
-            u[k] = new
+    for k in range(len(u)):
+        v, old = chosen[k], u[k]
+        curve = np.dot(v, v)
+        pull = np.dot(v, residual) + curve * old
+        new = minimise_quartic(curve, pull, length - old * old - middle, weight)
+        for j in range(len(v)):
+            residual[j] -= (new - old) * v[j]
+        length += new * new - old * old
+        u[k] = new
 
 
 @compiled()

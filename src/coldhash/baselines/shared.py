@@ -43,6 +43,7 @@ Bits = Annotated[int, Field(ge=1, le=1024)]
 Step = Callable[[csr_array, np.ndarray, np.ndarray], np.ndarray]  # entries, rows, columns: rows
 Loss = Callable[[csr_array, np.ndarray, np.ndarray], float]
 
+ROTATION_ROUNDS = 50  # of `find_rotation` and the like, where codes begin or end
 _FLAT = 1e-8  # share of the greatest eigenvalue below which codes do not vary in a direction
 
 

@@ -31,7 +31,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from scipy.sparse import csr_array
 
 from coldhash.baselines.shared import Baseline, StackEncoder, Training
-from coldhash.data.ratings import TargetKind, with_values
+from coldhash.data.ratings import with_values
 from coldhash.recommender.recommender import Recommender
 
 
@@ -53,8 +53,6 @@ class ZSR(Baseline):
         Share of the entries that Sₙ leaves out.
     n_rounds
         Rounds of (2).
-    target
-        What a rating is worth, as in `MFDCF`.
 
     Examples
     --------
@@ -70,11 +68,10 @@ class ZSR(Baseline):
     ridge: PositiveFloat = 4.4e-6
     left_out: Annotated[float, Field(ge=0, lt=1)] = 0.05
     n_rounds: PositiveInt = 5
-    target: TargetKind = "favourite"
 
     def _fit(self, training: Training) -> Recommender:
         """Alternate (2) and the main directions of W; (1) never rises."""
-        X, S = training.stacked, training.targets(self.target)
+        X, S = training.stacked, training.targets("favourite")
         W = self.solve(X.astype(np.float64), S, training.rng, training.record)
         items = np.ascontiguousarray(W.T, dtype=np.float32)
         return training.make_recommender("zsr", StackEncoder(training.groups), X, items)

@@ -305,11 +305,8 @@ def _mean(totals: np.ndarray, counts: np.ndarray, average: Average) -> np.ndarra
 
 def _describe_lists(ranks: Ranks, trial: Trial) -> dict[str, float]:
     """Compute coverage, novelty, popularity bias and the share of distinct lists."""
-    nan = float("nan")
-    values: dict[str, float] = dict.fromkeys(
-        ("coverage", "novelty", "popularity_bias", "distinct_lists"), nan
-    )
-    items = ranks.top_items[ranks.top_items >= 0]
+    items, k, nan = ranks.top_items[ranks.top_items >= 0], ranks.top_items.shape[1], float("nan")
+    values = {"coverage": nan, "novelty": nan, "popularity_bias": nan, "distinct_lists": nan}
     if len(items):
         raters = np.maximum(trial.popularity[items], 1)  # an unrated item counts as rated once
         liked = trial.popularity[trial.favourites.indices]
@@ -321,5 +318,4 @@ def _describe_lists(ranks: Ranks, trial: Trial) -> dict[str, float]:
             "popularity_bias": trial.popularity[items].mean() / usual if usual else nan,
             "distinct_lists": n_distinct / trial.n_users,
         }
-    k = ranks.top_items.shape[1]
     return {f"{name}@{k}": float(value) for name, value in values.items()}

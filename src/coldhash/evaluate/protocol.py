@@ -42,8 +42,6 @@ class Protocol:
 
     Parameters
     ----------
-    name
-        Name of the protocol.
     n_candidates
         Number of candidates drawn for each user; None for every item that somebody rated.
     negatives
@@ -65,11 +63,10 @@ class Protocol:
     --------
     >>> PROTOCOLS["ddl"].ties, PROTOCOLS["sampled-1000"].ties
     ('optimistic', 'expected')
-    >>> Protocol("mine", n_candidates=100, lists="together").average
+    >>> Protocol(n_candidates=100, lists="together").average
     'pairs'
     """
 
-    name: str
     n_candidates: PositiveInt | None
     negatives: Negatives = "unrated"
     lists: ListKind = "alone"
@@ -81,19 +78,16 @@ class Protocol:
 
 
 PROTOCOLS = {
-    protocol.name: protocol
-    for protocol in (
-        Protocol("sampled-1000", 1000),  # Cremonesi et al. 2010, with expected ties: the default
-        Protocol("full", None, "not-liked", "together"),
-        # Zhang et al. 2018, their code: 1000 items that are not liked, and ties are hits
-        Protocol("ddl", 1000, "not-liked", ties="optimistic"),
-        # Du et al. 2018, their code: the full ranking, pooled, so the same as "full". They sort,
-        # which breaks ties in the order of the items; here ties count by their expected value.
-        Protocol("du", None, "not-liked", "together"),
-        # MDCF, their code: 999 unrated, a mean of users. Of eq candidates tied with the favourite
-        # they count (k - greater) / eq hits; here it is the expected value, with eq + 1.
-        Protocol("mdcf", 999, average="users"),
-    )
+    "sampled-1000": Protocol(1000),  # Cremonesi et al. 2010, with expected ties: the default
+    "full": Protocol(None, "not-liked", "together"),
+    # Zhang et al. 2018, their code: 1000 items that are not liked, and ties are hits
+    "ddl": Protocol(1000, "not-liked", ties="optimistic"),
+    # Du et al. 2018, their code: the full ranking, pooled, so the same as "full". They sort,
+    # which breaks ties in the order of the items; here ties count by their expected value.
+    "du": Protocol(None, "not-liked", "together"),
+    # MDCF, their code: 999 unrated, a mean of users. Of eq candidates tied with the favourite
+    # they count (k - greater) / eq hits; here it is the expected value, with eq + 1.
+    "mdcf": Protocol(999, average="users"),
 }
 
 

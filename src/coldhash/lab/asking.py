@@ -22,7 +22,7 @@ from coldhash.recommender.recommender import Recommender
 
 N_QUESTIONS = (1, 3, 5, 10)
 # each favourite alone, as in the other sets, among all jokes: nearly all are rated
-AMONG_ALL = Protocol("alone", n_candidates=None, negatives="not-liked")
+AMONG_ALL = Protocol(n_candidates=None, negatives="not-liked")
 PROTOCOLS: dict[str, str | Protocol] = {
     "jester": AMONG_ALL,
     "ml-1m": "sampled-1000",

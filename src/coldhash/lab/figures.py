@@ -1,11 +1,12 @@
 """Draw figures of lines in one style.
 
-A method has the same colour everywhere. The colours are Okabe and Ito's, which colour-blind readers
-can distinguish; methods that share one differ in marker and dash. No display is needed.
+A method has the same colour everywhere, that of `figures.toml`; methods that share one differ in
+marker and dash. No display is needed.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,28 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
-YELLOW, BLUE, RED, PURPLE, GREY = "#B8A800", "#0072B2", "#D55E00", "#CC79A7", "#777777"
-
-STYLES = {  # colour and marker by the name of a method; its variants are dashed
-    "MFDCF": (RED, "o"),
-    "MFDCF, no level": (PURPLE, "o"),
-    "popularity": (GREY, ""),
-    "ridge": (BLACK, ""),
-    "CBFKNN": (BLUE, "v"),
-    "ZSR": (SKY, "^"),
-    "DFM": (GREEN, "D"),
-    "DDL": (ORANGE, "P"),
-    "DCMF": (PURPLE, "X"),
-    "DCF+map": (YELLOW, "<"),
-    "CH+map": (YELLOW, ">"),
-    "ITQ+map": (SKY, "*"),
-    "BCCF+map": (BLUE, "h"),
-    "PPH+map": (GREEN, "d"),
-    "LSH": (GREY, "x"),
-    "MF": (BLACK, "p"),
-}
-_OTHER_STYLES = ((BLUE, "o"), (GREEN, "s"), (ORANGE, "D"), (SKY, "v"), (BLACK, "p"), (GREY, "x"))
+_LOOK = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+STYLES = {name: tuple(style) for name, style in _LOOK["styles"].items()}
 
 
 @dataclass(frozen=True)
@@ -96,21 +77,6 @@ class Panel:
     y_scale: Literal["linear", "log"] = "linear"
 
 
-_STYLE = {
-    "font.size": 10,
-    "font.family": "DejaVu Sans",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#E6E6E6",
-    "axes.titlesize": 11,
-    "axes.titleweight": "bold",
-    "svg.hashsalt": "coldhash",  # the same picture has the same bytes
-    "svg.fonttype": "path",
-    "figure.dpi": 120,
-}
-
-
 def draw(
     title: str,
     panels: Sequence[Panel],
@@ -152,7 +118,7 @@ def draw(
     from matplotlib.figure import Figure
 
     rows = -(-len(panels) // columns)
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(_LOOK["rc"]):
         shape = (max(6.0, size[0] * columns + 0.6), size[1] * rows + 1.5)
         figure = Figure(figsize=shape, layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
@@ -167,8 +133,8 @@ def draw(
 def _draw_panel(axes: Axes, panel: Panel) -> None:
     for place, line in enumerate(panel.lines):
         names = [name for name in STYLES if f"{line.label}, ".startswith(f"{name}, ")]
-        other = _OTHER_STYLES[place % len(_OTHER_STYLES)]
-        colour, marker = STYLES[max(names, key=len)] if names else other
+        others = _LOOK["others"]["styles"]
+        colour, marker = STYLES[max(names, key=len)] if names else others[place % len(others)]
         is_mfdcf = line.label.startswith("MFDCF")
         axes.plot(
             line.x,
@@ -238,12 +204,9 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     ['one.png', 'one.svg']
     """
     matplotlib = import_extra("matplotlib", "plots")
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    FigureCanvasAgg(figure)
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.png", folder / f"{name}.svg"]
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(_LOOK["rc"]):
         figure.savefig(paths[0], metadata={"Software": None})
         figure.savefig(paths[1], metadata={"Date": None, "Creator": None})
     return paths

@@ -26,7 +26,6 @@ from llvmlite.binding import get_host_cpu_name
 from threadpoolctl import threadpool_limits
 
 import coldhash as ch
-from coldhash.data.splits import Order
 from coldhash.errors import ColdhashError, SettingError
 from coldhash.evaluate import Judgement, Trial, judge, make_trial, scorer
 from coldhash.evaluate.metrics import KS
@@ -39,7 +38,6 @@ from coldhash.recommender.settings import settings_from
 _LOGGED_KS = (5, 10, 20, 50)  # for which hits are logged user by user
 
 Source = Path | ch.Dataset | None  # the folder of known data sets, or one's own
-_Split = tuple[str, int, int, Source]  # data, seed, ratings a user, source
 _source: Source = None  # in a worker process
 RunProgress = Callable[[int, int, str], None]  # runs done, runs in all, the last run
 
@@ -164,18 +162,17 @@ def _execute_in_worker(run: Run) -> Outcome:
 def _execute(run: Run, data: Source) -> Outcome:
     """Fit one model and answer all questions of the run."""
     try:
-        split = (run.dataset, run.split, run.user_ratings, data)
-        train, cold = _read_split(*split)
-        n_users = round(len(train.ratings.users) * run.train_share)
-        if run.train_share < 1:
-            train = train.of_users(np.arange(n_users))  # users are in no special order
+        every, cold, draw = _read_split(run.dataset, run.split, run.user_ratings, data)
+        n_users = round(len(every.ratings.users) * run.train_share)
+        # users are in no special order
+        train = every.of_users(np.arange(n_users)) if run.train_share < 1 else every
         model, seconds = _fit(run, train)
         judgements, tables = [], []
         for question in [each for each in run.questions if _answers(model, each)]:
             start = time.perf_counter()
             with threadpool_limits(1, "blas"):  # the same sums in any process
-                asked = (question.protocol, question.shots, run.order, question.oracle)
-                trial = _make_trial(split, *asked)
+                about = {"protocol": question.protocol, "n_given": question.shots}
+                trial = draw(**about, oracle=question.oracle, order=run.order)
                 judged = judge(scorer(model, question.score, popularity=question.popularity), trial)
             passed = time.perf_counter() - start
             found = {"given_by": trial.order, "metrics": judged.metrics, "judge_seconds": passed}
@@ -246,22 +243,13 @@ _read = functools.lru_cache(maxsize=2)(ch.read)
 @functools.lru_cache(maxsize=2)
 def _read_split(
     name: str, seed: int, user_ratings: int, source: Source
-) -> tuple[ch.Dataset, ch.Dataset]:
+) -> tuple[ch.Dataset, ch.Dataset, Callable[..., Trial]]:
+    """Return the users to fit on, the cold ones, and what makes each of their trials once."""
     data = source if isinstance(source, ch.Dataset) else _read(name, source)
     train, cold = ch.split_cold_users(data, seed=seed, described=True)
     if user_ratings:
         train, _ = ch.split_first_ratings(train, user_ratings, seed, "random")
-    return train, cold
-
-
-@functools.lru_cache(maxsize=16)
-def _make_trial(
-    split: _Split, protocol: str, shots: int, order: Order | None, oracle: bool
-) -> Trial:
-    train, cold = _read_split(*split)
-    return make_trial(
-        train, cold, protocol=protocol, n_given=shots, order=order, oracle=oracle, seed=split[1]
-    )
+    return train, cold, functools.cache(functools.partial(make_trial, train, cold, seed=seed))
 
 
 @functools.cache

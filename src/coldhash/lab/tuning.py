@@ -441,11 +441,6 @@ class Fold:
     train: ch.Dataset
     trial: Trial
 
-    def judge(self, model: Model, study: Study) -> float:
-        """Fit a model and divide its accuracy by that of popularity."""
-        accuracy = _accuracy(model, self.train, self.trial, study)
-        return accuracy / float(self.facts["popularity"])
-
 
 def run_study(
     study: Study,
@@ -530,13 +525,8 @@ def make_folds(study: Study, datasets: Mapping[str, ch.Dataset]) -> list[Fold]:
                     f"{name}: popularity finds no favourite of {cold.n_users} strangers (fold {n})",
                     hint="more data, or a larger k",
                 )
-            facts = {
-                "dataset": name,
-                "fold": n,
-                "n_train": train.n_users,
-                "n_cold": cold.n_users,
-                "popularity": popularity,
-            }
+            sizes = {"n_train": train.n_users, "n_cold": cold.n_users}
+            facts = {"dataset": name, "fold": n, **sizes, "popularity": popularity}
             folds.append(Fold(facts, train, trial))
     return folds
 
@@ -547,10 +537,7 @@ def _accuracy(model: Model, train: ch.Dataset, trial: Trial, study: Study) -> fl
 
 
 def _run_trial(
-    study: Study,
-    folds: list[Fold],
-    before: tuple[Attempt, ...],
-    progress: StudyProgress | None,
+    study: Study, folds: list[Fold], before: tuple[Attempt, ...], progress: StudyProgress | None
 ) -> Attempt:
     """Judge one set of settings fold by fold, until Optuna prunes it."""
     best = max((each.value or 0.0 for each in before if each.state == "complete"), default=None)
@@ -561,7 +548,8 @@ def _run_trial(
     try:
         model = study.make_model(trial.params)
         for fold in folds:
-            values.append(fold.judge(model, study))
+            accuracy = _accuracy(model, fold.train, fold.trial, study)
+            values.append(accuracy / fold.facts["popularity"])
             if progress is not None:
                 progress(len(before) + len(values) / len(folds), study.trials, best)
             n_rounds, between = divmod(len(values), len(study.datasets))

@@ -27,7 +27,6 @@ ENCODERS = {
     "ConsensusEncoder": "coldhash.recommender.encoders",
     "NeighbourEncoder": "coldhash.baselines.cbfknn",
     "NetworkEncoder": "coldhash.baselines.ddl",
-    "NoEncoder": "coldhash.baselines.popularity",
     "StackEncoder": "coldhash.baselines.shared",
 }
 

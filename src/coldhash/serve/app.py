@@ -323,12 +323,10 @@ def make_document(
     for name in requests:
         given = {field: example[field] for field in example if field in schemas[name]["properties"]}
         schemas[name]["examples"] = [given]
-    paths = {
-        operation.path.replace(":path", ""): {
-            operation.method.lower(): _describe(operation, schemas, has_token)
-        }
-        for operation in operations
-    }
+    paths: Schema = {}
+    for operation in operations:
+        described = {operation.method.lower(): _describe(operation, schemas, has_token)}
+        paths[operation.path.replace(":path", "")] = described
     return {
         "openapi": "3.1.0",
         "info": {"title": "coldhash", "version": __version__},

@@ -131,15 +131,9 @@ class Endpoints:
     def operations(self) -> list[Operation]:
         """Return the operations of the API."""
         get, post = (partial(Operation, self._limits, method) for method in ("GET", "POST"))
-        run = self._computed
+        run, kept = self._computed, partial(post, recall=self.recall)
         return [
-            post(
-                "/v1/recommend",
-                self.recommend,
-                "RecommendRequest",
-                schemas.RecommendAnswer,
-                recall=self.recall,
-            ),
+            kept("/v1/recommend", self.recommend, "RecommendRequest", schemas.RecommendAnswer),
             post(BATCH, self.recommend_batch, "BatchRequest", schemas.BatchAnswer, NDJSON),
             post("/v1/encode", run(encode), "EncodeRequest", schemas.EncodeAnswer),
             post("/v1/explain", run(explain), "ExplainRequest", schemas.ExplainAnswer),
@@ -224,7 +218,11 @@ class Endpoints:
 
     async def recommend_batch(self, scope: Scope, request: Request) -> Response:
         """Recommend to many people, in one JSON document or as lines (Accept: x-ndjson)."""
-        n_people, k = _count_people(request), request["k"]
+        users, user_ids, k = request["users"], request["user_ids"], request["k"]
+        n_people = len(user_ids if users is None else users)
+        if n_people != len(users if user_ids is None else user_ids):
+            message = f"{len(user_ids)} user_ids for {len(users)} users"
+            raise RequestError(400, message, field="user_ids", hint="one for each of users")
         if n_people * k > self._limits.max_batch_items:
             message = f"{n_people:,} people x k={k:,} is more than this server allows"
             hint = f"at most {self._limits.max_batch_items:,}: fewer people at a time, or a lower k"
@@ -312,15 +310,6 @@ def group_people(requests: Sequence[Request]) -> People:
     return {f"{name}s": [request[name] for request in requests] for name in given}
 
 
-def _count_people(request: Request) -> int:
-    """Return the number of people of a batch; a request error if there are two."""
-    users, user_ids = request["users"], request["user_ids"]
-    if users is not None and user_ids is not None and len(users) != len(user_ids):
-        message = f"{len(user_ids)} user_ids for {len(users)} users"
-        raise RequestError(400, message, field="user_ids", hint="one for each of users")
-    return len(user_ids if users is None else users)
-
-
 def is_quick(model: Recommender, request: Request) -> bool:
     """Return whether an answer is expected to take a fraction of a millisecond."""
     if request["k"] > QUICK_K or request["where"]:
@@ -365,13 +354,11 @@ def write_lists(found: Recommendations, write: Callable[[int], bytes]) -> Iterat
             if not found.fallback[person]:
                 near = [b"%d" % bits for bits in found.distances[person].tolist()]
             scores = [b'%b,"distance":%b' % pair for pair in zip(scores, near, strict=True)]
-        yield b",".join(
-            [
-                b'%b,"score":%b%b' % (write(row), score, end)
-                for row, score, end in zip(rows, scores, ends, strict=True)
-                if row >= 0
-            ]
-        )
+        parts = zip(rows, scores, ends, strict=True)
+        items = [
+            b'%b,"score":%b%b' % (write(row), score, end) for row, score, end in parts if row >= 0
+        ]
+        yield b",".join(items)
 
 
 def encode(served: ServedModel, user: Person, planes: int | None, popularity: float) -> Row:

@@ -6,15 +6,17 @@ import asyncio
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any, TypeVar
 
+from pydantic import PositiveFloat, PositiveInt
 from starlette.exceptions import HTTPException
 
-from coldhash.errors import ColdhashError, SettingError, UnknownId
+from coldhash.errors import ColdhashError, UnknownId
+from coldhash.recommender.settings import check_types
 
 T = TypeVar("T")
 
@@ -47,7 +49,7 @@ class Limits:
     Raises
     ------
     SettingError
-        A limit is not positive.
+        A limit is not a positive number.
 
     Examples
     --------
@@ -55,19 +57,16 @@ class Limits:
     50
     """
 
-    max_body: int = 1_000_000
-    max_k: int = 1000
-    max_batch: int = 1000
-    max_batch_items: int = 20_000
-    max_history: int = 1000
-    max_waiting: int = 256
-    timeout: float = 30.0
+    max_body: PositiveInt = 1_000_000
+    max_k: PositiveInt = 1000
+    max_batch: PositiveInt = 1000
+    max_batch_items: PositiveInt = 20_000
+    max_history: PositiveInt = 1000
+    max_waiting: PositiveInt = 256
+    timeout: PositiveFloat = 30.0
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if not value > 0:
-                raise SettingError(f"{field.name}={value}", hint="more than 0")
+        check_types(self)
 
     def check_length(self, n_bytes: int) -> None:
         """Raise a request error if a body is too long."""

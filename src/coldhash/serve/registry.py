@@ -80,9 +80,8 @@ class Catalogue:
         """
         raw = text.strip().encode()
         offsets = pa.py_buffer(np.array([0, len(raw)], np.int32))
-        wanted = pc.utf8_lower(pa.StringArray.from_buffers(1, offsets, pa.py_buffer(raw)))[
-            0
-        ].as_py()
+        lowered = pc.utf8_lower(pa.StringArray.from_buffers(1, offsets, pa.py_buffer(raw)))
+        wanted = lowered[0].as_py()
 
         def match(test: pc.Function) -> pa.Array:
             found = [pc.and_kleene(each.is_valid(), test(each, wanted)) for each in self._lowered]
@@ -136,10 +135,10 @@ class PersonAnswer(NamedTuple):
 class ServedModel:
     """A checked model with what requests need of it."""
 
-    def __init__(self, model: Recommender, version: str, date: str | None = None) -> None:
+    def __init__(self, model: Recommender, version: str, stamp: Stamp | None = None) -> None:
         self.model = model
         self.version = version
-        self.date = date
+        self.stamp = stamp  # of the model file
         self.catalogue = Catalogue(model)
         self.fields = person_fields(model.features)
         self.image_field, self.image_origins = find_images(model.item_table or pa.table({}))
@@ -190,7 +189,7 @@ class ServedModel:
         return {
             "model": self.version,
             "coldhash": __version__,
-            "date": self.date,
+            "date": None if self.stamp is None else file_date(self.stamp[3]),
             "n_ratings": None if model.seen is None else len(model.seen.indices),
             "feedback": model.feedback.kind,
             "method": model.name,
@@ -296,7 +295,7 @@ class ModelRegistry:
         self._stamp = copy.stamp
         with copy.file:
             model = load(self._path, file=copy.file)
-            return ServedModel(model, copy.version, file_date(copy.stamp[3]))
+            return ServedModel(model, copy.version, copy.stamp)
 
 
 def copy_model(path: Path, folder: Path | None = None) -> ModelCopy:
@@ -313,7 +312,7 @@ def copy_model(path: Path, folder: Path | None = None) -> ModelCopy:
                 _write_copy(path, file, copy.fileno())
                 stack.pop_all()  # it stays open
             return ModelCopy(copy, stamp)
-        place = folder / ("_".join(map(str, stamp)) + COPY)
+        place = name_copy(folder, stamp)
         with lock_file(folder / "lock"):  # one process copies, the others wait
             if not place.exists():
                 with replace_file(place) as draft:
@@ -338,15 +337,9 @@ def explain_failure(message: str, hint: str) -> Iterator[None]:
         raise SourceError(f"{message}: {reason_of(error)}", hint=hint) from None
 
 
-def find_copy(folder: Path, versions: set[str]) -> ModelCopy | None:
-    """Open the newest copy in a folder that is one of the versions."""
-    places = folder.glob(f"*{COPY}")
-    for place in sorted(places, key=lambda place: place.stat().st_mtime_ns, reverse=True):
-        copy = ModelCopy(place.open("rb"), tuple(map(int, place.stem.split("_"))))
-        if copy.version in versions:
-            return copy
-        copy.file.close()
-    return None
+def name_copy(folder: Path, stamp: Stamp) -> Path:
+    """Return the place in a folder of the copy of a file."""
+    return folder / ("_".join(map(str, stamp)) + COPY)
 
 
 def forget_copies(folder: Path, first_seen: dict[Path, float], now: float) -> None:

@@ -17,20 +17,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import orjson
 import pyarrow as pa
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Discriminator,
-    Field,
-    Tag,
-    TypeAdapter,
-    ValidationError,
-    WithJsonSchema,
-    create_model,
-    with_config,
-)  # fmt: skip
+import pydantic
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, WithJsonSchema
 from typing_extensions import TypedDict
 
 from coldhash.data.dates import as_days
@@ -141,9 +129,7 @@ class PersonField:
     name: str
     kind: Literal["category", "date", "multi-label", "number", "text", "vector"]
     group: str
-    choices: Annotated[
-        tuple[str, ...], Field(description="Known values, the most common first.")
-    ] = ()
+    choices: Annotated[tuple[str, ...], Field(description="Values, the most common first.")] = ()
     min: float | None = None
     max: float | None = None
     length: Annotated[int | None, Field(description="Of a vector.")] = None
@@ -196,7 +182,7 @@ class RequestTypes:
         """Return the fields of a request, with their defaults; ids are texts."""
         try:
             found = vars(self.request(name).model_validate(values))
-        except ValidationError as error:
+        except pydantic.ValidationError as error:
             raise self._first_error(error) from None
         people = [field for field in PEOPLE if field in found]
         if len(people) > 1 and subject(found) is None:
@@ -207,10 +193,10 @@ class RequestTypes:
         """Return a person or an id of a batch; ids are texts."""
         try:
             return kind.validate_python(value)
-        except ValidationError as error:
+        except pydantic.ValidationError as error:
             raise self._first_error(error, place) from None
 
-    def _first_error(self, error: ValidationError, place: str = "") -> RequestError:
+    def _first_error(self, error: pydantic.ValidationError, place: str = "") -> RequestError:
         """Return the first of the errors of a validation as that of a request."""
         first = error.errors(include_url=False)[0]
         kind = first["type"]
@@ -239,9 +225,9 @@ def _person_type(model: Recommender, fields: Mapping[str, PersonField], most: in
     rated = Field(max_length=most, description="Item id -> rating.")
     listed = Field(max_length=most, description="Ids of items without ratings.")
     history = Annotated[
-        Annotated[dict[ItemId, rating], rated, Tag(RATED)]
-        | Annotated[list[Id], listed, Tag(LISTED)],
-        Discriminator(lambda history: LISTED if isinstance(history, list) else RATED),
+        Annotated[dict[ItemId, rating], rated, pydantic.Tag(RATED)]
+        | Annotated[list[Id], listed, pydantic.Tag(LISTED)],
+        pydantic.Discriminator(lambda history: LISTED if isinstance(history, list) else RATED),
     ]
     types: dict[str, Any] = {USER_ID: Name, HISTORY: history | None}
     if model.encoder.answers is not None:
@@ -250,7 +236,7 @@ def _person_type(model: Recommender, fields: Mapping[str, PersonField], most: in
     types |= {name: _value_type(about) for name, about in fields.items()}
     person: Any = TypedDict("Person", types, total=False)  # type: ignore[misc]
     person.__doc__ = "What is known of a person; everything may be missing or null."
-    return with_config(ConfigDict(strict=True, extra="forbid"))(person)
+    return pydantic.with_config(ConfigDict(strict=True, extra="forbid"))(person)
 
 
 def _value_type(about: PersonField) -> Any:
@@ -260,7 +246,7 @@ def _value_type(about: PersonField) -> Any:
     empty = Annotated[list[Any], Field(max_length=0)] | Literal[""]
     types: dict[str, Any] = {
         "number": Number | text | None,
-        "date": Annotated[Plain, AfterValidator(_check_date)],
+        "date": Annotated[Plain, pydantic.AfterValidator(_check_date)],
         "multi-label": Plain | list[Plain],
         "vector": vector | empty | None,
     }
@@ -338,7 +324,7 @@ def _request_type(types: Mapping[str, Any], name: str) -> type[BaseModel]:
             {"required": [field], "properties": {field: {"not": NULL}}} for field in people
         ]
     config = ConfigDict(strict=True, extra="forbid", json_schema_extra=schema)
-    request: type[BaseModel] = create_model(name, __config__=config, **fields)
+    request: type[BaseModel] = pydantic.create_model(name, __config__=config, **fields)
     return request
 
 
@@ -523,7 +509,5 @@ class ModelCard(BaseModel):
     labels: dict[str, dict[str, str]] = Field(description="What values of columns are called.")
     shown_fields: list[str] = Field(description="Columns of items that the page shows.")
     image_field: str | None = Field(description="A column of addresses of images.")
-    judged: dict[str, Any] | None = Field(
-        description="How held-out users did: `coldhash fit --judge`."
-    )
+    judged: dict[str, Any] | None = Field(description="Held-out users, by `coldhash fit --judge`.")
     item_fields: list[ItemField]

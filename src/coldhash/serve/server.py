@@ -145,14 +145,9 @@ def serve(serving: Serving) -> None:
             model_file.read(serving.file, file=start.file)  # report a bad file once
             os.environ[FOLDER] = folder
             _announce(serving, listener)
-            Supervisor(
-                target=partial(run_worker, serving, Path(folder)),
-                start=start,
-                copies=Path(folder),
-                listener=listener,
-                n_workers=serving.workers,
-                stop_seconds=serving.grace_seconds + MARGIN,
-            ).run()
+            target = partial(run_worker, serving, Path(folder))
+            seconds = serving.grace_seconds + MARGIN
+            Supervisor(target, start, Path(folder), listener, serving.workers, seconds).run()
 
 
 def run_worker(

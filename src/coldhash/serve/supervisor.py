@@ -3,7 +3,7 @@
 The parent never blocks for longer than a poll. It keeps the copy of the last model file that a
 worker accepted open, and workers start from that: a damaged file in its place does not keep a
 worker from starting. Each worker has a pipe to its parent, through which it reports every second
-which version it serves.
+the stamp of the file that it serves a copy of.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
+import orjson
 from prometheus_client.multiprocess import mark_process_dead
 
 from coldhash.errors import WorkerError
 from coldhash.serve.monitoring import event, to_stderr
-from coldhash.serve.registry import ModelCopy, ModelRegistry, find_copy, forget_copies
+from coldhash.serve.registry import ModelCopy, ModelRegistry, Stamp, forget_copies, name_copy
 
 POLL = 0.2  # seconds between two checks of the workers
 REPORT_SECONDS = 1.0  # between two reports of a worker
@@ -32,7 +33,7 @@ MAX_SILENCE = 60  # seconds without a report until a worker is replaced
 STEADY = 30  # seconds a worker must live for its death not to count as a repeated one
 FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0  # seconds before a restart, from the second death on
 CANNOT_START = 3  # exit code of a worker that cannot load the model
-LOADING = ""  # what a worker reports until it serves a version
+LOADING: Stamp = ()  # what a worker reports until it serves a model: that of the file
 
 
 @dataclass(eq=False)
@@ -44,13 +45,14 @@ class Worker:
     started: float
     last_report: float
     deaths: int  # of its predecessors in a row, each soon after its start
-    version: str = LOADING
+    stamp: Stamp = LOADING
 
     def read_reports(self, now: float) -> None:
         """Read the reports that have arrived."""
         with contextlib.suppress(EOFError):  # the worker has ended
             while self.reports.poll():
-                self.last_report, self.version = now, self.reports.recv_bytes().decode()
+                stamp = orjson.loads(self.reports.recv_bytes())
+                self.last_report, self.stamp = now, tuple(stamp)
 
     def send_signal(self, number: signal.Signals) -> None:
         """Send a signal to the process, if it is alive."""
@@ -59,12 +61,12 @@ class Worker:
             os.kill(self.process.pid, number)
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False)
 class Supervisor:
     """Keeps `n_workers` processes alive that run `target(listener, start, reports)`."""
 
     target: Callable[..., object]
-    start: ModelCopy
+    start: ModelCopy  # from which workers start: later, the last one that was accepted
     copies: Path
     listener: socket.socket
     n_workers: int
@@ -76,7 +78,6 @@ class Supervisor:
         self._received: set[int] = set()  # signals
         self._has_served = False
         self._copies_seen: dict[Path, float] = {}  # when each copy that has a name was first seen
-        self._kept, self._version = self.start, self.start.version
 
     def run(self) -> None:
         """Run until SIGTERM or SIGINT; pass SIGHUP on to the workers."""
@@ -99,24 +100,26 @@ class Supervisor:
             self._restarts.remove(restart)
             self._start(now, n_deaths=restart[1])
         for worker in list(self._workers):
+            before = worker.stamp
             worker.read_reports(now)
             if not worker.process.is_alive():
                 self._handle_death(worker, now)
             elif now - worker.last_report > MAX_SILENCE:
                 worker.process.kill()
-            elif worker.version != LOADING:
+            elif worker.stamp != LOADING:
                 self._has_served = True
                 if reload:  # a worker that is starting checks the file by itself
                     worker.send_signal(signal.SIGHUP)
+                if worker.stamp not in (before, self.start.stamp):
+                    self._keep(worker.stamp)
         with contextlib.suppress(OSError):  # something else may remove temporary files
-            self._keep_accepted()
             forget_copies(self.copies, self._copies_seen, now)
 
     def _start(self, now: float, n_deaths: int) -> None:
         context = multiprocessing.get_context("spawn")
         reader, writer = context.Pipe(duplex=False)
         with writer:
-            arguments = (self.listener, self._kept, writer)
+            arguments = (self.listener, self.start, writer)
             process = context.Process(target=self.target, args=arguments)
             process.start()
         self._workers.append(Worker(process, reader, now, now, n_deaths))
@@ -139,19 +142,12 @@ class Supervisor:
         ended = {"signal": signal.Signals(-code).name} if code < 0 else {"exit_code": code}
         to_stderr(event("worker died", pid=pid, **ended, restart_seconds=delay))
 
-    def _keep_accepted(self) -> None:
-        """Keep the newest copy that a worker has accepted open."""
-        served = {worker.version for worker in self._workers} - {LOADING}
-        if served <= {self._version}:
-            return
-        copy = find_copy(self.copies, served)
-        if copy is None:
-            return
-        if copy.version == self._version:
-            copy.file.close()
-        else:
-            self._kept.file.close()
-            self._kept, self._version = copy, copy.version
+    def _keep(self, stamp: Stamp) -> None:
+        """Keep the copy that a worker has accepted open."""
+        with contextlib.suppress(OSError):  # something else may remove temporary files
+            copy = ModelCopy(name_copy(self.copies, stamp).open("rb"), stamp)
+            self.start.file.close()
+            self.start = copy
             to_stderr(event("model kept", model=copy.version))
 
     def _stop(self) -> None:
@@ -169,7 +165,7 @@ class Supervisor:
             to_stderr(event("worker killed", pid=process.pid))
             process.kill()
             process.join()
-        self._kept.file.close()
+        self.start.file.close()
 
 
 def report(reports: Connection, served: Sequence[ModelRegistry]) -> None:
@@ -178,6 +174,6 @@ def report(reports: Connection, served: Sequence[ModelRegistry]) -> None:
     assert parent is not None
     with contextlib.suppress(OSError):
         while not wait([parent.sentinel], REPORT_SECONDS):
-            version = served[0].current.version if served else LOADING
-            reports.send_bytes(version.encode())
+            stamp = served[0].current.stamp if served else LOADING
+            reports.send_bytes(orjson.dumps(stamp))
     os.kill(os.getpid(), signal.SIGTERM)

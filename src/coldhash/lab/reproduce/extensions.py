@@ -73,11 +73,8 @@ def _sign_claim(results: Results) -> Claim:
         behind &= found.verdict == "behind"
         accuracy = format_accuracy(descent.mean(_METRIC))
         evidence.append(f"{DATASETS[dataset]}: {found.difference:+.4f} of {accuracy} (Hamming)")
-    return Claim(
-        "item codes by a sign of the pseudo-inverse lose acceptably little",
-        "does not hold" if behind else "inconclusive",
-        "; ".join(evidence),
-    )
+    verdict: report.ClaimVerdict = "does not hold" if behind else "inconclusive"
+    return Claim.of("signs", verdict, found="; ".join(evidence))
 
 
 def shots_section(results: Results) -> Section:
@@ -185,10 +182,7 @@ def _summarise(results: Results) -> str:
         rows.append([name, given, f"{popular[0]:.3f}".lstrip("0"), *cells])
     counts = [f"{n} given" for n in results.values("shots")]
     head = ["data", "events given", f"popularity, {counts[0]}", *counts]
-    return (
-        "Accuracy@10 of the real-valued query with 64 bits; in brackets the ratio to popularity for"
-        f" the same people after as many events:\n\n{format_table(head, rows)}"
-    )
+    return f"{report.PRINTED['texts']['anywhere']}\n\n{format_table(head, rows)}"
 
 
 def by_data(results: Results) -> Iterator[tuple[str, Results]]:
@@ -245,10 +239,7 @@ def _describe_cells(cells: Sequence[Cell]) -> str:
             f" popularity{': ' if named else ''}{'; '.join(named)}. Geometric mean of the ratios:"
             f" {geometric_mean(own):.3f}."
         )
-    lines.append(
-        "\nA cell is one data set, number of events given and k; one-sided paired tests over users,"
-        " splits pooled, by Holm's rule over all cells."
-    )
+    lines += ["", report.PRINTED["texts"]["cells"]]
     return "\n".join(lines)
 
 
@@ -272,11 +263,7 @@ def asking_section(data: Path, quick: bool, progress: RunProgress | None) -> Sec
             progress(done + 1, len(names), name)
     head = ["data", "questions by", *(f"after {n}" for n in asking.N_QUESTIONS), "known"]
     figure = draw("Accuracy after questions", plots, len(plots), "64 bits, one split")
-    text = (
-        "Accuracy@10 after questions about items; items that were asked about are neither"
-        " favourites nor candidates. `known`: the share of questions about items that the user has"
-        f" rated.\n\n{format_table(head, rows)}"
-    )
+    text = f"{report.PRINTED['texts']['ask']}\n\n{format_table(head, rows)}"
     return Section(text, {"": figure}, title="What to ask a stranger")
 
 
@@ -293,11 +280,7 @@ def new_items_section(data: Path, quick: bool, progress: RunProgress | None) -> 
             rows.append([DATASETS[name], method, format_accuracy(float(mean))])
         if progress is not None:
             progress(done, len(names), name)
-    text = (
-        "A tenth of the items is held out with all ratings; the favourites of training users among"
-        f" them are ranked among all new items, Accuracy@10, mean over {n_splits} split(s). The"
-        " peers score content for each user, in the form that is best on held-out training items."
-    )
+    text = report.PRINTED["texts"]["new-items"].format(n_splits=n_splits)
     table = format_table(["data", "method", "Accuracy@10"], rows)
     return Section(f"{text}\n\n{table}", title="Items that nobody has rated")
 

@@ -26,35 +26,21 @@ VIEWS: tuple[tuple[str, str, LoggedTies], ...] = (  # title, score, ties
     ("Hamming, fair ties", "hamming", "expected"),
     ("real-valued query, fair ties", "real", "expected"),
 )
-STATISTICS = {  # its Table 1: users, items, ratings, sparsity in percent
-    "ml-1m": (6040, 3952, 1_000_209, 95.81),
-    "book-crossing": (2151, 6830, 180_595, 98.77),
-}
-WEIGHTS = {  # setting, and the values that the paper finds better
-    "alpha": ("fit_weight", (10.0, 1e3, 1e6)),
-    "beta": ("code_weight", (10.0, 1e3)),
-    "gamma": ("rank_weight", (1.0, 10.0)),
-}
 STEPS_OF_ROUND = ("users", "items", "objective")
-PAPER_SECONDS = {  # its Table 2: an i7-6700, presumably Matlab
-    "ddl": {8: 3148.86, 16: 3206.09, 32: 3289.81, 64: 3372.19, 128: 3855.81},
-    "dfm": {8: 166.55, 16: 170.86, 32: 172.75, 64: 196.45, 128: 246.5},
-    "mfdcf": {8: 58.87, 16: 60.49, 32: 62.55, 64: 68.41, 128: 90.17},
-}
 
 
 def statistics_section(data: Path, quick: bool, progress: RunProgress | None) -> Section:
     """Make Table 1: the sizes of the data sets."""
     rows, same = [], True
-    for name, expected in STATISTICS.items():
+    for name, expected in report.PRINTED["statistics"].items():
         facts = describe(read(name, data))
         *counts, sparsity = (facts[each] for each in ("users", "items", "ratings", "sparsity"))
-        same &= (*counts, sparsity) == expected
+        same &= [*counts, sparsity] == expected
         rows.append([DATASETS[name], *(f"{count:,}" for count in counts), f"{sparsity:.2f}%"])
     table = format_table(["data", "users", "items", "ratings", "sparsity"], rows)
-    evidence = "counted from the published archives"
-    claim = Claim.of("the statistics of the data sets", same, evidence)
-    return Section(table, claims=[claim], title="Table 1: statistics of the data sets")
+    return Section(
+        table, claims=[Claim.of("statistics", same)], title="Table 1: statistics of the data sets"
+    )
 
 
 def accuracy_section(results: Results) -> Section:
@@ -131,11 +117,8 @@ def _main_table(results: Results) -> str:
             verdict = "" if label == "mfdcf" else mfdcf.compare(part, 10).verdict
             n_splits = len(part.values("split"))
             rows.append([name, f"{n_bytes:.0f}", n_splits, *report.metric_cells(part), verdict])
-    return (
-        f"Codes of {bits} bits, each method scored in the way that suits it best (real-valued query"
-        " if not said otherwise):\n\n"
-        + format_table(["method", "bytes an item", "splits", *report.METRICS, "MFDCF is"], rows)
-    )
+    table = format_table(["method", "bytes an item", "splits", *report.METRICS, "MFDCF is"], rows)
+    return f"{report.PRINTED['texts']['best'].format(bits=bits)}\n\n{table}"
 
 
 def _ties_table(results: Results) -> str:
@@ -148,7 +131,7 @@ def _ties_table(results: Results) -> str:
             ]
             rows.append([method_name(label), bits, *values, f"{part.mean('tied'):.2f}"])
     head = ["by Hamming distance", "bits", "@10, fair", "ties as hits", "as misses", "share tied"]
-    return "What ties do to codes on both sides:\n\n" + format_table(head, rows)
+    return f"{report.PRINTED['texts']['ties']}\n\n{format_table(head, rows)}"
 
 
 def _accuracy_claims(results: Results, dataset: str) -> Iterator[Claim]:
@@ -182,45 +165,38 @@ def judge_outperforms(results: Results, text: str, labels: tuple[str, ...], scor
         verdict = "inconclusive" if fair[1] else "holds"
     elif unfair[2] == 0 and unfair[0]:
         verdict = "does not hold under fair ties"
-    counts = "{} ahead, {} tied, {} behind"
-    evidence = (
-        f"{method_name(PAPER)}, against {', '.join(map(method_name, labels))} at"
-        f" {len(code_lengths(results))} lengths and k of {', '.join(map(str, CLAIMED_KS))}:"
-        f" fair ties {counts.format(*fair)}; ties as hits {counts.format(*unfair)}"
-    )
-    return Claim(text, verdict, evidence)
+    facts = {"text": text, "paper": method_name(PAPER), "lengths": len(code_lengths(results))}
+    rivals, ks = ", ".join(map(method_name, labels)), ", ".join(map(str, CLAIMED_KS))
+    return Claim.of("outperforms", verdict, fair=fair, unfair=unfair, rivals=rivals, ks=ks, **facts)
 
 
 def sensitivity_section(results: Results) -> Section:
     """Make Figure 3: vary one weight at a time over the paper's grid."""
     rows, panels = [], []
-    for letter, (setting, _) in WEIGHTS.items():
+    for letter, (setting, _) in report.PRINTED["weights"].items():
         part = Results([row | {"label": PAPER} for row in results.where(label=letter).rows])
         table, made = report.make_curves([(f"{letter} ({setting})", part)], setting, "value", "log")
         rows.append(table)
         panels += made
     note = "MovieLens-1M, 128 bits, fair ties; bands: 95% over users"
     figure = draw(f"Sensitivity of {method_name(PAPER)}", panels, 3, note)
-    claims = [_weight_claim(results, letter) for letter in WEIGHTS]
+    claims = [_weight_claim(results, letter) for letter in report.PRINTED["weights"]]
     return Section("\n\n".join(rows), {"": figure}, claims)
 
 
 def _weight_claim(results: Results, letter: str) -> Claim:
-    setting, better = WEIGHTS[letter]
+    setting, better = report.PRINTED["weights"][letter]
     by_value = dict(results.where(label=letter, score="hamming").by(setting))
-    text = f"{letter} is better at {', '.join(f'{value:g}' for value in better)} than elsewhere"
+    text = {"letter": letter, "better": ", ".join(f"{value:g}" for value in better)}
     inside, outside = [v for v in by_value if v in better], [v for v in by_value if v not in better]
     if not inside or not outside:
-        return Claim(text, "inconclusive", "the grid of this run is too small")
+        return Claim.of("untested", "inconclusive", **text)
     worst = min(inside, key=lambda value: by_value[value].mean("accuracy@10"))
     best = max(outside, key=lambda value: by_value[value].mean("accuracy@10"))
     found = by_value[worst].compare(by_value[best], 10)
     verdicts: dict[str, ClaimVerdict] = {"ahead": "holds", "behind": "does not hold"}
-    evidence = (
-        f"Hamming, fair ties: the worst of them ({worst:g}) against the best elsewhere"
-        f" ({best:g}): {found.difference:+.4f} ({found.low:+.4f} to {found.high:+.4f})"
-    )
-    return Claim(text, verdicts.get(found.verdict, "inconclusive"), evidence)
+    verdict = verdicts.get(found.verdict, "inconclusive")
+    return Claim.of("weights", verdict, worst=worst, best=best, found=found, **text)
 
 
 def convergence_section(results: Results) -> Section:
@@ -252,24 +228,9 @@ def convergence_section(results: Results) -> Section:
     figure = draw(f"{method_name(PAPER)}: convergence and time", panels, 3, "one thread")
     of_bits, of_data = exponents.values()
     claims = [
-        Claim.of(
-            "MFDCF converges very fast",
-            near <= 10,
-            f"the objective is within 1% of its value after 20 rounds from round {near} on, and has"
-            f" made 99% of its fall by round {fallen}",
-        ),
-        Claim.of(
-            "the time of a round grows linearly with the data",
-            max(of_data) <= 1.2,
-            f"exponents {_list(of_data)}: at most linear; part of a round costs the same however"
-            " few users there are",
-        ),
-        Claim.of(
-            "the time of a round grows quadratically with the code length",
-            min(of_bits) >= 1.7,
-            f"exponents {_list(of_bits)}: at these lengths the terms linear in bits outweigh the"
-            " quadratic ones, which is cheaper than claimed",
-        ),
+        Claim.of("convergence", near <= 10, near=near, fallen=fallen),
+        Claim.of("linear", max(of_data) <= 1.2, exponents=_list(of_data)),
+        Claim.of("quadratic", min(of_bits) >= 1.7, exponents=_list(of_bits)),
     ]
     table = format_table(["data", "against", "value", "ms a round"], rows)
     return Section(table, {"": figure}, claims)
@@ -303,13 +264,11 @@ def training_time_section(results: Results) -> Section:
     for label, times in (("ddl", 50), ("dfm", 3)):
         name = method_name(label)
         ratios = np.array([seconds[label][n] / seconds[PAPER][n] for n in bits])
-        paper = [PAPER_SECONDS[label][n] / PAPER_SECONDS["mfdcf"][n] for n in bits]
+        slow, fast = (report.PRINTED["seconds"][each] for each in (label, "mfdcf"))
+        paper = [slow[str(n)] / fast[str(n)] for n in bits]
         cells = [f"{own:.1f} ({printed:.1f})" for own, printed in zip(ratios, paper, strict=True)]
         rows.append([f"{name} / {method_name(PAPER)} (paper's)", *cells])
-        evidence = (
-            f"{method_name(PAPER)}: {ratios.min():.1f} to {ratios.max():.1f} times as fast when"
-            " both are written with the same care (compiled kernels, one thread)"
-        )
-        text = f"MFDCF trains about {times} times as fast as {name}"
-        claims.append(Claim.of(text, bool(ratios.min() >= times), evidence))
+        facts = {"name": name, "times": times, "paper": method_name(PAPER)}
+        low, high = ratios.min(), ratios.max()
+        claims.append(Claim.of("time", bool(low >= times), low=low, high=high, **facts))
     return Section(format_table(["method", *(f"{n} bits" for n in bits)], rows), claims=claims)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,24 +20,9 @@ if TYPE_CHECKING:
 
 ClaimVerdict = Literal["holds", "does not hold", "does not hold under fair ties", "inconclusive"]
 
-DATASETS: dict[object, str] = {
-    "ml-1m": "MovieLens-1M",
-    "ml-100k": "MovieLens-100K",
-    "book-crossing": "Book-Crossing",
-    "complete-journey": "The Complete Journey",
-    "jester": "Jester",
-    "sample": "the sample",
-}
+PRINTED = tomllib.loads(Path(__file__).with_name("paper.toml").read_text(encoding="utf-8"))
+DATASETS: dict[object, str] = PRINTED["datasets"]
 ORDERS = {"time": "in order of time", "random": "at random", None: "none"}  # of events given
-NAMES = {  # where it is not the label in upper case
-    "popularity": "popularity",
-    "ridge": "ridge",
-    "dcf": "DCF+map",
-    "ch": "CH+map",
-    "itq": "ITQ+map",
-    "bccf": "BCCF+map",
-    "pph": "PPH+map",
-}
 KS = (5, 10, 20, 50)
 METRICS = ("@5", "@10", "@20", "@50", "@10 between", "NDCG@10", "coverage", "distinct lists")
 
@@ -50,9 +36,12 @@ class Claim:
     evidence: str
 
     @classmethod
-    def of(cls, text: str, holds: bool, evidence: str) -> Claim:
-        """Judge a claim that either holds or not."""
-        return cls(text, "holds" if holds else "does not hold", evidence)
+    def of(cls, name: str, verdict: bool | ClaimVerdict, /, **facts: object) -> Claim:
+        """Judge a claim of `paper.toml`: whether it holds, or another verdict."""
+        if isinstance(verdict, bool):
+            verdict = "holds" if verdict else "does not hold"
+        text, evidence = (part.format(**facts) for part in PRINTED["claims"][name])
+        return cls(text, verdict, evidence)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +58,7 @@ class Section:
 def method_name(label: object, score: object = "real") -> str:
     """Return the name of a method in tables and figures."""
     model, comma, variant = str(label).partition(", ")
-    name = f"{NAMES.get(model, model.upper())}{comma}{variant}"
+    name = f"{PRINTED['methods'].get(model, model.upper())}{comma}{variant}"
     return f"{name}, Hamming" if score == "hamming" else name
 
 
