@@ -122,11 +122,13 @@ class RatingSorter:
         )
         users, items, values, lines = (table.column(at).to_numpy() for at in range(4))
         times = None if table.column(4).null_count else table.column(4).to_numpy()
-        keep, kept, times = ratings.merge_duplicates(users, items, values, times, duplicates)
-        if duplicates == "error" and len(keep) < len(values):
+        shape = (last - first, int(items.max(initial=0)) + 1)
+        found, times = ratings.sort_ratings(users, items, values, times, shape, duplicates)
+        if duplicates == "error" and found.nnz < len(values):
             ids = (self.ids("user", first, last), self.ids("item"))
             raise ratings.duplicate_error(users, items, *ids, lambda at: self._where(lines[at]))
-        columns = {"user": users[keep], "item": items[keep], "rating": kept}
+        user = ratings.row_of_entries(found).astype(np.int32)
+        columns = {"user": user, "item": found.indices, "rating": found.data}
         return pa.table(columns if times is None else columns | {"time": times})
 
     def _time(self) -> str:
