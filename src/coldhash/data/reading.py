@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from coldhash.data import ROLES, TITLE
 from coldhash.data.dates import as_days
 from coldhash.data.feedback import MAX_RATING, Favourite, Feedback, FeedbackKind, Scale, guess_kind
-from coldhash.data.ids import Ids, NameRow
+from coldhash.data.ids import Ids, NameRow, as_texts
 from coldhash.data.plan import FEW_ROWS
 from coldhash.data.ratings import Duplicates, Ratings
 from coldhash.data.tables import TableLike, as_table, infer_type, infer_types
@@ -104,12 +104,10 @@ def read_sides(
     """
     user_column, user_ids, user_table = read_id_table(users, "user", columns)
     item_column, item_ids, item_table = read_id_table(items, "item", columns)
-    title = columns.get(TITLE)
-    if title is not None:
-        find_columns(item_table.column_names, columns, "the item table", [TITLE])
-    used = {"user_id": user_column, "item_id": item_column, TITLE: title}
-    known = {role: column for role, column in used.items() if column is not None}
-    return user_ids, user_table, item_ids, item_table, known
+    named = {"user_id": user_column, "item_id": item_column}
+    used = {role: column for role, column in named.items() if column is not None}
+    used |= find_columns(item_table.column_names, columns, "the item table", (), [TITLE])
+    return user_ids, user_table, item_ids, item_table, used
 
 
 @dataclass(frozen=True)
@@ -173,7 +171,8 @@ def read_ratings(
     values = np.ones(table.num_rows, dtype=np.float32)
     rows: Sequence[int] | np.ndarray = range(table.num_rows)
     if options.event_weights is not None:
-        kinds = _as_labels(table.column(found["event"]), found["event"], title)
+        labels = as_texts(table.column(found["event"]), "event", where)
+        kinds = labels.combine_chunks().dictionary_encode()
         weights = weigh_kinds(kinds.dictionary.to_pylist(), options.event_weights, title)
         values = np.array([*weights.values()])[kinds.indices.to_numpy()]
         rows = np.flatnonzero(values)
@@ -225,34 +224,24 @@ def find_columns(
 
 def _names_of(role: str, columns: Columns) -> Iterable[str | None]:
     """Return the names that the column of a role may have."""
-    return [columns[role]] if role in columns else ROLES[role]
+    return [columns[role]] if role in columns else ROLES.get(role, ())
 
 
 def weigh_kinds(
     kinds: Iterable[str | None], weights: Mapping[str, float], title: str
 ) -> dict[str | None, float]:
     """Return how much an event of each kind counts."""
-    try:
+    known: dict[str, float] = {}
+    with suppress(AttributeError, TypeError, ValueError):
         known = {str(kind): float(weight) for kind, weight in weights.items()}
-        valid = all(0 <= weight <= MAX_RATING for weight in known.values())
-    except (AttributeError, TypeError, ValueError):
-        valid = False
-    if not valid:
+    if not known or not all(0 <= weight <= MAX_RATING for weight in known.values()):
         hint = "a number for each type, 0 to leave it out (--event-weight TYPE=WEIGHT)"
         raise SettingError(f"event_weights={weights!r}", hint=hint)
     for kind in kinds:
         if kind not in known:
-            hint = f"there are weights for {', '.join(known) or 'none'}; 0 leaves a type out"
+            hint = f"there are weights for {', '.join(known)}; 0 leaves a type out"
             raise DataError(f"{title}: no weight for {kind!r}", hint=hint)
     return {kind: known[str(kind)] for kind in kinds}
-
-
-def _as_labels(column: pa.ChunkedArray, name: str, title: str) -> pa.DictionaryArray:
-    try:
-        return column.cast(pa.string()).combine_chunks().dictionary_encode("encode")
-    except pa.ArrowException:
-        message = f"{title}, column {name!r}: types of events are of type {column.type}"
-        raise DataError(message, hint="texts such as 'view'") from None
 
 
 def _as_numbers(column: pa.ChunkedArray, name: str, where: NameRow) -> np.ndarray:
