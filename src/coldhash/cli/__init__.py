@@ -17,7 +17,7 @@ from typing import Any
 from typer.main import get_command
 
 from coldhash.cli import ask, data, models, serve  # noqa: F401  # they register commands
-from coldhash.cli.app import app
+from coldhash.cli.inputs import app
 from coldhash.cli.output import printable, translate_hint
 from coldhash.errors import ColdhashError, UnknownColumns, UnlikelyData
 from coldhash.files import DISK_HINT, reason_of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from coldhash.cli import models
-from coldhash.cli.app import Arguments, AsJson, File, ModelFile, Texts, command
+from coldhash.cli.inputs import Arguments, AsJson, File, ModelFile, Texts, command
 from coldhash.cli.models import UnknownFields, Where
 from coldhash.cli.output import cell, print_result
 from coldhash.errors import ColdhashError

@@ -11,15 +11,8 @@ from typing import Annotated
 from typer import Argument, Option
 
 import coldhash as ch
-from coldhash.cli.app import (
-    AsJson,
-    DataOptions,
-    File,
-    TableOptions,
-    check_out,
-    command,
-    find_method,
-)
+from coldhash.cli import inputs
+from coldhash.cli.inputs import AsJson, DataOptions, File, TableOptions
 from coldhash.cli.output import format_facts, print_result, progress_bar
 from coldhash.errors import SettingError, check_choice
 from coldhash.render import check_suffix
@@ -29,7 +22,7 @@ _CORES = os.cpu_count() or 1
 Quick = Annotated[bool, Option("--quick", help="One split, small grids.")]
 
 
-@command
+@inputs.command
 def describe(source: DataOptions, as_json: AsJson = False) -> None:
     """Show counts, sparsity, columns, feature groups and what is missing."""
     from coldhash.features.describe import describe as describe_data
@@ -38,7 +31,7 @@ def describe(source: DataOptions, as_json: AsJson = False) -> None:
     print_result(facts, format_facts(facts), as_json)
 
 
-@command
+@inputs.command
 def fetch(
     name: Annotated[str, Argument(help="ml-1m, ml-100k or book-crossing.")],
     to: Annotated[Path, Option(help="The folder to put it in.")],
@@ -59,7 +52,7 @@ def fetch(
     print(path)
 
 
-@command
+@inputs.command
 def prepare(
     ratings: Annotated[Path, Option(help="Ratings: CSV, TSV or Parquet.")],
     out: Annotated[Path, Option(help="The folder to make.")],
@@ -98,7 +91,7 @@ class CompareOptions:
     seed: Annotated[int, Option(min=0, help="The seed of splits and fits.")] = 0
 
 
-@command
+@inputs.command
 def evaluate(
     source: DataOptions,
     options: CompareOptions,
@@ -115,13 +108,13 @@ def evaluate(
 
     settings = {}
     for name in models.split(","):
-        method = find_method(name)
+        method = inputs.find_method(name)
         has_bits = bits is not None and hasattr(method, "n_bits")
         settings[name] = method(n_bits=bits) if has_bits else method()
     given = _parse_shots(shots)
     if out is not None:
         check_suffix(out)
-        check_out(out)
+        inputs.check_out(out)
     data = source.read()
     with progress_bar("evaluating") as update:
         found = compare_models(data, settings, shots=given, progress=update, **vars(options))
@@ -130,7 +123,7 @@ def evaluate(
     print_result(asdict(found), [found], as_json)
 
 
-@command
+@inputs.command
 def experiment(
     file: Annotated[Path, Argument(metavar="EXPERIMENT.toml", help="What to run.")],
     out: Annotated[Path, Option(help="The folder for results.")],
@@ -150,7 +143,7 @@ def experiment(
     print(out / plan.name / "results.parquet")
 
 
-@command
+@inputs.command
 def tune(
     file: Annotated[Path, Argument(metavar="STUDY", help="A TOML file, or a method's name.")],
     out: Annotated[Path, Option(help="The folder for the study and its report.")],
@@ -181,7 +174,7 @@ def tune(
     print_result(found, format_facts(shown), as_json)
 
 
-@command
+@inputs.command
 def reproduce(
     name: Annotated[str, Argument(help="A section of the report, such as figure-1, or all.")],
     data: Annotated[Path, Option(help="The folder that holds the data sets.")],

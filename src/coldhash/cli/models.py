@@ -16,22 +16,8 @@ from typer import Option
 
 import coldhash as ch
 from coldhash.arrays import expect_one_answer
-from coldhash.cli import output
-from coldhash.cli.app import (
-    Arguments,
-    AsJson,
-    ColumnNames,
-    DataOptions,
-    File,
-    ModelFile,
-    Texts,
-    check_out,
-    command,
-    find_method,
-    parse_columns,
-    parse_pairs,
-    read_file,
-)
+from coldhash.cli import inputs, output
+from coldhash.cli.inputs import Arguments, AsJson, ColumnNames, DataOptions, File, ModelFile, Texts
 from coldhash.errors import ColumnError, SettingError
 from coldhash.files import replace_file
 
@@ -55,7 +41,7 @@ _ENDINGS = (".csv", ".parquet")
 _USERS_AT_A_TIME = 4096  # of --all
 
 
-@command
+@inputs.command
 def fit(
     out: Annotated[Path, Option(help="Where to write the model.")],
     source: DataOptions,
@@ -77,7 +63,7 @@ def fit(
     from coldhash.recommender.settings import settings_from
     from coldhash.scale.prepared import Prepared
 
-    method = find_method(model)
+    method = inputs.find_method(model)
     if (parts or dask) and "on" not in inspection.signature(method.fit).parameters:
         raise SettingError(f"{model} fits in memory only", hint="--model mfdcf")
     if memory is not None and (parts is None or dask is not None):
@@ -88,10 +74,10 @@ def fit(
         )
     if judge and (parts or dask):
         raise SettingError("--judge works in memory only", hint="without --parts and --dask")
-    pairs = parse_pairs(setting, "--set", hint="NAME=VALUE")
+    pairs = inputs.parse_pairs(setting, "--set", hint="NAME=VALUE")
     values = {} if bits is None else {"n_bits": bits}
     settings = settings_from(method, values | {name: parse_json(text) for name, text in pairs})
-    check_out(out)
+    inputs.check_out(out)
     data: Any = source.read() if parts is None else Prepared.open(parts)
     with ExitStack() as stack:
         place: Arguments = {}
@@ -143,7 +129,7 @@ class RecommendOptions:
         return {**vars(self), "candidates": candidates, **_shown(self.where, self.fields)}
 
 
-@command
+@inputs.command
 def recommend(
     file: ModelFile,
     options: RecommendOptions,
@@ -181,7 +167,7 @@ def recommend(
     if out is not None:
         if out.suffix not in _ENDINGS:
             raise SettingError(f"--out {out}", hint=f"a name that ends in {' or '.join(_ENDINGS)}")
-        check_out(out)
+        inputs.check_out(out)
     model = load_model(file)
     document: dict[str, object] = {}
     rows: Iterable[Mapping[str, object]]
@@ -206,7 +192,7 @@ def recommend(
     output.print_result({"items": rows, **document}, lines, as_json)
 
 
-@command
+@inputs.command
 def explain(
     file: ModelFile,
     user: Annotated[str, Option(help='A person in JSON: {"age": 25, "history": {"1193": 5}}.')],
@@ -221,7 +207,7 @@ def explain(
     output.print_result(found, output.format_facts(found), as_json)
 
 
-@command
+@inputs.command
 def similar(
     file: ModelFile,
     item: Annotated[str | None, Option(help="An item id.")] = None,
@@ -242,14 +228,14 @@ def similar(
     output.print_result({kind: rows}, map(output.format_row, rows), as_json)
 
 
-@command
+@inputs.command
 def inspect(file: ModelFile, as_json: AsJson = False) -> None:
     """Show what a model file holds; its checksum is verified."""
     facts = _model_facts(load_model(file), file)
     output.print_result(facts, output.format_facts(facts), as_json)
 
 
-@command
+@inputs.command
 def export(
     file: ModelFile,
     to: Annotated[str, Option(help="duckdb, sqlite, postgres or parquet.")],
@@ -259,11 +245,11 @@ def export(
     """Write the items, with their codes, for a database that ranks them by SQL."""
     from coldhash.recommender.export import export as export_items
 
-    check_out(out)
+    inputs.check_out(out)
     print(export_items(load_model(file), to, out, overwrite=overwrite))
 
 
-@command
+@inputs.command
 def query_sql(
     file: ModelFile,
     to: Annotated[str, Option(help="duckdb, sqlite or postgres.")],
@@ -280,7 +266,7 @@ def query_sql(
     print(bit_planes.query_sql(load_model(file), to, parse_person(user), k, **options))
 
 
-@command
+@inputs.command
 def update(
     file: ModelFile,
     out: Annotated[Path, Option(help="Where to write the new model.")],
@@ -336,7 +322,7 @@ def parse_json(text: str) -> Any:
 def parse_where(where: Texts) -> dict[str, object] | None:
     """Read the texts COLUMN=VALUE of --where."""
     chosen: dict[str, list[object]] = {}
-    for name, text in parse_pairs(where, "--where", hint="COLUMN=VALUE"):
+    for name, text in inputs.parse_pairs(where, "--where", hint="COLUMN=VALUE"):
         chosen.setdefault(name, []).append(parse_json(text))
     return {name: each[0] if len(each) == 1 else each for name, each in chosen.items()} or None
 
@@ -359,7 +345,7 @@ def _read_tables(paths: list[Path | None], columns: list[str] | None) -> list[An
     from coldhash.data.reading import RatingOptions
     from coldhash.data.tables import as_table
 
-    chosen = RatingOptions(parse_columns(columns)).columns
+    chosen = RatingOptions(inputs.parse_columns(columns)).columns
     roles = {name: role for role, name in chosen.items() if name is not None}
     if not roles:
         return paths
@@ -384,7 +370,7 @@ def _read_people(path: Path, columns: list[str] | None, model: ch.Recommender) -
 
 def read_lines(path: Path) -> list[str]:
     """Return the lines of a file that are not empty."""
-    return [line for line in read_file(path, str(path)).splitlines() if line]
+    return [line for line in inputs.read_file(path, str(path)).splitlines() if line]
 
 
 def _recommend_all(model: ch.Recommender, arguments: Arguments) -> Iterator[pa.Table]:

@@ -13,7 +13,7 @@ from typer import Option
 
 import coldhash as ch
 from coldhash.arrays import expect_one_answer
-from coldhash.cli.app import Arguments, File, ModelFile, Texts, command, read_file
+from coldhash.cli.inputs import Arguments, File, ModelFile, Texts, command, read_file
 from coldhash.errors import SettingError, import_extra
 
 if TYPE_CHECKING:
