@@ -12,7 +12,7 @@ from typer import Argument, Option
 
 import coldhash as ch
 from coldhash.cli import inputs
-from coldhash.cli.inputs import AsJson, DataOptions, File, TableOptions
+from coldhash.cli.inputs import AsJson, DataOptions, File, TableOptions, Text
 from coldhash.cli.output import format_facts, print_result, progress_bar
 from coldhash.errors import SettingError, check_choice
 from coldhash.render import check_suffix
@@ -82,9 +82,7 @@ class CompareOptions:
     """The options of `compare_models`, by the same names."""
 
     splits: Annotated[int, Option(min=1, help="Random splits of the users.")] = 5
-    order: Annotated[
-        str | None, Option(help="Of ratings given: time or random; default: time where known.")
-    ] = None
+    order: Annotated[Text, Option(help="Of ratings given: time (where known) or random.")] = None
     protocol: Annotated[str, Option(help="sampled-1000, full, ddl, du or mdcf.")] = "sampled-1000"
     score: Annotated[str, Option(help="real, or hamming: codes on both sides.")] = "real"
     k: Annotated[int, Option("-k", min=1, help="For intervals and comparisons.")] = 10
@@ -95,9 +93,7 @@ class CompareOptions:
 def evaluate(
     source: DataOptions,
     options: CompareOptions,
-    models: Annotated[
-        str, Option(help="Methods, with commas; the first is compared with all.")
-    ] = "mfdcf,popularity,ridge",
+    models: Annotated[str, Option(help="All compared with the first.")] = "mfdcf,popularity,ridge",
     bits: Annotated[int | None, Option(help="Bits of a code, where a method has codes.")] = None,
     shots: Annotated[str, Option(help="Ratings that a stranger gives first, e.g. 0,5.")] = "0",
     out: Annotated[File, Option(help="Write all metrics as .csv or .md.")] = None,

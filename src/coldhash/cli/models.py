@@ -17,7 +17,7 @@ from typer import Option
 import coldhash as ch
 from coldhash.arrays import expect_one_answer
 from coldhash.cli import inputs, output
-from coldhash.cli.inputs import Arguments, AsJson, ColumnNames, DataOptions, File, ModelFile, Texts
+from coldhash.cli.inputs import Arguments, AsJson, ColumnNames, File, ModelFile, Text, Texts
 from coldhash.errors import ColumnError, SettingError
 from coldhash.files import replace_file
 
@@ -26,15 +26,10 @@ if TYPE_CHECKING:
 
 
 HowMany = Annotated[int, Option("-k", help="How many to return.")]
-Where = Annotated[
-    Texts,
-    Option(
-        help="Only items of which a column is this, or one of several: category=shoes, or in JSON: "
-        'price={"max": 20}.',
-        metavar="COLUMN=VALUE",
-    ),
-]
-Fields = Annotated[str | None, Option(help="Item columns to show, with commas: price,category.")]
+_ONLY = 'Only items of which a column is this, or one of these: category=shoes, price={"max": 20}.'
+Where = Annotated[Texts, Option(help=_ONLY, metavar="COLUMN=VALUE")]
+_PERSON = 'A person in JSON: {"age": 25, "history": {"1193": 5}}.'
+Fields = Annotated[Text, Option(help="Item columns to show, with commas: price,category.")]
 Popularity = Annotated[float, Option(help="How much it counts what everybody likes: from 1 to 0.")]
 UnknownFields = Annotated[str, Option(help="Fields that the model does not know: error or ignore.")]
 _ENDINGS = (".csv", ".parquet")
@@ -44,19 +39,15 @@ _USERS_AT_A_TIME = 4096  # of --all
 @inputs.command
 def fit(
     out: Annotated[Path, Option(help="Where to write the model.")],
-    source: DataOptions,
+    source: inputs.DataOptions,
     model: Annotated[str, Option(help="The method: mfdcf, ridge, ...")] = "mfdcf",
     bits: Annotated[int | None, Option(help="Bits of a code.")] = None,
     seed: Annotated[int, Option(help="The seed of random numbers.")] = 0,
-    setting: Annotated[
-        Texts, Option("--set", help="Any other setting of the method.", metavar="NAME=VALUE")
-    ] = None,
+    setting: Annotated[Texts, Option("--set", help="Other settings.", metavar="NAME=VALUE")] = None,
     parts: Annotated[File, Option(help="A folder that `coldhash prepare` made.")] = None,
-    memory: Annotated[str | None, Option(help="With --parts: the memory to use, e.g. 2GB.")] = None,
-    dask: Annotated[str | None, Option(help="Use a Dask cluster: its address, or `local`.")] = None,
-    judge: Annotated[
-        bool, Option("--judge", help="Also judge it on held-out users; the file keeps the figure.")
-    ] = False,
+    memory: Annotated[Text, Option(help="With --parts: the memory to use, e.g. 2GB.")] = None,
+    dask: Annotated[Text, Option(help="Use a Dask cluster: its address, or `local`.")] = None,
+    judge: Annotated[bool, Option("--judge", help="Also judge it on held-out users.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Fit a model and write it to one file."""
@@ -68,10 +59,8 @@ def fit(
         raise SettingError(f"{model} fits in memory only", hint="--model mfdcf")
     if memory is not None and (parts is None or dask is not None):
         raise SettingError("--memory is for fits from disk", hint="--parts DIR, without --dask")
-    if parts is not None and source != DataOptions():
-        raise SettingError(
-            "--parts already is the data", hint="give tables and plans to `coldhash prepare`"
-        )
+    if parts is not None and source != inputs.DataOptions():
+        raise SettingError("--parts is the data", hint="tables and plans: `coldhash prepare`")
     if judge and (parts or dask):
         raise SettingError("--judge works in memory only", hint="without --parts and --dask")
     pairs = inputs.parse_pairs(setting, "--set", hint="NAME=VALUE")
@@ -114,9 +103,7 @@ class RecommendOptions:
 
     k: HowMany = 10
     exclude: Annotated[Texts, Option(help="An item not to recommend.")] = None
-    candidates: Annotated[
-        File, Option(help="A file of the only items to recommend, one a line.")
-    ] = None
+    candidates: Annotated[File, Option(help="A file of the only items to recommend.")] = None
     where: Where = None
     exclude_seen: Annotated[bool, Option(help="Leave out what a user has rated or bought.")] = True
     score: Annotated[str, Option(help="real, or hamming: codes on both sides.")] = "real"
@@ -133,26 +120,19 @@ class RecommendOptions:
 def recommend(
     file: ModelFile,
     options: RecommendOptions,
-    user: Annotated[
-        Texts, Option(help='A person in JSON: {"age": 25, "history": {"1193": 5}}.')
-    ] = None,
+    user: Annotated[Texts, Option(help=_PERSON)] = None,
     users: Annotated[File, Option(help="A table of people.")] = None,
     column: ColumnNames = None,
     user_id: Annotated[Texts, Option(help="A user of the training data.")] = None,
     everybody: Annotated[bool, Option("--all", help="All training users.")] = False,
     unknown: UnknownFields = "error",
     out: Annotated[File, Option(help="Write .csv or .parquet.")] = None,
-    dask: Annotated[
-        str | None,
-        Option(help="With --all: a Dask cluster, or `local`; --out is a folder; it can resume."),
-    ] = None,
+    dask: Annotated[Text, Option(help="With --all: a cluster, or `local`; --out DIR.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Recommend to strangers or to users of the training data."""
     if sum(map(bool, (user, users, user_id, everybody))) != 1:
-        raise SettingError(
-            "no people, or in several ways", hint="one of --user, --users, --user-id, --all"
-        )
+        raise SettingError("no people, or two", hint="one of --user, --users, --user-id, --all")
     arguments = {**options.arguments(), "unknown": unknown}
     if dask is not None:
         from coldhash.scale.batch import recommend_all_on
@@ -195,7 +175,7 @@ def recommend(
 @inputs.command
 def explain(
     file: ModelFile,
-    user: Annotated[str, Option(help='A person in JSON: {"age": 25, "history": {"1193": 5}}.')],
+    user: Annotated[str, Option(help=_PERSON)],
     item: Annotated[str, Option(help="An item id.")],
     popularity: Popularity = 1.0,
     unknown: UnknownFields = "error",
@@ -210,8 +190,8 @@ def explain(
 @inputs.command
 def similar(
     file: ModelFile,
-    item: Annotated[str | None, Option(help="An item id.")] = None,
-    user_id: Annotated[str | None, Option(help="A user of the training data.")] = None,
+    item: Annotated[Text, Option(help="An item id.")] = None,
+    user_id: Annotated[Text, Option(help="A user of the training data.")] = None,
     k: HowMany = 10,
     where: Where = None,
     fields: Fields = None,
@@ -253,11 +233,11 @@ def export(
 def query_sql(
     file: ModelFile,
     to: Annotated[str, Option(help="duckdb, sqlite or postgres.")],
-    user: Annotated[str, Option(help='A person in JSON: {"age": 25, "history": {"1193": 5}}.')],
+    user: Annotated[str, Option(help=_PERSON)],
     k: HowMany = 10,
     planes: Annotated[int, Option(help="Bit planes of the query: more are more accurate.")] = 4,
     popularity: Popularity = 1.0,
-    condition: Annotated[str | None, Option(help="SQL after WHERE: year >= 1990.")] = None,
+    condition: Annotated[Text, Option(help="SQL after WHERE: year >= 1990.")] = None,
 ) -> None:
     """Print the SQL that ranks the items of an exported database for a person."""
     from coldhash.recommender import planes as bit_planes
@@ -271,13 +251,8 @@ def update(
     file: ModelFile,
     out: Annotated[Path, Option(help="Where to write the new model.")],
     items: Annotated[File, Option("--add-items", help="A table of new items.")] = None,
-    ratings: Annotated[
-        File,
-        Option(help="First ratings of the new items; without --add-items, all ratings of users."),
-    ] = None,
-    remove: Annotated[
-        File, Option("--remove-items", help="A file of items to remove, one id a line.")
-    ] = None,
+    ratings: Annotated[File, Option(help="Of the new items, or else all ratings of users.")] = None,
+    remove: Annotated[File, Option("--remove-items", help="A file of ids, one a line.")] = None,
     users: Annotated[File, Option(help="A table of new or changed users.")] = None,
     column: ColumnNames = None,
     as_json: AsJson = False,
@@ -287,9 +262,8 @@ def update(
     from coldhash.update import Change, add_items, remove_items, update_users
 
     if not any((items, ratings, remove, users)):
-        raise SettingError(
-            "nothing to update", hint="--add-items, --remove-items, --users, --ratings"
-        )
+        hint = "--add-items, --remove-items, --users, --ratings"
+        raise SettingError("nothing to update", hint=hint)
     model, steps = load_model(file), dict[str, Change]()
     new_items, rated, people = _read_tables([items, ratings, users], column)
     if remove:
