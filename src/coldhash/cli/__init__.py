@@ -42,9 +42,7 @@ def main() -> None:
     except ColdhashError as error:
         message = translate_hint(str(error), _options())
     except MemoryError:
-        message = (
-            "out of memory; hint: use fewer users or columns, or fit from disk (coldhash prepare)"
-        )
+        message = "out of memory; hint: fewer users or columns, or fit from disk (coldhash prepare)"
     except OSError as error:
         if error.errno not in _REFUSED_WRITES:
             raise

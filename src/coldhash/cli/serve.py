@@ -25,8 +25,7 @@ _LIKED = 4
 _ABOUT = (("age", "gender"), ("occupation", "city"))  # two lines of a column
 _WIDTH = 29  # characters of a column
 _DEMO_INTRODUCTION = """\
-A generated data set: 2,000 people, 1,000 titles. A fifth of the people is held out: the model
-never sees them or their ratings.
+A generated data set: 2,000 people, 1,000 titles. The model never sees a fifth of the people.
 (The first run compiles for some seconds; the result is kept.)"""
 
 

@@ -147,8 +147,7 @@ class Ids:
         return iter(self.values.to_pylist())
 
     def __getitem__(self, row: int | np.integer) -> str:
-        text: str = self.values[int(row)].as_py()
-        return text
+        return str(self.values[int(row)].as_py())
 
     def __contains__(self, value: object) -> bool:
         return self.row_of(as_text(value, self.kind)) >= 0

@@ -409,12 +409,11 @@ def duplicate_error(
 ) -> DataError:
     """Return the error that names the first repeated pair."""
     again, first, n_repeats = find_repeat(user_rows.astype(np.int64) * len(items) + item_rows)
-    user, item = users[user_rows[again]], items[item_rows[again]]
-    return DataError(
-        f"{where(again)}: user {user!r} rated item {item!r} already, in {where(first)}; "
-        f"repetitions in all: {n_repeats:,}",
-        hint="choose a rule: duplicates='last', 'mean', 'max' or 'sum'",
+    pair = f"user {users[user_rows[again]]!r} rated item {items[item_rows[again]]!r}"
+    message = (
+        f"{where(again)}: {pair} already, in {where(first)}; repetitions in all: {n_repeats:,}"
     )
+    return DataError(message, hint="choose a rule: duplicates='last', 'mean', 'max' or 'sum'")
 
 
 @dataclass(frozen=True)

@@ -49,9 +49,7 @@ def warn_of_ids(ratings: Ratings, users: Ids | None, items: Ids | None) -> None:
         n_alike = len(places) - places.null_count
         if swapped > max(10 * straight, 0.1) or is_other:
             shares = f"{100 * swapped:.0f}% fit the other column, {100 * straight:.0f}% their own"
-            text = (
-                f"user and item columns look swapped: of the ids of the {ids.kind} table {shares}"
-            )
+            text = f"user and item columns look swapped: of ids in the {ids.kind} table {shares}"
         elif n_alike > len(unknown) / 10:
             at = pc.index(pc.is_valid(places), True).as_py()
             example = f"{unknown[at].as_py()!r} is {unrated[places[at].as_py()].as_py()!r} there"

@@ -75,15 +75,13 @@ def _draw_bells(rng: np.random.Generator, scale: float, *shape: int) -> np.ndarr
     total = np.zeros(shape)
     for _ in range(4):
         total += rng.random(shape)
-    bells: np.ndarray = (total - 2) * (scale * np.sqrt(3.0))
-    return bells
+    return np.asarray((total - 2) * (scale * np.sqrt(3.0)))
 
 
 def _draw_places(rng: np.random.Generator, weights: np.ndarray, size: int) -> np.ndarray:
     """Draw places with probabilities in proportion to weights."""
     ladder = np.cumsum(weights)
-    places: np.ndarray = np.searchsorted(ladder[:-1], rng.random(size) * ladder[-1], side="right")
-    return places
+    return np.asarray(ladder[:-1].searchsorted(rng.random(size) * ladder[-1], side="right"))
 
 
 def _draw_genres(rng: np.random.Generator, n_items: int) -> np.ndarray:

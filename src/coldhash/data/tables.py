@@ -514,7 +514,10 @@ def _check_names(names: list[str], title: str) -> None:
 def _from_frame(source: TableLike, title: str) -> pa.Table:
     try:
         if isinstance(source, Mapping):  # Arrow takes no matrix as a column
-            source = {name: _as_rows(column) for name, column in source.items()}
+            matrices = {
+                n: c for n, c in source.items() if isinstance(c, np.ndarray) and c.ndim == 2
+            }
+            source = {**source, **{name: list(matrix) for name, matrix in matrices.items()}}
         if hasattr(source, "collect"):  # of polars
             source = source.collect()
         elif hasattr(source, "to_table") and not hasattr(source, "__arrow_c_stream__"):
@@ -527,10 +530,6 @@ def _from_frame(source: TableLike, title: str) -> pa.Table:
         hint = "a path, a pandas, polars or pyarrow table, or a dict of columns of one type each"
         message = f"a {type(source).__name__} is not a {title} table ({error})"
         raise DataError(message, hint=hint) from None
-
-
-def _as_rows(column: object) -> object:
-    return list(column) if isinstance(column, np.ndarray) and column.ndim == 2 else column
 
 
 def _simplify(table: pa.Table) -> pa.Table:

@@ -146,11 +146,10 @@ class DaskPartitions(Partitions):
             if now_done != n_done or any(worker["status"] == "running" for worker in workers):
                 n_done, since = now_done, time.monotonic()
             elif time.monotonic() - since > PATIENCE_SECONDS:
-                raise WorkerError(
-                    f"no worker has done anything for {PATIENCE_SECONDS:.0f} seconds: "
-                    "they are gone, or paused because their memory is full",
-                    hint=MORE_MEMORY,
+                message = (
+                    f"no worker has done anything for {PATIENCE_SECONDS:.0f} s: gone, or paused"
                 )
+                raise WorkerError(message, hint=MORE_MEMORY)
 
 
 @contextmanager
@@ -159,15 +158,11 @@ def translate_dask_errors() -> Iterator[None]:
     try:
         yield
     except KilledWorker as error:
-        raise WorkerError(
-            f"workers died repeatedly over one partition ({error.last_worker})",
-            hint=f"most likely of too little memory: {MORE_MEMORY}",
-        ) from error
+        message = f"workers died repeatedly over one partition ({error.last_worker})"
+        raise WorkerError(message, hint=f"of too little memory? {MORE_MEMORY}") from error
     except LOST as error:
-        raise WorkerError(
-            "the connection to the Dask scheduler was lost",
-            hint="start the scheduler and its workers again, then this command",
-        ) from error
+        hint = "start the scheduler and its workers again, then this command"
+        raise WorkerError("the connection to the Dask scheduler was lost", hint=hint) from error
 
 
 @cache
@@ -196,10 +191,8 @@ def run_checked(wanted: str, function: Callable[..., T], *arguments: object) -> 
 
 def _compare(worker: str, theirs: str | Exception, own: str) -> None:
     if theirs != own:  # other versions, or an exception
-        raise WorkerError(
-            f"worker {worker} has {theirs}; here is {own}",
-            hint="install the same coldhash and the same libraries on every worker",
-        )
+        hint = "install the same coldhash and the same libraries on every worker"
+        raise WorkerError(f"worker {worker} has {theirs}; here is {own}", hint=hint)
 
 
 @contextmanager

@@ -76,11 +76,10 @@ class Disk:
         """
         need = BASE_BYTES + RATING_BYTES * data.largest_part
         if self.memory is not None and need > n_bytes_of(self.memory):
-            raise SettingError(
-                f"memory={self.memory!r}: the largest of {len(data.ends) - 1:,} partitions has "
-                f"{data.largest_part:,} ratings and needs about {need / 1e9:.1f} GB",
-                hint="prepare again with fewer users in a partition (--part-users)",
-            )
+            needs = f"{data.largest_part:,} ratings and needs about {need / 1e9:.1f} GB"
+            message = f"memory={self.memory!r}: the largest partition has {needs}"
+            hint = "prepare again with fewer users in a partition (--part-users)"
+            raise SettingError(message, hint=hint)
 
 
 class DiskPartitions(MemoryPartitions):
@@ -208,9 +207,7 @@ def open_partitions(data: Dataset | Prepared, on: Place = None) -> Iterator[Part
 
         users = DaskPartitions(on, data.records())
     else:
-        raise SettingError(
-            f"on={on!r} is not a place for a fit",
-            hint="None, Memory(), Disk(folder), or a synchronous dask.distributed.Client",
-        )
+        hint = "None, Memory(), Disk(folder), or a synchronous dask.distributed.Client"
+        raise SettingError(f"on={on!r} is not a place for a fit", hint=hint)
     with contextlib.closing(users):
         yield users

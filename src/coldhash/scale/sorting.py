@@ -54,10 +54,8 @@ class RatingSorter:
         except duckdb.Error as error:
             reason = str(error).strip().splitlines()[0]
             if isinstance(error, duckdb.OutOfMemoryException):
-                raise SettingError(
-                    f"{memory / 1e9:.1f} GB are too little to sort: {reason}",
-                    hint="more memory, such as memory='2GB'",
-                ) from None
+                message = f"{memory / 1e9:.1f} GB are too little to sort: {reason}"
+                raise SettingError(message, hint="more, such as memory='2GB'") from None
             if isinstance(error, duckdb.IOException):  # most likely a full disk
                 raise SourceError(f"cannot write {folder}: {reason}", hint=DISK_HINT) from None
             raise TableError(reason, file=str(source)) from None
