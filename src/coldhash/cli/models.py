@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect as inspection
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -150,10 +150,8 @@ def recommend(
         inputs.check_out(out)
     model = load_model(file)
     document: dict[str, object] = {}
-    rows: Iterable[Mapping[str, object]]
     if everybody:
-        tables = _recommend_all(model, arguments)
-        rows = (row for table in tables for row in table.to_pylist())
+        answers = _recommend_all(model, arguments)
     else:
         people: Any = _read_people(users, column, model) if users else None
         if user:
@@ -161,13 +159,12 @@ def recommend(
         answer = model.recommend(people, user_ids=user_id, **arguments)
         for note in answer.notes:
             print(f"note: {output.printable(note)}", file=sys.stderr)
-        tables = (each.to_arrow() for each in [answer])  # only for a file: it loads pandas
-        rows = answer
-        document["fallback"] = answer.fallback.tolist()
+        answers, document["fallback"] = iter([answer]), answer.fallback.tolist()
     if out is not None:
-        _write_tables(tables, out)
+        _write_tables((answer.to_arrow() for answer in answers), out)
         print(out)
         return
+    rows = (row for answer in answers for row in answer)
     lines = (output.format_row(row, model.features.labels) for row in rows)
     output.print_result({"items": rows, **document}, lines, as_json)
 
@@ -347,13 +344,13 @@ def read_lines(path: Path) -> list[str]:
     return [line for line in inputs.read_file(path, str(path)).splitlines() if line]
 
 
-def _recommend_all(model: ch.Recommender, arguments: Arguments) -> Iterator[pa.Table]:
+def _recommend_all(model: ch.Recommender, arguments: Arguments) -> Iterator[ch.Recommendations]:
     """Recommend to all training users, some at a time."""
     user_ids = model.user_ids.values
     with output.progress_bar("recommending") as update:
         for start in range(0, len(user_ids), _USERS_AT_A_TIME):
             some = user_ids[start : start + _USERS_AT_A_TIME].to_pylist()
-            yield model.recommend(user_ids=some, **arguments).to_arrow()
+            yield model.recommend(user_ids=some, **arguments)
             update(start + len(some), len(user_ids))
 
 

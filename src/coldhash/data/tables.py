@@ -138,8 +138,9 @@ class TableFile:
         _, *suffixes = (self.member or self.path.name).lower().split(".")
         suffix = next((name for name in reversed(suffixes) if name not in COMPRESSION), "")
         if suffix not in _FORMATS:
-            hint = ".csv, .tsv, .txt, .dat, .jsonl or .parquet, also with .gz or .zst; "
-            hint += "in a zip archive: TableFile(path=..., member=NAME)"
+            hint = (
+                ".csv, .tsv, .txt, .dat, .jsonl, .parquet; also with .gz, .zst; in a zip: member="
+            )
             raise SourceError(f"{self.title}: unknown suffix {suffix!r}", hint=hint)
         return _FORMATS[suffix]
 
@@ -279,13 +280,13 @@ class TableFile:
         try:
             return content.decode(self.encoding).removeprefix("\ufeff")
         except UnicodeDecodeError as error:
-            utf_16 = content[:2] in (b"\xff\xfe", b"\xfe\xff")
-            raise TableError(
+            other = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "latin-1"
+            message, hint = (
                 f"byte {content[error.start]:#04x} is not {self.encoding}",
-                file=self.title,
-                line=len(content[: error.start + 1].splitlines()),
-                hint=f"encoding={'utf-16' if utf_16 else 'latin-1'!r}",
-            ) from None
+                f"encoding={other!r}",
+            )
+            line = len(content[: error.start + 1].splitlines())
+            raise TableError(message, file=self.title, line=line, hint=hint) from None
         except (LookupError, ValueError):
             hint = "'utf-8', 'latin-1'"
             raise SettingError(f"unknown encoding {self.encoding!r}", hint=hint) from None
