@@ -87,11 +87,7 @@ class PreferenceMap:
 
 
 def fit_preference(
-    users: Partitions,
-    content: csr_array,
-    scale: Scale,
-    max_width: int,
-    rng: np.random.Generator,
+    users: Partitions, content: csr_array, scale: Scale, max_width: int, rng: np.random.Generator
 ) -> PreferenceMap:
     """Fit the projection to the training users."""
     from coldhash.partitions import add_up  # which reads data: not needed to serve a model
