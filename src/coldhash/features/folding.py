@@ -32,6 +32,7 @@ _FEW = 8  # rows; so few are encoded faster without arrays
 _ROWS = 1024  # rows that are encoded at once
 _MANY_COLUMNS = 256  # more than this fill most places of a folded row: the matrix is dense
 
+Encoded: TypeAlias = dict[str, tuple[np.ndarray, ...]]  # for each column, what `add_cells` takes
 Matrix: TypeAlias = "np.ndarray | csr_array"  # dense where narrow, sparse where wide
 
 
@@ -157,13 +158,7 @@ class GroupEncoder:
         rows = np.arange(len(distinct)) if codes is None else codes.astype(np.int64)
         return rows, starts, places[at], numbers * signs[at]
 
-    def _fill(
-        self,
-        block: np.ndarray,
-        has: np.ndarray,
-        encoded: Mapping[str, tuple[np.ndarray, ...]],
-        start: int,
-    ) -> None:
+    def _fill(self, block: np.ndarray, has: np.ndarray, encoded: Encoded, start: int) -> None:
         """Fill the rows from `start` on, column after column."""
         from coldhash.arrays.kernels import add_cells
 

@@ -146,9 +146,7 @@ class DaskPartitions(Partitions):
             if now_done != n_done or any(worker["status"] == "running" for worker in workers):
                 n_done, since = now_done, time.monotonic()
             elif time.monotonic() - since > PATIENCE_SECONDS:
-                message = (
-                    f"no worker has done anything for {PATIENCE_SECONDS:.0f} s: gone, or paused"
-                )
+                message = f"no worker has done anything for {PATIENCE_SECONDS:.0f} seconds"
                 raise WorkerError(message, hint=MORE_MEMORY)
 
 
