@@ -109,10 +109,10 @@ def read_histories(
 
 def _read_column(column: pa.ChunkedArray) -> list[Value]:
     """Return lists as they are; objects of a JSON lines file share all their keys."""
-    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-        return list(column.to_pylist())
-    rows = [dict(row) if row else {} for row in column.to_pylist()]
-    return [{k: v for k, v in row.items() if v is not None} for row in rows]
+    rows: list[Value] = column.to_pylist()
+    if pa.types.is_list(column.type):
+        return rows
+    return [{k: v for k, v in dict(row or {}).items() if v is not None} for row in rows]
 
 
 def _item_ids(history: Value) -> Iterable[Value]:
