@@ -98,13 +98,24 @@ def fit(
 
 
 @dataclass(frozen=True)
-class RecommendOptions:
+class ItemOptions:
+    """The options about which items count."""
+
+    exclude: Annotated[Texts, Option(help="An item to leave out.")] = None
+    candidates: Annotated[File, Option(help="A file of the only items that count.")] = None
+    where: Where = None
+
+    def arguments(self) -> Arguments:
+        """Return the arguments of the library."""
+        lines = None if self.candidates is None else read_lines(self.candidates)
+        return {**vars(self), "candidates": lines, "where": parse_where(self.where)}
+
+
+@dataclass(frozen=True)
+class RecommendOptions(ItemOptions):
     """The options of `Recommender.recommend`, by the same names."""
 
     k: HowMany = 10
-    exclude: Annotated[Texts, Option(help="An item not to recommend.")] = None
-    candidates: Annotated[File, Option(help="A file of the only items to recommend.")] = None
-    where: Where = None
     exclude_seen: Annotated[bool, Option(help="Leave out what a user has rated or bought.")] = True
     score: Annotated[str, Option(help="real, or hamming: codes on both sides.")] = "real"
     popularity: Popularity = 1.0
@@ -112,8 +123,7 @@ class RecommendOptions:
 
     def arguments(self) -> Arguments:
         """Return the arguments of `Recommender.recommend`."""
-        candidates = None if self.candidates is None else read_lines(self.candidates)
-        return {**vars(self), "candidates": candidates, **_shown(self.where, self.fields)}
+        return super().arguments() | {"fields": _split(self.fields)}
 
 
 @inputs.command
@@ -199,7 +209,8 @@ def similar(
         raise SettingError("no item or user, or both", hint="--item ID or --user-id ID")
     model = load_model(file)
     if item is not None:
-        kind, rows = "items", iter(model.similar_items(item, k, **_shown(where, fields)))
+        shown: Arguments = {"where": parse_where(where), "fields": _split(fields)}
+        kind, rows = "items", iter(model.similar_items(item, k, **shown))
     else:
         kind, rows = "users", iter(model.similar_users(user_id=user_id, k=k))
     output.print_result({kind: rows}, map(output.format_row, rows), as_json)
@@ -298,9 +309,8 @@ def parse_where(where: Texts) -> dict[str, object] | None:
     return {name: each[0] if len(each) == 1 else each for name, each in chosen.items()} or None
 
 
-def _shown(where: Texts, fields: str | None) -> Arguments:
-    """Return the arguments of the library about columns of the item table."""
-    return {"where": parse_where(where), "fields": fields.split(",") if fields else None}
+def _split(text: str | None) -> list[str] | None:
+    return text.split(",") if text else None
 
 
 def parse_person(text: str) -> dict[str, object]:
