@@ -114,9 +114,9 @@ class DataOptions(TableOptions):
             rules: Arguments = {"feedback": self.feedback, "favourite": self.favourite}
             known = ch.read(self.dataset, self.data, **rules)
             return known if self.plan is None else known.with_plan(self.plan)
+        own = (self.ratings, self.users, self.items)
         tables: list[Any] = [
-            file and ch.TableFile(path=file, encoding=self.encoding)
-            for file in (self.ratings, self.users, self.items)
+            file and ch.TableFile(path=file, encoding=self.encoding) for file in own
         ]
         if self.names is not None:
             tables[0] = replace(tables[0], names=tuple(self.names.split(",")))

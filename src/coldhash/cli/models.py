@@ -270,8 +270,7 @@ def update(
     from coldhash.update import Change, add_items, remove_items, update_users
 
     if not any((items, ratings, remove, users)):
-        hint = "--add-items, --remove-items, --users, --ratings"
-        raise SettingError("nothing to update", hint=hint)
+        raise SettingError("nothing to update", hint="--add-items, --remove-items, --users ...")
     model, steps = load_model(file), dict[str, Change]()
     new_items, rated, people = _read_tables([items, ratings, users], column)
     if remove:

@@ -174,9 +174,8 @@ class Dataset:
         (3, '2')
         """
         plan = None if plan is None else as_plan(plan)
-        options = reading.RatingOptions(
-            columns or {}, feedback, favourite, event_weights, scale, duplicates
-        )
+        rules = (feedback, favourite, event_weights, scale, duplicates)
+        options = reading.RatingOptions(columns or {}, *rules)
         tables = reading.read_sides(users, items, options.columns)
         user_ids, user_table, item_ids, item_table, used = tables
         rated = reading.read_ratings(ratings, user_ids, item_ids, options)

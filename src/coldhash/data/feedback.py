@@ -164,8 +164,7 @@ def _as_rule(favourite: Favourite) -> Favourite:
             return float(text)
         if 0 <= float(text[:-1]) <= 100:
             return text
-    hint = "a rating such as 4, a share of the scale such as '60%', or 'user-mean'"
-    raise SettingError(f"favourite={favourite!r}", hint=hint)
+    raise SettingError(f"favourite={favourite!r}", hint="4, '60%' (of the scale) or 'user-mean'")
 
 
 def check_scale(scale: Scale) -> Scale:

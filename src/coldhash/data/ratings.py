@@ -66,8 +66,8 @@ class Ratings:
         matrix = self.matrix
         _check_shape(matrix.shape, (len(self.users), len(self.items)))
         if matrix.format != "csr" or matrix.dtype != np.float32 or not matrix.has_canonical_format:
-            hint = "Ratings.from_matrix takes any sparse matrix"
-            raise DataError("the matrix is not float32 in CSR form with sorted entries", hint=hint)
+            message = "the matrix is not float32 in CSR form with sorted entries"
+            raise DataError(message, hint="Ratings.from_matrix takes any sparse matrix")
         if self.times is not None and len(self.times) != matrix.nnz:
             raise DataError(f"{len(self.times):,} times for {matrix.nnz:,} ratings")
 
@@ -182,8 +182,9 @@ class Ratings:
         [1, 1]
         """
         if not issparse(matrix):
-            hint = "scipy.sparse.csr_array(matrix): what is not stored is unknown"
-            raise DataError(f"a {type(matrix).__name__} is not a sparse matrix", hint=hint)
+            raise DataError(
+                f"a {type(matrix).__name__} is not a sparse matrix", hint="csr_array(x)"
+            )
         users = Ids.of(np.arange(matrix.shape[0]) if users is None else users, "user")
         items = Ids.of(np.arange(matrix.shape[1]) if items is None else items, "item")
         _check_shape(matrix.shape, (len(users), len(items)))
@@ -345,8 +346,7 @@ def as_ratings(values: ArrayLike, scale: Scale | None, where: NameRow) -> np.nda
     """Return ratings as float32, checked before the conversion could change them."""
     values = np.asarray(values)
     if values.ndim != 1 or values.dtype.kind not in "buif":
-        message = f"ratings of type {values.dtype} in {values.ndim} dimensions"
-        raise DataError(message, hint="one number for each rating")
+        raise DataError(f"ratings of {values.ndim} dimensions, type {values.dtype}", hint="numbers")
     values = values.astype(np.promote_types(values.dtype, np.float32), copy=False)
     _check_values(values, scale, where)
     return values.astype(np.float32)
@@ -354,12 +354,10 @@ def as_ratings(values: ArrayLike, scale: Scale | None, where: NameRow) -> np.nda
 
 def _check_shape(shape: tuple[int, ...], expected: tuple[int, int]) -> None:
     if shape != expected:
-        hint = "rows are users, columns are items"
-        if shape == expected[::-1]:
-            hint = f"it looks transposed: {hint}, so pass matrix.T"
-        n_users, n_items = expected
-        message = f"a matrix of {shape[0]:,} x {shape[1]:,} does not fit"
-        raise DataError(f"{message} {n_users:,} users x {n_items:,} items", hint=hint)
+        turned = shape == expected[::-1]
+        hint = "it looks transposed: matrix.T" if turned else "rows are users, columns are items"
+        sizes = "{:,} x {:,} does not fit {:,} users x {:,} items".format(*shape, *expected)
+        raise DataError(f"a matrix of {sizes}", hint=hint)
 
 
 def _check_values(values: np.ndarray, scale: Scale | None, where: NameRow) -> None:
@@ -410,9 +408,7 @@ def duplicate_error(
     """Return the error that names the first repeated pair."""
     again, first, n_repeats = find_repeat(user_rows.astype(np.int64) * len(items) + item_rows)
     pair = f"user {users[user_rows[again]]!r} rated item {items[item_rows[again]]!r}"
-    message = (
-        f"{where(again)}: {pair} already, in {where(first)}; repetitions in all: {n_repeats:,}"
-    )
+    message = f"{where(again)}: {pair} already, in {where(first)}; {n_repeats:,} repetitions in all"
     return DataError(message, hint="choose a rule: duplicates='last', 'mean', 'max' or 'sum'")
 
 

@@ -122,8 +122,7 @@ class RatingOptions:
     def __post_init__(self) -> None:
         roles = (*ROLES, TITLE)
         if not isinstance(self.columns, Mapping) or not {*self.columns} <= {*roles}:
-            hint = f"the roles are {', '.join(roles)}"
-            raise SettingError(f"columns={self.columns!r}", hint=hint)
+            raise SettingError(f"columns={self.columns!r}", hint=f"roles: {', '.join(roles)}")
         Feedback(self.kind or "ratings", self.favourite, self.scale)  # checks them
         check_choice("duplicates", self.duplicates or "error", get_args(Duplicates))
 
@@ -233,8 +232,7 @@ def weigh_kinds(
     with suppress(AttributeError, TypeError, ValueError):
         known = {str(kind): float(weight) for kind, weight in weights.items()}
     if not known or not all(0 <= weight <= MAX_RATING for weight in known.values()):
-        hint = "a number for each type, 0 to leave it out (--event-weight TYPE=WEIGHT)"
-        raise SettingError(f"event_weights={weights!r}", hint=hint)
+        raise SettingError(f"event_weights={weights!r}", hint="a number for each type, such as 0")
     for kind in kinds:
         if kind not in known:
             hint = f"there are weights for {', '.join(known)}; 0 leaves a type out"
@@ -253,12 +251,10 @@ def _as_numbers(column: pa.ChunkedArray, name: str, where: NameRow) -> np.ndarra
         except pa.ArrowInvalid as error:  # Failed to parse string: 'x' as ...
             text = str(error).partition("'")[2].rpartition("'")[0]
             place = f"{where(pc.index(texts, text).as_py())}, column {name!r}"
-            hint = "write 3.5, and leave out rows without a number"
-            raise DataError(f"{place}: {text!r} is not a number", hint=hint) from None
+            raise DataError(f"{place}: {text!r} is not a number", hint="write 3.5") from None
     kind = column.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-        message = f"column {name!r}: ratings are of type {kind}"
-        raise DataError(message, hint="numbers such as 3.5")
+        raise DataError(f"column {name!r}: ratings are of type {kind}", hint="numbers such as 3.5")
     return column.to_numpy()  # type: ignore[no-any-return]
 
 

@@ -108,9 +108,8 @@ def _make_item_table(rng: np.random.Generator, genre_share: np.ndarray) -> pa.Ta
         for item, pattern in enumerate(chosen)
     ]
     genres = ["|".join(np.array(_GENRES)[row > 0]) for row in genre_share]
-    return pa.table(
-        {"item_id": np.arange(1, n_items + 1), "title": titles, "genres": genres, "year": years}
-    )
+    ids = np.arange(1, n_items + 1)
+    return pa.table({"item_id": ids, "title": titles, "genres": genres, "year": years})
 
 
 def _draw_users(rng: np.random.Generator, n_users: int) -> tuple[dict[str, np.ndarray], pa.Table]:

@@ -287,9 +287,8 @@ def prepare(
     if part_users is not None:
         check_positive("part_users", part_users)
     folder, source = Path(out), Path(ratings)
-    options = reading.RatingOptions(
-        columns or {}, feedback, favourite, event_weights, scale, duplicates
-    )
+    rules = (feedback, favourite, event_weights, scale, duplicates)
+    options = reading.RatingOptions(columns or {}, *rules)
     files = [_identify(file) for file in (source, users, items)]
     _begin(folder, repr((files, options, part_users, plan)))
     if not (folder / MANIFEST).exists():

@@ -92,9 +92,8 @@ class RatingSorter:
                 "ORDER BY user_row",
             )
         self.base.execute("DROP TABLE IF EXISTS raw")
-        n_users, n_items = (
-            self._first_row(f"SELECT count(*) FROM {kind}")[0] for kind in ("users", "items")
-        )
+        counts = "SELECT (SELECT count(*) FROM users), (SELECT count(*) FROM items)"
+        n_users, n_items = self._first_row(counts)
         return n_users, n_items, options.feedback(self._typical_values, rating)
 
     def _typical_values(self) -> np.ndarray:
