@@ -346,7 +346,7 @@ def as_ratings(values: ArrayLike, scale: Scale | None, where: NameRow) -> np.nda
     """Return ratings as float32, checked before the conversion could change them."""
     values = np.asarray(values)
     if values.ndim != 1 or values.dtype.kind not in "buif":
-        raise DataError(f"ratings of {values.ndim} dimensions, type {values.dtype}", hint="numbers")
+        raise DataError(f"ratings of type {values.dtype}, {values.ndim} dimensions", hint="numbers")
     values = values.astype(np.promote_types(values.dtype, np.float32), copy=False)
     _check_values(values, scale, where)
     return values.astype(np.float32)
@@ -408,7 +408,7 @@ def duplicate_error(
     """Return the error that names the first repeated pair."""
     again, first, n_repeats = find_repeat(user_rows.astype(np.int64) * len(items) + item_rows)
     pair = f"user {users[user_rows[again]]!r} rated item {items[item_rows[again]]!r}"
-    message = f"{where(again)}: {pair} already, in {where(first)}; {n_repeats:,} repetitions in all"
+    message = f"{where(again)}: {pair} already, in {where(first)}; repeated in all: {n_repeats:,}"
     return DataError(message, hint="choose a rule: duplicates='last', 'mean', 'max' or 'sum'")
 
 

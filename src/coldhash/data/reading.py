@@ -232,7 +232,8 @@ def weigh_kinds(
     with suppress(AttributeError, TypeError, ValueError):
         known = {str(kind): float(weight) for kind, weight in weights.items()}
     if not known or not all(0 <= weight <= MAX_RATING for weight in known.values()):
-        raise SettingError(f"event_weights={weights!r}", hint="a number for each type, such as 0")
+        hint = "a number for each type, 0 to leave it out (--event-weight TYPE=WEIGHT)"
+        raise SettingError(f"event_weights={weights!r}", hint=hint)
     for kind in kinds:
         if kind not in known:
             hint = f"there are weights for {', '.join(known)}; 0 leaves a type out"
