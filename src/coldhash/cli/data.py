@@ -63,17 +63,10 @@ def prepare(
     """Sort ratings of any size into partitions; run again, it resumes."""
     from coldhash.scale import prepare as prepare_partitions
 
+    options = {**source.settings(), "part_users": part_users, "memory": memory}
     with progress_bar("preparing") as update:
-        prepared = prepare_partitions(
-            ratings,
-            out,
-            source.users,
-            source.items,
-            **source.settings(),
-            part_users=part_users,
-            memory=memory,
-            progress=lambda step, done, total: update(done, total, step),
-        )
+        options["progress"] = lambda step, *counts: update(*counts, step)
+        prepared = prepare_partitions(ratings, out, source.users, source.items, **options)
     print(f"{out}: {prepared.n_ratings:,} ratings in {len(prepared.ends) - 1:,} partitions")
 
 

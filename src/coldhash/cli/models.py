@@ -69,22 +69,18 @@ def fit(
     inputs.check_out(out)
     data: Any = source.read() if parts is None else Prepared.open(parts)
     with ExitStack() as stack:
-        place: Arguments = {}
+        options: Arguments = {"seed": seed}
         if dask is not None:
             from coldhash.scale.dask import connect
 
-            place["on"] = stack.enter_context(connect(dask))
+            options["on"] = stack.enter_context(connect(dask))
         elif parts is not None:
             from coldhash.scale.places import Disk
 
-            place["on"] = Disk(out.with_name(f"{out.name}.work"), memory)
+            options["on"] = Disk(out.with_name(f"{out.name}.work"), memory)
         update = stack.enter_context(output.progress_bar(f"fitting {model}"))
-        fitted = settings.fit(
-            data,
-            seed=seed,
-            callback=lambda n, objective: update(n + 1, text=f"objective {objective:.6g}"),
-            **place,
-        )
+        options["callback"] = lambda n, found: update(n + 1, text=f"objective {found:.6g}")
+        fitted = settings.fit(data, **options)
         if judge:
             from coldhash.evaluate.compare import JUDGED, judge_held_out
 

@@ -97,11 +97,8 @@ def _show_strangers(model: ch.Recommender, cold: ch.Dataset) -> Iterator[str]:
     """Show three held-out people, their lists, and what five ratings of the first one change."""
     import numpy as np
 
-    people = [
-        (person, cold.ratings.matrix[[row]].toarray()[0])
-        for row, person in enumerate(cold.users.to_pylist())
-        if None not in person.values()
-    ][:3]
+    everybody = zip(cold.users.to_pylist(), cold.ratings.matrix.toarray(), strict=True)
+    people = [each for each in everybody if None not in each[0].values()][:3]
 
     def show(person: Arguments, rated: np.ndarray) -> list[str]:
         found = model.recommend(person, k=_N_SHOWN)

@@ -124,7 +124,7 @@ class TableFile:
         marks = [m for m in (self.separator, self.quote, self.escape) if m is not None]
         single = [m for m in marks if len(m) == 1 and m.isascii() and m not in "\r\n\0"]
         if len(set(single)) + (self.separator == "::") < len(marks):
-            raise SettingError(f"separator, quote, escape: {marks}", hint="other ASCII characters")
+            raise SettingError(f"separator, quote, escape {marks}", hint="three ASCII characters")
 
     @property
     def title(self) -> str:
