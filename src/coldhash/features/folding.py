@@ -105,14 +105,12 @@ class GroupEncoder:
     @cached_property
     def places(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """The place and the sign of every number of each column."""
-        widths = [column.width for column in self.columns.values()]
+        columns = self.columns.values()
+        widths = [column.width for column in columns]
         places, signs = np.arange(sum(widths)), np.ones(sum(widths), np.float32)
         if self.folded:
             # the share of the data in which each number is set; those of a vector are for everybody
-            shares = [
-                np.ones_like(column.mean) if isinstance(column, Given) else column.mean
-                for column in self.columns.values()
-            ]
+            shares = [np.ones_like(c.mean) if isinstance(c, Given) else c.mean for c in columns]
             places, signs = places_of(np.concatenate(shares), WIDEST - 1)
         ends = np.cumsum(widths)[:-1]
         own = zip(np.split(places, ends), np.split(signs, ends), strict=True)
