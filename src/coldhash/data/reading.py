@@ -23,6 +23,7 @@ from coldhash.errors import ColumnError, DataError, SettingError, UnlikelyData, 
 
 _HEADER_HINT = "a file needs a header line (or TableFile(..., names=[...]))"
 Columns = Mapping[str, str | None]  # role -> name of its column; None: there is none
+Roles = Collection[str]
 
 
 def pad_table(table: pa.Table, n_rows: int) -> pa.Table:
@@ -195,11 +196,7 @@ def read_ratings(
 
 
 def find_columns(
-    names: list[str],
-    columns: Columns,
-    title: str,
-    needed: Collection[str],
-    optional: Iterable[str] = (),
+    names: list[str], columns: Columns, title: str, needed: Roles, optional: Roles = ()
 ) -> dict[str, str]:
     """Find the column of each role: as mapped, or the first that has one of its usual names."""
     found: dict[str, str] = {}
@@ -210,10 +207,9 @@ def find_columns(
         elif role in needed or columns.get(role) is not None:
             wanted = f"{columns[role]!r} for {role}" if columns.get(role) else f"for {role}"
             none = ", or {'rating': None} if each row is an event" if role == "rating" else ""
-            raise ColumnError(
-                f"{title} has no column {wanted}: it has {', '.join(map(repr, names)) or 'none'}",
-                hint=f"columns={{{role!r}: NAME}}{none}; {_HEADER_HINT}",
-            )
+            there = ", ".join(map(repr, names)) or "none"
+            hint = f"columns={{{role!r}: NAME}}{none}; {_HEADER_HINT}"
+            raise ColumnError(f"{title} has no column {wanted}: it has {there}", hint=hint)
     if len(set(found.values())) < len(found):
         raise ColumnError(f"{title}: one column for two roles: {found}", hint="one column each")
     return found

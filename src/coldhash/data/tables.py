@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from glob import has_magic, iglob
 from itertools import accumulate, islice, takewhile
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
 import numpy as np
@@ -334,10 +334,9 @@ class TableFile:
         spans_lines = file._spans_lines(content)
         if spans_lines:
             deque(file._rows(self._text(), strict=True), maxlen=0)
+        size, n_header = max(READ_BYTES, COLUMN_BYTES * len(names)), int(self.names is None)
         reading = pyarrow.csv.ReadOptions(
-            block_size=max(READ_BYTES, COLUMN_BYTES * len(names)),
-            column_names=names,
-            skip_rows_after_names=int(self.names is None),
+            block_size=size, column_names=names, skip_rows_after_names=n_header
         )
         parsing = pyarrow.csv.ParseOptions(
             delimiter=file._delimiter,
@@ -386,14 +385,10 @@ class TableFile:
         If `strict`, raise an error at a quote that does not end where a field does.
         """
         csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # Arrow has no limit
-        reader = csv.reader(
-            io.StringIO(text.replace("::", UNIT) if self.separator == "::" else text, newline=""),
-            delimiter=self._delimiter,
-            quotechar=self.quote,
-            quoting=csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE,
-            escapechar=self.escape,
-            strict=strict,
-        )
+        file = io.StringIO(text.replace("::", UNIT) if self.separator == "::" else text, newline="")
+        marks: Any = {"delimiter": self._delimiter, "escapechar": self.escape, "strict": strict}
+        marks |= {"quotechar": self.quote} if self.quote else {"quoting": csv.QUOTE_NONE}
+        reader = csv.reader(file, **marks)
         line = 1
         try:
             for row in reader:
