@@ -53,12 +53,7 @@ def main() -> None:
 
 
 def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    *_: object,
-    **__: object,
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object
 ) -> None:
     """Print a warning about the data in one line, and any other one as usual."""
     if issubclass(category, UnlikelyData | UnknownColumns):
