@@ -49,9 +49,8 @@ def _root(version: Annotated[bool, Option("--version", help="Print the version."
 def command(function: Callable[..., None]) -> Callable[..., None]:
     """Register a command; a parameter that is a dataclass becomes one option for each field."""
     own = _parameters(function)
-    groups: Arguments = {
-        name: each.annotation for name, each in own.items() if is_dataclass(each.annotation)
-    }
+    kinds = {name: each.annotation for name, each in own.items()}
+    groups: Arguments = {name: kind for name, kind in kinds.items() if is_dataclass(kind)}
     chosen = {name: _parameters(group) for name, group in groups.items()}
     options = [chosen.get(name, {name: each}).values() for name, each in own.items()]
     parameters = [each.replace(kind=each.KEYWORD_ONLY) for each in chain.from_iterable(options)]

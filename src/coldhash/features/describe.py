@@ -38,7 +38,7 @@ def describe(data: Dataset) -> dict[str, object]:
     ratings = data.ratings
     n_users, n_items = ratings.matrix.shape
     encoder = fit_features(data)
-    features = encoder.apply(data.users, ratings.matrix)
+    features, widths = encoder.apply(data.users, ratings.matrix), encoder.widths.items()
     counted = zip(*np.unique(ratings.matrix.data, return_counts=True), strict=True)
     return {
         "name": data.name,
@@ -58,9 +58,6 @@ def describe(data: Dataset) -> dict[str, object]:
         "rating_counts": {f"{value:g}": int(count) for value, count in islice(counted, 20)},
         "user_columns": describe_columns(data.users, data.plan.users, data.plan.labels),
         "item_columns": describe_columns(data.items, data.plan.items, data.plan.labels),
-        "groups": {
-            name: {"width": width, "users": int(features.has[name].sum())}
-            for name, width in encoder.widths.items()
-        },
+        "groups": {n: {"width": w, "users": int(features.has[n].sum())} for n, w in widths},
         "plan": data.plan.to_toml(),
     }
