@@ -114,15 +114,10 @@ class TableError(DataError):
         column: str | None = None,
         hint: str | None = None,
     ) -> None:
-        place = file
-        if line is not None:
-            place += f", line {line}"
-        if column is not None:
-            place += f", column {column!r}"
-        super().__init__(f"{place}: {message}", hint=hint)
-        self.file = file
-        self.line = line
-        self.column = column
+        at = "" if line is None else f", line {line}"
+        of = "" if column is None else f", column {column!r}"
+        super().__init__(f"{file}{at}{of}: {message}", hint=hint)
+        self.file, self.line, self.column = file, line, column
 
 
 class ColumnError(DataError):

@@ -12,7 +12,7 @@ import pytest
 from typer.main import get_command
 
 import coldhash
-from coldhash.cli.app import DataOptions, app
+from coldhash.cli.inputs import DataOptions, app
 from commands import coldhash_command, coldhash_in_process
 
 pytestmark = pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")

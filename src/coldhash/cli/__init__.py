@@ -17,7 +17,7 @@ from typing import Any
 from typer.main import get_command
 
 from coldhash.cli import ask, data, models, serve  # noqa: F401  # they register commands
-from coldhash.cli.app import app
+from coldhash.cli.inputs import app
 from coldhash.cli.output import printable, translate_hint
 from coldhash.errors import ColdhashError, UnknownColumns, UnlikelyData
 from coldhash.files import DISK_HINT, reason_of
@@ -42,9 +42,7 @@ def main() -> None:
     except ColdhashError as error:
         message = translate_hint(str(error), _options())
     except MemoryError:
-        message = (
-            "out of memory; hint: use fewer users or columns, or fit from disk (coldhash prepare)"
-        )
+        message = "out of memory; hint: fewer users or columns, or fit from disk (coldhash prepare)"
     except OSError as error:
         if error.errno not in _REFUSED_WRITES:
             raise
@@ -55,14 +53,14 @@ def main() -> None:
 
 
 def _show_warning(
-    message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any
+    message: Warning | str, category: type[Warning], *place: Any, **_: object
 ) -> None:
     """Print a warning about the data in one line, and any other one as usual."""
     if issubclass(category, UnlikelyData | UnknownColumns):
         text = translate_hint(str(message), _options())
         print(f"warning: {printable(text)}", file=sys.stderr)
     else:
-        sys.stderr.write(warnings.formatwarning(message, category, filename, lineno))
+        sys.stderr.write(warnings.formatwarning(message, category, *place[:2]))
 
 
 def _options() -> set[str]:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from coldhash.cli import models
-from coldhash.cli.app import Arguments, AsJson, File, ModelFile, Texts, command
-from coldhash.cli.models import UnknownFields, Where
+from coldhash.cli.inputs import Arguments, AsJson, ModelFile, command
+from coldhash.cli.models import ItemOptions, UnknownFields
 from coldhash.cli.output import cell, print_result
 from coldhash.errors import ColdhashError
 
@@ -23,24 +23,17 @@ LIST_LENGTH = 10
 @command
 def ask(
     file: ModelFile,
+    items: ItemOptions,
     user: Annotated[str, Option(help='A person in JSON: {"age": 25, "answers": {"7": 5}}.')] = "{}",
     n: Annotated[int, Option("-n", help="How many questions.")] = 5,
     kinds: Annotated[str, Option(help="What to ask about: items, fields.")] = "items,fields",
-    exclude: Annotated[Texts, Option(help="An item not to ask about.")] = None,
-    candidates: Annotated[File, Option(help="A file of the only items to ask about.")] = None,
-    where: Where = None,
     unknown: UnknownFields = "error",
     as_json: AsJson = False,
 ) -> None:
     """Show what to ask a person next; in a terminal, ask and show how the list changes."""
     model, person = models.load_model(file), models.parse_person(user)
-    options: Arguments = {
-        "kinds": kinds.split(","),
-        "exclude": exclude or [],
-        "candidates": None if candidates is None else models.read_lines(candidates),
-        "where": models.parse_where(where),
-        "unknown": unknown,
-    }
+    options = {**items.arguments(), "kinds": kinds.split(","), "unknown": unknown}
+    options["exclude"] = items.exclude or []
     if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         found = model.ask(person, n, **options)
         lines = ("\t".join(map(cell, question.values())) for question in found)

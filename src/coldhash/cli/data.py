@@ -11,15 +11,8 @@ from typing import Annotated
 from typer import Argument, Option
 
 import coldhash as ch
-from coldhash.cli.app import (
-    AsJson,
-    DataOptions,
-    File,
-    TableOptions,
-    check_out,
-    command,
-    find_method,
-)
+from coldhash.cli import inputs
+from coldhash.cli.inputs import AsJson, DataOptions, File, TableOptions, Text
 from coldhash.cli.output import format_facts, print_result, progress_bar
 from coldhash.errors import SettingError, check_choice
 from coldhash.render import check_suffix
@@ -29,7 +22,7 @@ _CORES = os.cpu_count() or 1
 Quick = Annotated[bool, Option("--quick", help="One split, small grids.")]
 
 
-@command
+@inputs.command
 def describe(source: DataOptions, as_json: AsJson = False) -> None:
     """Show counts, sparsity, columns, feature groups and what is missing."""
     from coldhash.features.describe import describe as describe_data
@@ -38,7 +31,7 @@ def describe(source: DataOptions, as_json: AsJson = False) -> None:
     print_result(facts, format_facts(facts), as_json)
 
 
-@command
+@inputs.command
 def fetch(
     name: Annotated[str, Argument(help="ml-1m, ml-100k or book-crossing.")],
     to: Annotated[Path, Option(help="The folder to put it in.")],
@@ -59,7 +52,7 @@ def fetch(
     print(path)
 
 
-@command
+@inputs.command
 def prepare(
     ratings: Annotated[Path, Option(help="Ratings: CSV, TSV or Parquet.")],
     out: Annotated[Path, Option(help="The folder to make.")],
@@ -70,17 +63,10 @@ def prepare(
     """Sort ratings of any size into partitions; run again, it resumes."""
     from coldhash.scale import prepare as prepare_partitions
 
+    options = {**source.settings(), "part_users": part_users, "memory": memory}
     with progress_bar("preparing") as update:
-        prepared = prepare_partitions(
-            ratings,
-            out,
-            source.users,
-            source.items,
-            **source.settings(),
-            part_users=part_users,
-            memory=memory,
-            progress=lambda step, done, total: update(done, total, step),
-        )
+        options["progress"] = lambda step, *counts: update(*counts, step)
+        prepared = prepare_partitions(ratings, out, source.users, source.items, **options)
     print(f"{out}: {prepared.n_ratings:,} ratings in {len(prepared.ends) - 1:,} partitions")
 
 
@@ -89,22 +75,18 @@ class CompareOptions:
     """The options of `compare_models`, by the same names."""
 
     splits: Annotated[int, Option(min=1, help="Random splits of the users.")] = 5
-    order: Annotated[
-        str | None, Option(help="Of ratings given: time or random; default: time where known.")
-    ] = None
+    order: Annotated[Text, Option(help="Of ratings given: time (where known) or random.")] = None
     protocol: Annotated[str, Option(help="sampled-1000, full, ddl, du or mdcf.")] = "sampled-1000"
     score: Annotated[str, Option(help="real, or hamming: codes on both sides.")] = "real"
     k: Annotated[int, Option("-k", min=1, help="For intervals and comparisons.")] = 10
     seed: Annotated[int, Option(min=0, help="The seed of splits and fits.")] = 0
 
 
-@command
+@inputs.command
 def evaluate(
     source: DataOptions,
     options: CompareOptions,
-    models: Annotated[
-        str, Option(help="Methods, with commas; the first is compared with all.")
-    ] = "mfdcf,popularity,ridge",
+    models: Annotated[str, Option(help="All compared with the first.")] = "mfdcf,popularity,ridge",
     bits: Annotated[int | None, Option(help="Bits of a code, where a method has codes.")] = None,
     shots: Annotated[str, Option(help="Ratings that a stranger gives first, e.g. 0,5.")] = "0",
     out: Annotated[File, Option(help="Write all metrics as .csv or .md.")] = None,
@@ -115,13 +97,13 @@ def evaluate(
 
     settings = {}
     for name in models.split(","):
-        method = find_method(name)
+        method = inputs.find_method(name)
         has_bits = bits is not None and hasattr(method, "n_bits")
         settings[name] = method(n_bits=bits) if has_bits else method()
     given = _parse_shots(shots)
     if out is not None:
         check_suffix(out)
-        check_out(out)
+        inputs.check_out(out)
     data = source.read()
     with progress_bar("evaluating") as update:
         found = compare_models(data, settings, shots=given, progress=update, **vars(options))
@@ -130,7 +112,7 @@ def evaluate(
     print_result(asdict(found), [found], as_json)
 
 
-@command
+@inputs.command
 def experiment(
     file: Annotated[Path, Argument(metavar="EXPERIMENT.toml", help="What to run.")],
     out: Annotated[Path, Option(help="The folder for results.")],
@@ -150,7 +132,7 @@ def experiment(
     print(out / plan.name / "results.parquet")
 
 
-@command
+@inputs.command
 def tune(
     file: Annotated[Path, Argument(metavar="STUDY", help="A TOML file, or a method's name.")],
     out: Annotated[Path, Option(help="The folder for the study and its report.")],
@@ -181,7 +163,7 @@ def tune(
     print_result(found, format_facts(shown), as_json)
 
 
-@command
+@inputs.command
 def reproduce(
     name: Annotated[str, Argument(help="A section of the report, such as figure-1, or all.")],
     data: Annotated[Path, Option(help="The folder that holds the data sets.")],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect as inspection
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -16,22 +16,8 @@ from typer import Option
 
 import coldhash as ch
 from coldhash.arrays import expect_one_answer
-from coldhash.cli import output
-from coldhash.cli.app import (
-    Arguments,
-    AsJson,
-    ColumnNames,
-    DataOptions,
-    File,
-    ModelFile,
-    Texts,
-    check_out,
-    command,
-    find_method,
-    parse_columns,
-    parse_pairs,
-    read_file,
-)
+from coldhash.cli import inputs, output
+from coldhash.cli.inputs import Arguments, AsJson, ColumnNames, File, ModelFile, Text, Texts
 from coldhash.errors import ColumnError, SettingError
 from coldhash.files import replace_file
 
@@ -40,76 +26,61 @@ if TYPE_CHECKING:
 
 
 HowMany = Annotated[int, Option("-k", help="How many to return.")]
-Where = Annotated[
-    Texts,
-    Option(
-        help="Only items of which a column is this, or one of several: category=shoes, or in JSON: "
-        'price={"max": 20}.',
-        metavar="COLUMN=VALUE",
-    ),
-]
-Fields = Annotated[str | None, Option(help="Item columns to show, with commas: price,category.")]
+_ONLY = 'Only items of which a column is this, or one of these: category=shoes, price={"max": 20}.'
+Where = Annotated[Texts, Option(help=_ONLY, metavar="COLUMN=VALUE")]
+_PERSON = 'A person in JSON: {"age": 25, "history": {"1193": 5}}.'
+Fields = Annotated[Text, Option(help="Item columns to show, with commas: price,category.")]
 Popularity = Annotated[float, Option(help="How much it counts what everybody likes: from 1 to 0.")]
 UnknownFields = Annotated[str, Option(help="Fields that the model does not know: error or ignore.")]
 _ENDINGS = (".csv", ".parquet")
 _USERS_AT_A_TIME = 4096  # of --all
 
 
-@command
+@inputs.command
 def fit(
     out: Annotated[Path, Option(help="Where to write the model.")],
-    source: DataOptions,
+    source: inputs.DataOptions,
     model: Annotated[str, Option(help="The method: mfdcf, ridge, ...")] = "mfdcf",
     bits: Annotated[int | None, Option(help="Bits of a code.")] = None,
     seed: Annotated[int, Option(help="The seed of random numbers.")] = 0,
-    setting: Annotated[
-        Texts, Option("--set", help="Any other setting of the method.", metavar="NAME=VALUE")
-    ] = None,
+    setting: Annotated[Texts, Option("--set", help="Other settings.", metavar="NAME=VALUE")] = None,
     parts: Annotated[File, Option(help="A folder that `coldhash prepare` made.")] = None,
-    memory: Annotated[str | None, Option(help="With --parts: the memory to use, e.g. 2GB.")] = None,
-    dask: Annotated[str | None, Option(help="Use a Dask cluster: its address, or `local`.")] = None,
-    judge: Annotated[
-        bool, Option("--judge", help="Also judge it on held-out users; the file keeps the figure.")
-    ] = False,
+    memory: Annotated[Text, Option(help="With --parts: the memory to use, e.g. 2GB.")] = None,
+    dask: Annotated[Text, Option(help="Use a Dask cluster: its address, or `local`.")] = None,
+    judge: Annotated[bool, Option("--judge", help="Also judge it on held-out users.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Fit a model and write it to one file."""
     from coldhash.recommender.settings import settings_from
     from coldhash.scale.prepared import Prepared
 
-    method = find_method(model)
+    method = inputs.find_method(model)
     if (parts or dask) and "on" not in inspection.signature(method.fit).parameters:
         raise SettingError(f"{model} fits in memory only", hint="--model mfdcf")
     if memory is not None and (parts is None or dask is not None):
         raise SettingError("--memory is for fits from disk", hint="--parts DIR, without --dask")
-    if parts is not None and source != DataOptions():
-        raise SettingError(
-            "--parts already is the data", hint="give tables and plans to `coldhash prepare`"
-        )
+    if parts is not None and source != inputs.DataOptions():
+        raise SettingError("--parts is the data", hint="tables and plans: `coldhash prepare`")
     if judge and (parts or dask):
         raise SettingError("--judge works in memory only", hint="without --parts and --dask")
-    pairs = parse_pairs(setting, "--set", hint="NAME=VALUE")
+    pairs = inputs.parse_pairs(setting, "--set", hint="NAME=VALUE")
     values = {} if bits is None else {"n_bits": bits}
     settings = settings_from(method, values | {name: parse_json(text) for name, text in pairs})
-    check_out(out)
+    inputs.check_out(out)
     data: Any = source.read() if parts is None else Prepared.open(parts)
     with ExitStack() as stack:
-        place: Arguments = {}
+        options: Arguments = {"seed": seed}
         if dask is not None:
             from coldhash.scale.dask import connect
 
-            place["on"] = stack.enter_context(connect(dask))
+            options["on"] = stack.enter_context(connect(dask))
         elif parts is not None:
             from coldhash.scale.places import Disk
 
-            place["on"] = Disk(out.with_name(f"{out.name}.work"), memory)
+            options["on"] = Disk(out.with_name(f"{out.name}.work"), memory)
         update = stack.enter_context(output.progress_bar(f"fitting {model}"))
-        fitted = settings.fit(
-            data,
-            seed=seed,
-            callback=lambda n, objective: update(n + 1, text=f"objective {objective:.6g}"),
-            **place,
-        )
+        options["callback"] = lambda n, found: update(n + 1, text=f"objective {found:.6g}")
+        fitted = settings.fit(data, **options)
         if judge:
             from coldhash.evaluate.compare import JUDGED, judge_held_out
 
@@ -123,15 +94,24 @@ def fit(
 
 
 @dataclass(frozen=True)
-class RecommendOptions:
+class ItemOptions:
+    """The options about which items count."""
+
+    exclude: Annotated[Texts, Option(help="An item to leave out.")] = None
+    candidates: Annotated[File, Option(help="A file of the only items that count.")] = None
+    where: Where = None
+
+    def arguments(self) -> Arguments:
+        """Return the arguments of the library."""
+        lines = None if self.candidates is None else read_lines(self.candidates)
+        return {**vars(self), "candidates": lines, "where": parse_where(self.where)}
+
+
+@dataclass(frozen=True)
+class RecommendOptions(ItemOptions):
     """The options of `Recommender.recommend`, by the same names."""
 
     k: HowMany = 10
-    exclude: Annotated[Texts, Option(help="An item not to recommend.")] = None
-    candidates: Annotated[
-        File, Option(help="A file of the only items to recommend, one a line.")
-    ] = None
-    where: Where = None
     exclude_seen: Annotated[bool, Option(help="Leave out what a user has rated or bought.")] = True
     score: Annotated[str, Option(help="real, or hamming: codes on both sides.")] = "real"
     popularity: Popularity = 1.0
@@ -139,34 +119,26 @@ class RecommendOptions:
 
     def arguments(self) -> Arguments:
         """Return the arguments of `Recommender.recommend`."""
-        candidates = None if self.candidates is None else read_lines(self.candidates)
-        return {**vars(self), "candidates": candidates, **_shown(self.where, self.fields)}
+        return super().arguments() | {"fields": _split(self.fields)}
 
 
-@command
+@inputs.command
 def recommend(
     file: ModelFile,
     options: RecommendOptions,
-    user: Annotated[
-        Texts, Option(help='A person in JSON: {"age": 25, "history": {"1193": 5}}.')
-    ] = None,
+    user: Annotated[Texts, Option(help=_PERSON)] = None,
     users: Annotated[File, Option(help="A table of people.")] = None,
     column: ColumnNames = None,
     user_id: Annotated[Texts, Option(help="A user of the training data.")] = None,
     everybody: Annotated[bool, Option("--all", help="All training users.")] = False,
     unknown: UnknownFields = "error",
     out: Annotated[File, Option(help="Write .csv or .parquet.")] = None,
-    dask: Annotated[
-        str | None,
-        Option(help="With --all: a Dask cluster, or `local`; --out is a folder; it can resume."),
-    ] = None,
+    dask: Annotated[Text, Option(help="With --all: a cluster, or `local`; --out DIR.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Recommend to strangers or to users of the training data."""
     if sum(map(bool, (user, users, user_id, everybody))) != 1:
-        raise SettingError(
-            "no people, or in several ways", hint="one of --user, --users, --user-id, --all"
-        )
+        raise SettingError("no people, or two", hint="one of --user, --users, --user-id, --all")
     arguments = {**options.arguments(), "unknown": unknown}
     if dask is not None:
         from coldhash.scale.batch import recommend_all_on
@@ -181,13 +153,11 @@ def recommend(
     if out is not None:
         if out.suffix not in _ENDINGS:
             raise SettingError(f"--out {out}", hint=f"a name that ends in {' or '.join(_ENDINGS)}")
-        check_out(out)
+        inputs.check_out(out)
     model = load_model(file)
     document: dict[str, object] = {}
-    rows: Iterable[Mapping[str, object]]
     if everybody:
-        tables = _recommend_all(model, arguments)
-        rows = (row for table in tables for row in table.to_pylist())
+        answers = _recommend_all(model, arguments)
     else:
         people: Any = _read_people(users, column, model) if users else None
         if user:
@@ -195,21 +165,20 @@ def recommend(
         answer = model.recommend(people, user_ids=user_id, **arguments)
         for note in answer.notes:
             print(f"note: {output.printable(note)}", file=sys.stderr)
-        tables = (each.to_arrow() for each in [answer])  # only for a file: it loads pandas
-        rows = answer
-        document["fallback"] = answer.fallback.tolist()
+        answers, document["fallback"] = iter([answer]), answer.fallback.tolist()
     if out is not None:
-        _write_tables(tables, out)
+        _write_tables((answer.to_arrow() for answer in answers), out)
         print(out)
         return
+    rows = (row for answer in answers for row in answer)
     lines = (output.format_row(row, model.features.labels) for row in rows)
     output.print_result({"items": rows, **document}, lines, as_json)
 
 
-@command
+@inputs.command
 def explain(
     file: ModelFile,
-    user: Annotated[str, Option(help='A person in JSON: {"age": 25, "history": {"1193": 5}}.')],
+    user: Annotated[str, Option(help=_PERSON)],
     item: Annotated[str, Option(help="An item id.")],
     popularity: Popularity = 1.0,
     unknown: UnknownFields = "error",
@@ -221,11 +190,11 @@ def explain(
     output.print_result(found, output.format_facts(found), as_json)
 
 
-@command
+@inputs.command
 def similar(
     file: ModelFile,
-    item: Annotated[str | None, Option(help="An item id.")] = None,
-    user_id: Annotated[str | None, Option(help="A user of the training data.")] = None,
+    item: Annotated[Text, Option(help="An item id.")] = None,
+    user_id: Annotated[Text, Option(help="A user of the training data.")] = None,
     k: HowMany = 10,
     where: Where = None,
     fields: Fields = None,
@@ -236,20 +205,21 @@ def similar(
         raise SettingError("no item or user, or both", hint="--item ID or --user-id ID")
     model = load_model(file)
     if item is not None:
-        kind, rows = "items", iter(model.similar_items(item, k, **_shown(where, fields)))
+        shown: Arguments = {"where": parse_where(where), "fields": _split(fields)}
+        kind, rows = "items", iter(model.similar_items(item, k, **shown))
     else:
         kind, rows = "users", iter(model.similar_users(user_id=user_id, k=k))
     output.print_result({kind: rows}, map(output.format_row, rows), as_json)
 
 
-@command
+@inputs.command
 def inspect(file: ModelFile, as_json: AsJson = False) -> None:
     """Show what a model file holds; its checksum is verified."""
     facts = _model_facts(load_model(file), file)
     output.print_result(facts, output.format_facts(facts), as_json)
 
 
-@command
+@inputs.command
 def export(
     file: ModelFile,
     to: Annotated[str, Option(help="duckdb, sqlite, postgres or parquet.")],
@@ -259,19 +229,19 @@ def export(
     """Write the items, with their codes, for a database that ranks them by SQL."""
     from coldhash.recommender.export import export as export_items
 
-    check_out(out)
+    inputs.check_out(out)
     print(export_items(load_model(file), to, out, overwrite=overwrite))
 
 
-@command
+@inputs.command
 def query_sql(
     file: ModelFile,
     to: Annotated[str, Option(help="duckdb, sqlite or postgres.")],
-    user: Annotated[str, Option(help='A person in JSON: {"age": 25, "history": {"1193": 5}}.')],
+    user: Annotated[str, Option(help=_PERSON)],
     k: HowMany = 10,
     planes: Annotated[int, Option(help="Bit planes of the query: more are more accurate.")] = 4,
     popularity: Popularity = 1.0,
-    condition: Annotated[str | None, Option(help="SQL after WHERE: year >= 1990.")] = None,
+    condition: Annotated[Text, Option(help="SQL after WHERE: year >= 1990.")] = None,
 ) -> None:
     """Print the SQL that ranks the items of an exported database for a person."""
     from coldhash.recommender import planes as bit_planes
@@ -280,18 +250,13 @@ def query_sql(
     print(bit_planes.query_sql(load_model(file), to, parse_person(user), k, **options))
 
 
-@command
+@inputs.command
 def update(
     file: ModelFile,
     out: Annotated[Path, Option(help="Where to write the new model.")],
     items: Annotated[File, Option("--add-items", help="A table of new items.")] = None,
-    ratings: Annotated[
-        File,
-        Option(help="First ratings of the new items; without --add-items, all ratings of users."),
-    ] = None,
-    remove: Annotated[
-        File, Option("--remove-items", help="A file of items to remove, one id a line.")
-    ] = None,
+    ratings: Annotated[File, Option(help="Of the new items, or else all ratings of users.")] = None,
+    remove: Annotated[File, Option("--remove-items", help="A file of ids, one a line.")] = None,
     users: Annotated[File, Option(help="A table of new or changed users.")] = None,
     column: ColumnNames = None,
     as_json: AsJson = False,
@@ -301,9 +266,7 @@ def update(
     from coldhash.update import Change, add_items, remove_items, update_users
 
     if not any((items, ratings, remove, users)):
-        raise SettingError(
-            "nothing to update", hint="--add-items, --remove-items, --users, --ratings"
-        )
+        raise SettingError("nothing to update", hint="--add-items, --remove-items, --users ...")
     model, steps = load_model(file), dict[str, Change]()
     new_items, rated, people = _read_tables([items, ratings, users], column)
     if remove:
@@ -336,14 +299,13 @@ def parse_json(text: str) -> Any:
 def parse_where(where: Texts) -> dict[str, object] | None:
     """Read the texts COLUMN=VALUE of --where."""
     chosen: dict[str, list[object]] = {}
-    for name, text in parse_pairs(where, "--where", hint="COLUMN=VALUE"):
+    for name, text in inputs.parse_pairs(where, "--where", hint="COLUMN=VALUE"):
         chosen.setdefault(name, []).append(parse_json(text))
     return {name: each[0] if len(each) == 1 else each for name, each in chosen.items()} or None
 
 
-def _shown(where: Texts, fields: str | None) -> Arguments:
-    """Return the arguments of the library about columns of the item table."""
-    return {"where": parse_where(where), "fields": fields.split(",") if fields else None}
+def _split(text: str | None) -> list[str] | None:
+    return text.split(",") if text else None
 
 
 def parse_person(text: str) -> dict[str, object]:
@@ -359,7 +321,7 @@ def _read_tables(paths: list[Path | None], columns: list[str] | None) -> list[An
     from coldhash.data.reading import RatingOptions
     from coldhash.data.tables import as_table
 
-    chosen = RatingOptions(parse_columns(columns)).columns
+    chosen = RatingOptions(inputs.parse_columns(columns)).columns
     roles = {name: role for role, name in chosen.items() if name is not None}
     if not roles:
         return paths
@@ -384,16 +346,16 @@ def _read_people(path: Path, columns: list[str] | None, model: ch.Recommender) -
 
 def read_lines(path: Path) -> list[str]:
     """Return the lines of a file that are not empty."""
-    return [line for line in read_file(path, str(path)).splitlines() if line]
+    return [line for line in inputs.read_file(path, str(path)).splitlines() if line]
 
 
-def _recommend_all(model: ch.Recommender, arguments: Arguments) -> Iterator[pa.Table]:
+def _recommend_all(model: ch.Recommender, arguments: Arguments) -> Iterator[ch.Recommendations]:
     """Recommend to all training users, some at a time."""
     user_ids = model.user_ids.values
     with output.progress_bar("recommending") as update:
         for start in range(0, len(user_ids), _USERS_AT_A_TIME):
             some = user_ids[start : start + _USERS_AT_A_TIME].to_pylist()
-            yield model.recommend(user_ids=some, **arguments).to_arrow()
+            yield model.recommend(user_ids=some, **arguments)
             update(start + len(some), len(user_ids))
 
 

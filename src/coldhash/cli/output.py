@@ -123,20 +123,15 @@ def progress_bar(title: str, in_bytes: bool = False) -> Iterator[Callable[..., N
 
     Yields a function to call with the amount done, the total, and optionally a text to show.
     """
-    from rich import console, progress
+    from rich import console, markup, progress
 
-    columns = (
-        progress.TextColumn("{task.description}", markup=False),
-        progress.BarColumn(),
-        progress.DownloadColumn() if in_bytes else progress.MofNCompleteColumn(),
-        progress.TimeElapsedColumn(),
-        progress.TimeRemainingColumn(),
-    )
+    counts = progress.DownloadColumn() if in_bytes else progress.MofNCompleteColumn()
+    columns = (*progress.Progress.get_default_columns(), counts, progress.TimeElapsedColumn())
     with progress.Progress(*columns, console=console.Console(stderr=True)) as bars:
-        bar = bars.add_task(printable(title), total=None)
+        bar = bars.add_task(markup.escape(printable(title)), total=None)
 
         def update(done: float, total: float | None = None, text: str = "") -> None:
-            description = printable(f"{title}: {text}" if text else title)
+            description = markup.escape(printable(f"{title}: {text}" if text else title))
             bars.update(bar, completed=done, total=total, description=description)
 
         yield update

@@ -13,7 +13,7 @@ from typer import Option
 
 import coldhash as ch
 from coldhash.arrays import expect_one_answer
-from coldhash.cli.app import Arguments, File, ModelFile, Texts, command, read_file
+from coldhash.cli.inputs import Arguments, File, ModelFile, Texts, command, read_file
 from coldhash.errors import SettingError, import_extra
 
 if TYPE_CHECKING:
@@ -25,8 +25,7 @@ _LIKED = 4
 _ABOUT = (("age", "gender"), ("occupation", "city"))  # two lines of a column
 _WIDTH = 29  # characters of a column
 _DEMO_INTRODUCTION = """\
-A generated data set: 2,000 people, 1,000 titles. A fifth of the people is held out: the model
-never sees them or their ratings.
+A generated data set: 2,000 people, 1,000 titles. The model never sees a fifth of the people.
 (The first run compiles for some seconds; the result is kept.)"""
 
 
@@ -58,9 +57,7 @@ def serve(
     limits: LimitOptions,
     token_file: Annotated[File, Option(help=f"The token that requests need; or {_TOKEN}.")] = None,
     allowed_host: Annotated[Texts, Option(help="A host name to answer under; * for any.")] = None,
-    allowed_origin: Annotated[
-        Texts, Option(help="An origin of web pages that may send requests; * for any.")
-    ] = None,
+    allowed_origin: Annotated[Texts, Option(help="Of pages that may ask; * for any.")] = None,
 ) -> None:
     """Serve a model over HTTP, with a page to try it; a new model file is picked up."""
     hosts, origins = tuple(allowed_host or ()), tuple(allowed_origin or ())
@@ -100,11 +97,8 @@ def _show_strangers(model: ch.Recommender, cold: ch.Dataset) -> Iterator[str]:
     """Show three held-out people, their lists, and what five ratings of the first one change."""
     import numpy as np
 
-    people = [
-        (person, cold.ratings.matrix[[row]].toarray()[0])
-        for row, person in enumerate(cold.users.to_pylist())
-        if None not in person.values()
-    ][:3]
+    everybody = zip(cold.users.to_pylist(), cold.ratings.matrix.toarray(), strict=True)
+    people = [each for each in everybody if None not in each[0].values()][:3]
 
     def show(person: Arguments, rated: np.ndarray) -> list[str]:
         found = model.recommend(person, k=_N_SHOWN)

@@ -2,23 +2,19 @@
 
 from typing import Protocol
 
-COUNT_NAMES = tuple("count counts quantity qty plays play_count purchases clicks views".split())
-ROLES = {  # what a column may mean, and the usual names of such a column, the best one first
-    "user_id": tuple(
-        "user_id user userID userId customer_id client_id household_id visitor_id member_id id "
-        "reviewerID".split()
-    ),
-    "item_id": tuple(
-        "item_id item itemID itemId movieId product_id article_id movie_id track_id book_id "
-        "joke_id id sku asin isbn ISBN".split()
-    ),
-    "rating": ("rating", "weight", *COUNT_NAMES, "score", "stars"),
-    "timestamp": tuple(
-        "timestamp datetime event_time event_timestamp transaction_timestamp created_at "
-        "purchased_at unixReviewTime ts date time".split()
-    ),
-    "event": ("event", "event_type", "type", "action", "behavior"),
+_COUNTS = "count counts quantity qty plays play_count purchases clicks views"
+_USUAL = {  # what a column may mean, and the usual names of such a column, the best one first
+    "user_id": "user_id user userID userId customer_id client_id household_id visitor_id member_id "
+    "id reviewerID",
+    "item_id": "item_id item itemID itemId movieId product_id article_id movie_id track_id book_id "
+    "joke_id id sku asin isbn ISBN",
+    "rating": f"rating weight {_COUNTS} score stars",
+    "timestamp": "timestamp datetime event_time event_timestamp transaction_timestamp created_at "
+    "purchased_at unixReviewTime ts date time",
+    "event": "event event_type type action behavior",
 }
+ROLES = {role: tuple(names.split()) for role, names in _USUAL.items()}
+COUNT_NAMES = tuple(_COUNTS.split())
 TITLE = "title"  # the role of the item column that answers show
 
 

@@ -174,9 +174,8 @@ class Dataset:
         (3, '2')
         """
         plan = None if plan is None else as_plan(plan)
-        options = reading.RatingOptions(
-            columns or {}, feedback, favourite, event_weights, scale, duplicates
-        )
+        rules = (feedback, favourite, event_weights, scale, duplicates)
+        options = reading.RatingOptions(columns or {}, *rules)
         tables = reading.read_sides(users, items, options.columns)
         user_ids, user_table, item_ids, item_table, used = tables
         rated = reading.read_ratings(ratings, user_ids, item_ids, options)
@@ -257,17 +256,15 @@ class Dataset:
         list of UserRecords
             Consecutive users with their ratings and columns, without copies.
         """
-        matrix, ends = self.ratings.matrix, partition_ends(self.n_users, part_users)
-        times = self.ratings.times
-        return [
-            UserRecords(
-                first,
-                _rows(matrix, first, last),
-                self.users.slice(first, last - first),
-                None if times is None else times[matrix.indptr[first] : matrix.indptr[last]],
-            )
-            for first, last in pairwise(ends)
-        ]
+        matrix, times, parts = self.ratings.matrix, self.ratings.times, []
+        for first, last in pairwise(partition_ends(self.n_users, part_users)):
+            own = slice(matrix.indptr[first], matrix.indptr[last])
+            indptr = matrix.indptr[first : last + 1] - own.start
+            entries = (matrix.data[own], matrix.indices[own], indptr)
+            ratings = csr_array(entries, shape=(last - first, matrix.shape[1]))
+            own_times = None if times is None else times[own]
+            parts.append(UserRecords(first, ratings, self.users[first:last], own_times))
+        return parts
 
     def seen(self, allocate: Callable[..., np.ndarray] | None = None) -> csr_array:
         """Return what users rated.
@@ -393,14 +390,6 @@ class Dataset:
             If it is not a plan.
         """
         return replace(self, plan=as_plan(plan))
-
-
-def _rows(matrix: csr_array, first: int, last: int) -> csr_array:
-    """Return consecutive rows without copying them."""
-    begin, end = matrix.indptr[first], matrix.indptr[last]
-    indptr = matrix.indptr[first : last + 1] - begin
-    entries = (matrix.data[begin:end], matrix.indices[begin:end], indptr)
-    return csr_array(entries, shape=(last - first, matrix.shape[1]))
 
 
 def _take(table: pa.Table, rows: np.ndarray) -> pa.Table:

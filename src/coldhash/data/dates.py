@@ -12,9 +12,8 @@ from coldhash.errors import DataError
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_SECOND = 30_000_000  # smaller numbers are dates such as 20240131; this is in 1970
 _LAST_SECOND = 1e11  # larger numbers are of smaller units; this is in the year 5138
-_MONTHS = {
-    name: at for at, name in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split(), 1)
-}
+_NAMES = "jan feb mar apr may jun jul aug sep oct nov dec".split()
+_MONTHS = {name: at for at, name in enumerate(_NAMES, 1)}
 _YEAR_FIRST = re.compile(r"(?P<year>\d{4})[-/.](?P<month>\d\d?)[-/.](?P<day>\d\d?)(?!\d)")
 _DAY_FIRST = re.compile(
     r"(?P<day>\d\d?)([- ](?P<name>[a-z]{3})[a-z]*[- ]|\.(?P<month>\d\d?)\.)(?P<year>\d{4})(?!\d)",
@@ -47,8 +46,7 @@ def as_days(value: Any) -> float:
         unit = next(unit for unit in (1, 1e3, 1e6, 1e9) if number / unit < _LAST_SECOND)
         return number / unit / 86_400
     except (TypeError, ValueError, KeyError, OverflowError, StopIteration):
-        hint = "such as 2024-01-31, 2024-01-31T12:00:00Z, 31-Jan-2024 or seconds since 1970"
-        raise DataError("not a date", hint=hint) from None
+        raise DataError("not a date", hint="2024-01-31, 31-Jan-2024, seconds since 1970") from None
 
 
 def _as_iso(text: str) -> str:

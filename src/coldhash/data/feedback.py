@@ -148,11 +148,9 @@ class Feedback:
         share = n_favourites / max(n_ratings, 1)
         likely = _LIKELY[0] <= share <= _LIKELY[1]
         if self.kind == "ratings" and n_ratings >= _MIN_RATINGS and not likely:
-            message = (
-                f"{n_favourites:,} of {n_ratings:,} ratings ({100 * share:.1f}%) are favourites "
-                f"({self.rule}): set favourite=, such as favourite=4 or 'user-mean', or "
-                "feedback='counts' or 'events' if these are not ratings"
-            )
+            found = f"{n_favourites:,} of {n_ratings:,} ratings ({100 * share:.1f}%) are favourites"
+            hint = "favourite=4 or 'user-mean', or feedback='counts' or 'events'"
+            message = f"{found} ({self.rule}); hint: {hint}"
             warnings.warn(message, UnlikelyFavourites, stacklevel=3)
 
 
@@ -166,8 +164,7 @@ def _as_rule(favourite: Favourite) -> Favourite:
             return float(text)
         if 0 <= float(text[:-1]) <= 100:
             return text
-    hint = "a rating such as 4, a share of the scale such as '60%', or 'user-mean'"
-    raise SettingError(f"favourite={favourite!r}", hint=hint)
+    raise SettingError(f"favourite={favourite!r}", hint="4, '60%' (of the scale) or 'user-mean'")
 
 
 def check_scale(scale: Scale) -> Scale:

@@ -147,8 +147,7 @@ class Ids:
         return iter(self.values.to_pylist())
 
     def __getitem__(self, row: int | np.integer) -> str:
-        text: str = self.values[int(row)].as_py()
-        return text
+        return str(self.values[int(row)].as_py())
 
     def __contains__(self, value: object) -> bool:
         return self.row_of(as_text(value, self.kind)) >= 0
@@ -322,8 +321,7 @@ def as_texts(
     elif pa.types.is_floating(column.type):
         column = _as_integers(column, kind, where)
     elif not (pa.types.is_integer(column.type) or is_text(column.type)):
-        hint = "ids are texts or whole numbers: cast the column"
-        raise DataError(f"{kind} ids are of type {column.type}", hint=hint)
+        raise DataError(f"{kind} ids are of type {column.type}", hint="texts or whole numbers")
     column = column.cast(pa.string())
     missing = pc.fill_null(pc.equal(pc.binary_length(column), 0), True)
     if pc.any(missing).as_py():
@@ -347,8 +345,7 @@ def _as_array(values: Iterable[IdValue], kind: str) -> pa.Array | pa.ChunkedArra
         return values.cast(values.type.value_type) if is_coded else values
     is_flat = values.ndim == 1 if isinstance(values, np.ndarray) else isinstance(values, Iterable)
     if isinstance(values, str) or not is_flat:
-        message = f"{values!r} where a list of {kind} ids is expected"
-        raise DataError(message, hint="[...] around a single id")
+        raise DataError(f"{values!r} is not a list of {kind} ids", hint="[...] around a single id")
     if isinstance(values, np.ndarray) and values.dtype.kind in "iuf":
         return pa.array(values)
     try:

@@ -352,9 +352,8 @@ class FeaturePlan(_Part):
         tables |= {("labels", name): labels for name, labels in self.labels.items()}
         lines = []
         for title, rows in tables.items():
-            lines.append(f"[{'.'.join(map(_toml_key, title))}]")
-            lines += [f"{_toml_key(name)} = {_toml_value(value)}" for name, value in rows.items()]
-            lines.append("")
+            body = [f"{_toml_key(name)} = {_toml_value(value)}" for name, value in rows.items()]
+            lines += [f"[{'.'.join(map(_toml_key, title))}]", *body, ""]
         return "\n".join(lines)
 
 

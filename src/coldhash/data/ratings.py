@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import ArrayLike
 from scipy.sparse import coo_array, csr_array, csr_matrix, issparse, sparray, spmatrix
 
@@ -65,8 +66,8 @@ class Ratings:
         matrix = self.matrix
         _check_shape(matrix.shape, (len(self.users), len(self.items)))
         if matrix.format != "csr" or matrix.dtype != np.float32 or not matrix.has_canonical_format:
-            hint = "Ratings.from_matrix takes any sparse matrix"
-            raise DataError("the matrix is not float32 in CSR form with sorted entries", hint=hint)
+            message = "the matrix is not float32 in CSR form with sorted entries"
+            raise DataError(message, hint="Ratings.from_matrix takes any sparse matrix")
         if self.times is not None and len(self.times) != matrix.nnz:
             raise DataError(f"{len(self.times):,} times for {matrix.nnz:,} ratings")
 
@@ -139,14 +140,9 @@ class Ratings:
         if len(set(lengths)) > 1:
             raise DataError(f"columns of different lengths: {', '.join(map(str, lengths))}")
         shape = (len(users), len(items))
-        entries = _sort_entries(user_rows, item_rows, shape)
-        if entries.nnz < len(values):
-            if duplicates == "error":
-                raise duplicate_error(user_rows, item_rows, users, items, where)
-            keep, values, times = merge_duplicates(user_rows, item_rows, values, times, duplicates)
-            entries = _sort_entries(user_rows[keep], item_rows[keep], shape)
-        times = None if times is None else times[entries.data]
-        matrix = with_values(entries, values[entries.data])
+        matrix, times = sort_ratings(user_rows, item_rows, values, times, shape, duplicates)
+        if duplicates == "error" and matrix.nnz < len(values):
+            raise duplicate_error(user_rows, item_rows, users, items, where)
         return cls(matrix, users, items, times, scale, feedback)
 
     @classmethod
@@ -186,22 +182,22 @@ class Ratings:
         [1, 1]
         """
         if not issparse(matrix):
-            hint = "scipy.sparse.csr_array(matrix): what is not stored is unknown"
-            raise DataError(f"a {type(matrix).__name__} is not a sparse matrix", hint=hint)
+            raise DataError(
+                f"a {type(matrix).__name__} is not a sparse matrix", hint="csr_array(x)"
+            )
         users = Ids.of(np.arange(matrix.shape[0]) if users is None else users, "user")
         items = Ids.of(np.arange(matrix.shape[1]) if items is None else items, "item")
         _check_shape(matrix.shape, (len(users), len(items)))
-        stored = matrix.tocoo()
-        entries = _sort_entries(stored.row, stored.col, matrix.shape)
-        if entries.nnz < stored.nnz:
-            raise DataError("the matrix stores an entry twice", hint="matrix.sum_duplicates()")
+        stored, scale = matrix.tocoo(), None if scale is None else check_scale(scale)
 
         def name(at: int) -> str:
             return f"user {users[stored.row[at]]!r}, item {items[stored.col[at]]!r}"
 
-        scale = None if scale is None else check_scale(scale)
         values = as_ratings(stored.data, scale, name)
-        return cls(with_values(entries, values[entries.data]), users, items, None, scale)
+        entries, _ = sort_ratings(stored.row, stored.col, values, None, matrix.shape, "error")
+        if entries.nnz < stored.nnz:
+            raise DataError("the matrix stores an entry twice", hint="matrix.sum_duplicates()")
+        return cls(entries, users, items, None, scale)
 
     def __len__(self) -> int:
         return int(self.matrix.nnz)
@@ -336,16 +332,6 @@ def row_of_entries(matrix: csr_array) -> np.ndarray:
     return np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
 
 
-def _sort_entries(
-    user_rows: np.ndarray, item_rows: np.ndarray, shape: tuple[int, int]
-) -> csr_array:
-    """Sort entries into CSR, the position of each as its value; repeated ones are summed."""
-    positions = np.arange(len(user_rows), dtype=np.int32 if len(user_rows) < 2**31 else np.int64)
-    matrix = coo_array((positions, (user_rows, item_rows)), shape=shape).tocsr()
-    matrix.sort_indices()
-    return matrix
-
-
 def with_values(matrix: csr_array, values: np.ndarray) -> csr_array:
     """Return a matrix with the stored entries of another one, and these values."""
     return csr_array((values, matrix.indices, matrix.indptr), shape=matrix.shape)
@@ -360,8 +346,7 @@ def as_ratings(values: ArrayLike, scale: Scale | None, where: NameRow) -> np.nda
     """Return ratings as float32, checked before the conversion could change them."""
     values = np.asarray(values)
     if values.ndim != 1 or values.dtype.kind not in "buif":
-        message = f"ratings of type {values.dtype} in {values.ndim} dimensions"
-        raise DataError(message, hint="one number for each rating")
+        raise DataError(f"ratings of type {values.dtype}, {values.ndim} dimensions", hint="numbers")
     values = values.astype(np.promote_types(values.dtype, np.float32), copy=False)
     _check_values(values, scale, where)
     return values.astype(np.float32)
@@ -369,12 +354,10 @@ def as_ratings(values: ArrayLike, scale: Scale | None, where: NameRow) -> np.nda
 
 def _check_shape(shape: tuple[int, ...], expected: tuple[int, int]) -> None:
     if shape != expected:
-        hint = "rows are users, columns are items"
-        if shape == expected[::-1]:
-            hint = f"it looks transposed: {hint}, so pass matrix.T"
-        n_users, n_items = expected
-        message = f"a matrix of {shape[0]:,} x {shape[1]:,} does not fit"
-        raise DataError(f"{message} {n_users:,} users x {n_items:,} items", hint=hint)
+        turned = shape == expected[::-1]
+        hint = "it looks transposed: matrix.T" if turned else "rows are users, columns are items"
+        sizes = "{:,} x {:,} does not fit {:,} users x {:,} items".format(*shape, *expected)
+        raise DataError(f"a matrix of {sizes}", hint=hint)
 
 
 def _check_values(values: np.ndarray, scale: Scale | None, where: NameRow) -> None:
@@ -390,32 +373,33 @@ def _check_values(values: np.ndarray, scale: Scale | None, where: NameRow) -> No
     raise DataError(f"{where(at)}: the rating is {fault}", hint=hint)
 
 
-def merge_duplicates(
+def sort_ratings(
     user_rows: np.ndarray,
     item_rows: np.ndarray,
     values: np.ndarray,
     times: np.ndarray | None,
+    shape: tuple[int, int],
     rule: Duplicates,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Apply a rule to repeated pairs; returns the entry to keep of each, its value and its time."""
-    order = np.lexsort((item_rows, user_rows))  # by pair, then by appearance
-    user_rows, item_rows = user_rows[order], item_rows[order]
-    new = (np.diff(user_rows, prepend=-1) != 0) | (np.diff(item_rows, prepend=-1) != 0)
-    starts = np.flatnonzero(new)
-    ends = np.append(starts[1:], len(order))
-    last = order[ends - 1]
-    merged, merged_times = values[last], None if times is None else times[last]
-    if rule == "max":
-        merged = np.maximum.reduceat(values[order], starts)
-    elif rule in ("mean", "sum"):
-        merged = np.add.reduceat(values[order].astype(np.float64), starts)
-        if rule == "mean":
-            merged /= ends - starts
+) -> tuple[csr_array, np.ndarray | None]:
+    """Sort ratings into CSR, and their times; a rule is applied to repeated pairs, if any."""
+    positions = np.arange(len(values), dtype=np.int32 if len(values) < 2**31 else np.int64)
+    entries = coo_array((positions, (user_rows, item_rows)), shape=shape).tocsr()
+    entries.sort_indices()
+    if entries.nnz < len(values):
+        known = positions if times is None else times
+        columns = {"user": user_rows, "item": item_rows, "rating": values.astype(np.float64)}
+        table = pa.table(columns | {"time": known})
+        merge = "last" if rule == "error" else rule
+        merge_times = "min" if rule == "sum" else "last"
+        groups = table.group_by(["user", "item"], use_threads=False)  # in order of appearance
+        merged = groups.aggregate([("rating", merge), ("time", merge_times)])
+        user_rows, item_rows, values, some = (column.to_numpy() for column in merged.columns)
         # a sum of valid values, such as quantities in grams, may be larger than a rating
-        merged = merged.clip(-MAX_RATING, MAX_RATING).astype(np.float32)
-    if rule == "sum" and times is not None:
-        merged_times = np.minimum.reduceat(times[order], starts)
-    return last, merged, merged_times
+        values = values.clip(-MAX_RATING, MAX_RATING).astype(np.float32)
+        times = None if times is None else some
+        return sort_ratings(user_rows, item_rows, values, times, shape, rule)
+    times = None if times is None else times[entries.data]
+    return with_values(entries, values[entries.data]), times
 
 
 def duplicate_error(
@@ -423,12 +407,9 @@ def duplicate_error(
 ) -> DataError:
     """Return the error that names the first repeated pair."""
     again, first, n_repeats = find_repeat(user_rows.astype(np.int64) * len(items) + item_rows)
-    user, item = users[user_rows[again]], items[item_rows[again]]
-    return DataError(
-        f"{where(again)}: user {user!r} rated item {item!r} already, in {where(first)}; "
-        f"repetitions in all: {n_repeats:,}",
-        hint="choose a rule: duplicates='last', 'mean', 'max' or 'sum'",
-    )
+    pair = f"user {users[user_rows[again]]!r} rated item {items[item_rows[again]]!r}"
+    message = f"{where(again)}: {pair} already, in {where(first)}; repeated in all: {n_repeats:,}"
+    return DataError(message, hint="choose a rule: duplicates='last', 'mean', 'max' or 'sum'")
 
 
 @dataclass(frozen=True)

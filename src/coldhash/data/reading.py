@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from coldhash.data import ROLES, TITLE
 from coldhash.data.dates import as_days
 from coldhash.data.feedback import MAX_RATING, Favourite, Feedback, FeedbackKind, Scale, guess_kind
-from coldhash.data.ids import Ids, NameRow
+from coldhash.data.ids import Ids, NameRow, as_texts
 from coldhash.data.plan import FEW_ROWS
 from coldhash.data.ratings import Duplicates, Ratings
 from coldhash.data.tables import TableLike, as_table, infer_type, infer_types
@@ -23,6 +23,7 @@ from coldhash.errors import ColumnError, DataError, SettingError, UnlikelyData, 
 
 _HEADER_HINT = "a file needs a header line (or TableFile(..., names=[...]))"
 Columns = Mapping[str, str | None]  # role -> name of its column; None: there is none
+Roles = Collection[str]
 
 
 def pad_table(table: pa.Table, n_rows: int) -> pa.Table:
@@ -49,9 +50,7 @@ def warn_of_ids(ratings: Ratings, users: Ids | None, items: Ids | None) -> None:
         n_alike = len(places) - places.null_count
         if swapped > max(10 * straight, 0.1) or is_other:
             shares = f"{100 * swapped:.0f}% fit the other column, {100 * straight:.0f}% their own"
-            text = (
-                f"user and item columns look swapped: of the ids of the {ids.kind} table {shares}"
-            )
+            text = f"user and item columns look swapped: of ids in the {ids.kind} table {shares}"
         elif n_alike > len(unknown) / 10:
             at = pc.index(pc.is_valid(places), True).as_py()
             example = f"{unknown[at].as_py()!r} is {unrated[places[at].as_py()].as_py()!r} there"
@@ -104,12 +103,10 @@ def read_sides(
     """
     user_column, user_ids, user_table = read_id_table(users, "user", columns)
     item_column, item_ids, item_table = read_id_table(items, "item", columns)
-    title = columns.get(TITLE)
-    if title is not None:
-        find_columns(item_table.column_names, columns, "the item table", [TITLE])
-    used = {"user_id": user_column, "item_id": item_column, TITLE: title}
-    known = {role: column for role, column in used.items() if column is not None}
-    return user_ids, user_table, item_ids, item_table, known
+    named = {"user_id": user_column, "item_id": item_column}
+    used = {role: column for role, column in named.items() if column is not None}
+    used |= find_columns(item_table.column_names, columns, "the item table", (), [TITLE])
+    return user_ids, user_table, item_ids, item_table, used
 
 
 @dataclass(frozen=True)
@@ -126,8 +123,7 @@ class RatingOptions:
     def __post_init__(self) -> None:
         roles = (*ROLES, TITLE)
         if not isinstance(self.columns, Mapping) or not {*self.columns} <= {*roles}:
-            hint = f"the roles are {', '.join(roles)}"
-            raise SettingError(f"columns={self.columns!r}", hint=hint)
+            raise SettingError(f"columns={self.columns!r}", hint=f"roles: {', '.join(roles)}")
         Feedback(self.kind or "ratings", self.favourite, self.scale)  # checks them
         check_choice("duplicates", self.duplicates or "error", get_args(Duplicates))
 
@@ -173,7 +169,8 @@ def read_ratings(
     values = np.ones(table.num_rows, dtype=np.float32)
     rows: Sequence[int] | np.ndarray = range(table.num_rows)
     if options.event_weights is not None:
-        kinds = _as_labels(table.column(found["event"]), found["event"], title)
+        labels = as_texts(table.column(found["event"]), "event", where)
+        kinds = labels.combine_chunks().dictionary_encode()
         weights = weigh_kinds(kinds.dictionary.to_pylist(), options.event_weights, title)
         values = np.array([*weights.values()])[kinds.indices.to_numpy()]
         rows = np.flatnonzero(values)
@@ -199,11 +196,7 @@ def read_ratings(
 
 
 def find_columns(
-    names: list[str],
-    columns: Columns,
-    title: str,
-    needed: Collection[str],
-    optional: Iterable[str] = (),
+    names: list[str], columns: Columns, title: str, needed: Roles, optional: Roles = ()
 ) -> dict[str, str]:
     """Find the column of each role: as mapped, or the first that has one of its usual names."""
     found: dict[str, str] = {}
@@ -214,10 +207,9 @@ def find_columns(
         elif role in needed or columns.get(role) is not None:
             wanted = f"{columns[role]!r} for {role}" if columns.get(role) else f"for {role}"
             none = ", or {'rating': None} if each row is an event" if role == "rating" else ""
-            raise ColumnError(
-                f"{title} has no column {wanted}: it has {', '.join(map(repr, names)) or 'none'}",
-                hint=f"columns={{{role!r}: NAME}}{none}; {_HEADER_HINT}",
-            )
+            there = ", ".join(map(repr, names)) or "none"
+            hint = f"columns={{{role!r}: NAME}}{none}; {_HEADER_HINT}"
+            raise ColumnError(f"{title} has no column {wanted}: it has {there}", hint=hint)
     if len(set(found.values())) < len(found):
         raise ColumnError(f"{title}: one column for two roles: {found}", hint="one column each")
     return found
@@ -225,34 +217,24 @@ def find_columns(
 
 def _names_of(role: str, columns: Columns) -> Iterable[str | None]:
     """Return the names that the column of a role may have."""
-    return [columns[role]] if role in columns else ROLES[role]
+    return [columns[role]] if role in columns else ROLES.get(role, ())
 
 
 def weigh_kinds(
     kinds: Iterable[str | None], weights: Mapping[str, float], title: str
 ) -> dict[str | None, float]:
     """Return how much an event of each kind counts."""
-    try:
+    known: dict[str, float] = {}
+    with suppress(AttributeError, TypeError, ValueError):
         known = {str(kind): float(weight) for kind, weight in weights.items()}
-        valid = all(0 <= weight <= MAX_RATING for weight in known.values())
-    except (AttributeError, TypeError, ValueError):
-        valid = False
-    if not valid:
+    if not known or not all(0 <= weight <= MAX_RATING for weight in known.values()):
         hint = "a number for each type, 0 to leave it out (--event-weight TYPE=WEIGHT)"
         raise SettingError(f"event_weights={weights!r}", hint=hint)
     for kind in kinds:
         if kind not in known:
-            hint = f"there are weights for {', '.join(known) or 'none'}; 0 leaves a type out"
+            hint = f"there are weights for {', '.join(known)}; 0 leaves a type out"
             raise DataError(f"{title}: no weight for {kind!r}", hint=hint)
     return {kind: known[str(kind)] for kind in kinds}
-
-
-def _as_labels(column: pa.ChunkedArray, name: str, title: str) -> pa.DictionaryArray:
-    try:
-        return column.cast(pa.string()).combine_chunks().dictionary_encode("encode")
-    except pa.ArrowException:
-        message = f"{title}, column {name!r}: types of events are of type {column.type}"
-        raise DataError(message, hint="texts such as 'view'") from None
 
 
 def _as_numbers(column: pa.ChunkedArray, name: str, where: NameRow) -> np.ndarray:
@@ -266,12 +248,10 @@ def _as_numbers(column: pa.ChunkedArray, name: str, where: NameRow) -> np.ndarra
         except pa.ArrowInvalid as error:  # Failed to parse string: 'x' as ...
             text = str(error).partition("'")[2].rpartition("'")[0]
             place = f"{where(pc.index(texts, text).as_py())}, column {name!r}"
-            hint = "write 3.5, and leave out rows without a number"
-            raise DataError(f"{place}: {text!r} is not a number", hint=hint) from None
+            raise DataError(f"{place}: {text!r} is not a number", hint="write 3.5") from None
     kind = column.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-        message = f"column {name!r}: ratings are of type {kind}"
-        raise DataError(message, hint="numbers such as 3.5")
+        raise DataError(f"column {name!r}: ratings are of type {kind}", hint="numbers such as 3.5")
     return column.to_numpy()  # type: ignore[no-any-return]
 
 

@@ -27,6 +27,8 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from numpy import ndarray
+from numpy.random import Generator
 
 from coldhash.data.dataset import Dataset
 from coldhash.errors import SettingError
@@ -70,23 +72,21 @@ def read_sample(seed: int = 0, n_users: int = 2000, n_items: int = 1000) -> Data
     return Dataset.from_tables(ratings, users, items, plan=plan, scale=(1.0, 5.0), name="sample")
 
 
-def _draw_bells(rng: np.random.Generator, scale: float, *shape: int) -> np.ndarray:
+def _draw_bells(rng: Generator, scale: float, *shape: int) -> ndarray:
     """Draw about normal numbers: sums of four uniform ones, of which a third is the variance."""
     total = np.zeros(shape)
     for _ in range(4):
         total += rng.random(shape)
-    bells: np.ndarray = (total - 2) * (scale * np.sqrt(3.0))
-    return bells
+    return np.asarray((total - 2) * (scale * np.sqrt(3.0)))
 
 
-def _draw_places(rng: np.random.Generator, weights: np.ndarray, size: int) -> np.ndarray:
+def _draw_places(rng: Generator, weights: ndarray, size: int) -> ndarray:
     """Draw places with probabilities in proportion to weights."""
     ladder = np.cumsum(weights)
-    places: np.ndarray = np.searchsorted(ladder[:-1], rng.random(size) * ladder[-1], side="right")
-    return places
+    return np.asarray(ladder[:-1].searchsorted(rng.random(size) * ladder[-1], side="right"))
 
 
-def _draw_genres(rng: np.random.Generator, n_items: int) -> np.ndarray:
+def _draw_genres(rng: Generator, n_items: int) -> ndarray:
     """Draw one to three genres for each item, with shares that add up to 1."""
     order = np.argsort(rng.random((n_items, len(_GENRES))), axis=1, kind="stable")
     how_many = rng.integers(1, 4, size=n_items)
@@ -97,7 +97,7 @@ def _draw_genres(rng: np.random.Generator, n_items: int) -> np.ndarray:
     return share
 
 
-def _make_item_table(rng: np.random.Generator, genre_share: np.ndarray) -> pa.Table:
+def _make_item_table(rng: Generator, genre_share: ndarray) -> pa.Table:
     n_items, patterns = len(genre_share), _NAMES["patterns"]
     years = 2025 - (70 * rng.random(n_items) * rng.random(n_items)).astype(int)
     chosen = np.minimum(*rng.integers(len(patterns), size=(2, n_items)))
@@ -110,12 +110,11 @@ def _make_item_table(rng: np.random.Generator, genre_share: np.ndarray) -> pa.Ta
         for item, pattern in enumerate(chosen)
     ]
     genres = ["|".join(np.array(_GENRES)[row > 0]) for row in genre_share]
-    return pa.table(
-        {"item_id": np.arange(1, n_items + 1), "title": titles, "genres": genres, "year": years}
-    )
+    ids = np.arange(1, n_items + 1)
+    return pa.table({"item_id": ids, "title": titles, "genres": genres, "year": years})
 
 
-def _draw_users(rng: np.random.Generator, n_users: int) -> tuple[dict[str, np.ndarray], pa.Table]:
+def _draw_users(rng: Generator, n_users: int) -> tuple[dict[str, ndarray], pa.Table]:
     """Draw the attributes of each user, and a table in which each is unknown for some."""
     facts = {
         "age": (12 + 32 * (rng.random(n_users) + rng.random(n_users))).astype(int),
@@ -132,7 +131,7 @@ def _draw_users(rng: np.random.Generator, n_users: int) -> tuple[dict[str, np.nd
     return facts, pa.table(columns)
 
 
-def _draw_effects(rng: np.random.Generator) -> dict[str, np.ndarray]:
+def _draw_effects(rng: Generator) -> dict[str, ndarray]:
     """Draw the effect of gender, occupation and age on the taste for each genre."""
     return {
         "gender": _draw_bells(rng, 1.4, len(_FACTS["gender"]), len(_GENRES)),
@@ -141,9 +140,7 @@ def _draw_effects(rng: np.random.Generator) -> dict[str, np.ndarray]:
     }
 
 
-def _draw_tastes(
-    rng: np.random.Generator, facts: dict[str, np.ndarray], effects: dict[str, np.ndarray]
-) -> np.ndarray:
+def _draw_tastes(rng: Generator, facts: dict[str, ndarray], effects: dict[str, ndarray]) -> ndarray:
     """Draw the taste of users for genres and hidden traits."""
     decades_off = (facts["age"][:, None] - effects["peak_age"]) / 12
     liking = effects["gender"][facts["gender"]] + effects["occupation"][facts["occupation"]]
@@ -152,9 +149,7 @@ def _draw_tastes(
     return np.hstack([liking, _draw_bells(rng, 1.2, len(liking), _N_TRAITS)])
 
 
-def _liking(
-    tastes: np.ndarray, traits: np.ndarray, user_rows: np.ndarray, item_rows: np.ndarray
-) -> np.ndarray:
+def _liking(tastes: ndarray, traits: ndarray, user_rows: ndarray, item_rows: ndarray) -> ndarray:
     """Return how much users like items; the order of a sum must not depend on the processor."""
     total = np.zeros(len(user_rows))
     for taste, trait in zip(tastes.T, traits.T, strict=True):
@@ -163,12 +158,8 @@ def _liking(
 
 
 def _draw_items(
-    rng: np.random.Generator,
-    popularity: np.ndarray,
-    counts: np.ndarray,
-    tastes: np.ndarray,
-    traits: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray]:
+    rng: Generator, popularity: ndarray, counts: ndarray, tastes: ndarray, traits: ndarray
+) -> tuple[ndarray, ndarray]:
     """Draw items by popularity and keep those that taste accepts, each once, up to the count."""
     n_items = len(popularity)
     user_rows = np.repeat(np.arange(len(counts)), counts * 6)

@@ -86,10 +86,8 @@ def read(
 
 
 def _build(name: str, ratings: TableLike, users: TableLike | None, items: TableLike) -> Dataset:
-    known = KNOWN[name]
-    return Dataset.from_tables(
-        ratings, users, items, plan=known["plan"], name=name, **known["options"]
-    )
+    own = KNOWN[name]
+    return Dataset.from_tables(ratings, users, items, plan=own["plan"], name=name, **own["options"])
 
 
 def _read_ml_1m(path: Path) -> Dataset:

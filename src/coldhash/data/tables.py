@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from glob import has_magic, iglob
 from itertools import accumulate, islice, takewhile
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
 import numpy as np
@@ -124,8 +124,7 @@ class TableFile:
         marks = [m for m in (self.separator, self.quote, self.escape) if m is not None]
         single = [m for m in marks if len(m) == 1 and m.isascii() and m not in "\r\n\0"]
         if len(set(single)) + (self.separator == "::") < len(marks):
-            hint = "different ASCII characters; '::' as a separator only"
-            raise SettingError(f"separator, quote and escape are {marks}", hint=hint)
+            raise SettingError(f"separator, quote, escape {marks}", hint="three ASCII characters")
 
     @property
     def title(self) -> str:
@@ -138,8 +137,7 @@ class TableFile:
         _, *suffixes = (self.member or self.path.name).lower().split(".")
         suffix = next((name for name in reversed(suffixes) if name not in COMPRESSION), "")
         if suffix not in _FORMATS:
-            hint = ".csv, .tsv, .txt, .dat, .jsonl or .parquet, also with .gz or .zst; "
-            hint += "in a zip archive: TableFile(path=..., member=NAME)"
+            hint = ".csv, .tsv, .txt, .dat, .jsonl, .parquet, also .gz, .zst; in a zip: member="
             raise SourceError(f"{self.title}: unknown suffix {suffix!r}", hint=hint)
         return _FORMATS[suffix]
 
@@ -173,8 +171,7 @@ class TableFile:
         try:
             return pa.concat_tables(tables, promote_options="permissive")
         except pa.ArrowException as error:
-            hint = "a column must keep one type in all files"
-            raise TableError(str(error), file=self.title, hint=hint) from None
+            raise TableError(str(error), file=self.title, hint="one type in all files") from None
 
     def where(self, row: int) -> str:
         """Return the name of a row for errors: the file and, unless it is Parquet, the line.
@@ -279,16 +276,12 @@ class TableFile:
         try:
             return content.decode(self.encoding).removeprefix("\ufeff")
         except UnicodeDecodeError as error:
-            utf_16 = content[:2] in (b"\xff\xfe", b"\xfe\xff")
-            raise TableError(
-                f"byte {content[error.start]:#04x} is not {self.encoding}",
-                file=self.title,
-                line=len(content[: error.start + 1].splitlines()),
-                hint=f"encoding={'utf-16' if utf_16 else 'latin-1'!r}",
-            ) from None
+            other = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "latin-1"
+            message = f"byte {content[error.start]:#04x} is not {self.encoding}"
+            line, hint = len(content[: error.start + 1].splitlines()), f"encoding={other!r}"
+            raise TableError(message, file=self.title, line=line, hint=hint) from None
         except (LookupError, ValueError):
-            hint = "'utf-8', 'latin-1'"
-            raise SettingError(f"unknown encoding {self.encoding!r}", hint=hint) from None
+            raise SettingError(f"unknown encoding {self.encoding!r}", hint="'latin-1'") from None
 
     def _utf_8(self) -> bytes:
         """Return the content as utf-8 without a byte order mark; raise an error if it is empty."""
@@ -336,16 +329,14 @@ class TableFile:
         _check_names(names, self.title)
         if file.separator == "::":
             if UNIT.encode() in content:
-                hint = "use another separator"
-                raise TableError("holds the control character 0x1f", file=self.title, hint=hint)
+                raise TableError("holds the byte 0x1f", file=self.title, hint="another separator")
             content = content.replace(b"::", UNIT.encode())
         spans_lines = file._spans_lines(content)
         if spans_lines:
             deque(file._rows(self._text(), strict=True), maxlen=0)
+        size, n_header = max(READ_BYTES, COLUMN_BYTES * len(names)), int(self.names is None)
         reading = pyarrow.csv.ReadOptions(
-            block_size=max(READ_BYTES, COLUMN_BYTES * len(names)),
-            column_names=names,
-            skip_rows_after_names=int(self.names is None),
+            block_size=size, column_names=names, skip_rows_after_names=n_header
         )
         parsing = pyarrow.csv.ParseOptions(
             delimiter=file._delimiter,
@@ -372,14 +363,12 @@ class TableFile:
         found = (_TEXT_ERROR if names else _JSON_ERROR).match(str(error))
         if found is None:
             return TableError(str(error), file=self.title, hint=_TOO_LONG)
-        column, line = found["column"], self._line(int(found["row"]) - bool(names))
+        column, line = found["column"] or None, self._line(int(found["row"]) - bool(names))
         hint = "one object in each line; a column must keep one type"
         if names:
-            column = names[int(column)] if column else None
+            column = column and names[int(column)]
             hint = f"columns: {', '.join(names)}; is the separator right? write 3.5, not 3,5"
-        return TableError(
-            found["reason"], file=self.title, line=line, column=column or None, hint=hint
-        )
+        return TableError(found["reason"], file=self.title, line=line, column=column, hint=hint)
 
     def _with_separator(self, start: str) -> TableFile:
         """Return the file with its separator guessed; beside `::`, quotes have no meaning."""
@@ -396,14 +385,10 @@ class TableFile:
         If `strict`, raise an error at a quote that does not end where a field does.
         """
         csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # Arrow has no limit
-        reader = csv.reader(
-            io.StringIO(text.replace("::", UNIT) if self.separator == "::" else text, newline=""),
-            delimiter=self._delimiter,
-            quotechar=self.quote,
-            quoting=csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE,
-            escapechar=self.escape,
-            strict=strict,
-        )
+        file = io.StringIO(text.replace("::", UNIT) if self.separator == "::" else text, newline="")
+        marks: Any = {"delimiter": self._delimiter, "escapechar": self.escape, "strict": strict}
+        marks |= {"quotechar": self.quote} if self.quote else {"quoting": csv.QUOTE_NONE}
+        reader = csv.reader(file, **marks)
         line = 1
         try:
             for row in reader:
@@ -507,14 +492,14 @@ def _check_names(names: list[str], title: str) -> None:
     if repeated:
         raise ColumnError(f"{title}: column {repeated[0]!r} is there twice", hint="rename one")
     if "\0" in "".join(names):
-        hint = "encoding='utf-16-le' or 'utf-16-be'"
-        raise ColumnError(f"{title}: names of columns hold zero bytes", hint=hint)
+        raise ColumnError(f"{title}: zero bytes in names of columns", hint="encoding='utf-16-le'")
 
 
 def _from_frame(source: TableLike, title: str) -> pa.Table:
     try:
         if isinstance(source, Mapping):  # Arrow takes no matrix as a column
-            source = {name: _as_rows(column) for name, column in source.items()}
+            wide = [n for n, c in source.items() if isinstance(c, np.ndarray) and c.ndim == 2]
+            source = {**source, **{name: list(np.asarray(source[name])) for name in wide}}
         if hasattr(source, "collect"):  # of polars
             source = source.collect()
         elif hasattr(source, "to_table") and not hasattr(source, "__arrow_c_stream__"):
@@ -527,10 +512,6 @@ def _from_frame(source: TableLike, title: str) -> pa.Table:
         hint = "a path, a pandas, polars or pyarrow table, or a dict of columns of one type each"
         message = f"a {type(source).__name__} is not a {title} table ({error})"
         raise DataError(message, hint=hint) from None
-
-
-def _as_rows(column: object) -> object:
-    return list(column) if isinstance(column, np.ndarray) and column.ndim == 2 else column
 
 
 def _simplify(table: pa.Table) -> pa.Table:

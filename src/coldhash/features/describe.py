@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import numpy as np
 
 from coldhash.data.dataset import Dataset, is_described
@@ -36,8 +38,8 @@ def describe(data: Dataset) -> dict[str, object]:
     ratings = data.ratings
     n_users, n_items = ratings.matrix.shape
     encoder = fit_features(data)
-    features = encoder.apply(data.users, ratings.matrix)
-    values, counts = np.unique(ratings.matrix.data, return_counts=True)
+    features, widths = encoder.apply(data.users, ratings.matrix), encoder.widths.items()
+    counted = zip(*np.unique(ratings.matrix.data, return_counts=True), strict=True)
     return {
         "name": data.name,
         "users": n_users,
@@ -53,14 +55,9 @@ def describe(data: Dataset) -> dict[str, object]:
         "favourite": ratings.feedback.rule,
         "favourites": int(ratings.favourites.sum()),
         "times": ratings.times is not None,
-        "rating_counts": dict(
-            zip(map("{:g}".format, values[:20]), counts[:20].tolist(), strict=True)
-        ),
+        "rating_counts": {f"{value:g}": int(count) for value, count in islice(counted, 20)},
         "user_columns": describe_columns(data.users, data.plan.users, data.plan.labels),
         "item_columns": describe_columns(data.items, data.plan.items, data.plan.labels),
-        "groups": {
-            name: {"width": width, "users": int(features.has[name].sum())}
-            for name, width in encoder.widths.items()
-        },
+        "groups": {n: {"width": w, "users": int(features.has[n].sum())} for n, w in widths},
         "plan": data.plan.to_toml(),
     }

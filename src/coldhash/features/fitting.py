@@ -68,11 +68,7 @@ def learn_features(
 
 
 def _fit_groups(users: Partitions, plan: FeaturePlan) -> dict[str, GroupEncoder]:
-    specs = [
-        (group, name, spec)
-        for group, columns in plan.users.items()
-        for name, spec in columns.items()
-    ]
+    specs = [(group, name, own[name]) for group, own in plan.users.items() for name in own]
 
     def count(records: UserRecords) -> list[Counter[Value]]:
         return [count_values(spec, records.table.column(name), name) for _, name, spec in specs]

@@ -32,6 +32,7 @@ _FEW = 8  # rows; so few are encoded faster without arrays
 _ROWS = 1024  # rows that are encoded at once
 _MANY_COLUMNS = 256  # more than this fill most places of a folded row: the matrix is dense
 
+Encoded: TypeAlias = dict[str, tuple[np.ndarray, ...]]  # for each column, what `add_cells` takes
 Matrix: TypeAlias = "np.ndarray | csr_array"  # dense where narrow, sparse where wide
 
 
@@ -104,14 +105,12 @@ class GroupEncoder:
     @cached_property
     def places(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """The place and the sign of every number of each column."""
-        widths = [column.width for column in self.columns.values()]
+        columns = self.columns.values()
+        widths = [column.width for column in columns]
         places, signs = np.arange(sum(widths)), np.ones(sum(widths), np.float32)
         if self.folded:
             # the share of the data in which each number is set; those of a vector are for everybody
-            shares = [
-                np.ones_like(column.mean) if isinstance(column, Given) else column.mean
-                for column in self.columns.values()
-            ]
+            shares = [np.ones_like(c.mean) if isinstance(c, Given) else c.mean for c in columns]
             places, signs = places_of(np.concatenate(shares), WIDEST - 1)
         ends = np.cumsum(widths)[:-1]
         own = zip(np.split(places, ends), np.split(signs, ends), strict=True)
@@ -157,13 +156,7 @@ class GroupEncoder:
         rows = np.arange(len(distinct)) if codes is None else codes.astype(np.int64)
         return rows, starts, places[at], numbers * signs[at]
 
-    def _fill(
-        self,
-        block: np.ndarray,
-        has: np.ndarray,
-        encoded: Mapping[str, tuple[np.ndarray, ...]],
-        start: int,
-    ) -> None:
+    def _fill(self, block: np.ndarray, has: np.ndarray, encoded: Encoded, start: int) -> None:
         """Fill the rows from `start` on, column after column."""
         from coldhash.arrays.kernels import add_cells
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -271,8 +272,5 @@ class FeatureEncoder:
         dict of str to value
             One value for each user column, as `apply` takes it.
         """
-        return {
-            name: column.example()
-            for group in self.groups.values()
-            for name, column in group.columns.items()
-        }
+        columns = chain.from_iterable(group.columns.items() for group in self.groups.values())
+        return {name: column.example() for name, column in columns}

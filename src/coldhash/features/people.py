@@ -18,6 +18,7 @@ from coldhash.features.columns import Value
 
 HISTORY = "history"
 ANSWERS = "answers"
+_PEOPLE = "a dict such as {'age': 25}, a list of dicts, or a table"
 Person: TypeAlias = Mapping[str, object]
 # one person, several, or a pandas, polars or pyarrow table or a file of them
 People: TypeAlias = Person | Sequence[Person] | ArrowTable | str | Path
@@ -30,10 +31,7 @@ def as_columns(people: People) -> tuple[Mapping[str, Value], int]:
     if isinstance(people, Sequence) and not isinstance(people, str):
         for person in people:
             if not isinstance(person, Mapping):
-                raise DataError(
-                    f"a {type(person).__name__} is not a person",
-                    hint="a dict such as {'age': 25}, a list of dicts, or a table",
-                )
+                raise DataError(f"a {type(person).__name__} is not a person", hint=_PEOPLE)
         names = dict.fromkeys(name for person in people for name in person)
         return {name: [person.get(name) for person in people] for name in names}, len(people)
     from coldhash.data.tables import as_table  # slow to import, and one person does not need it
@@ -49,10 +47,8 @@ def check_fields(people: People, names: Iterable[str], known: Collection[str]) -
         return
     if not isinstance(people, str) and isinstance(people, Mapping | Sequence):
         hint = suggest(extra[0], known) or f"one of {', '.join(known)}"
-        raise DataError(
-            f"no field of a person is called {extra[0]!r}",
-            hint=f"{hint} (or unknown='ignore')",
-        )
+        message = f"no field of a person is called {extra[0]!r}"
+        raise DataError(message, hint=f"{hint} (or unknown='ignore')")
     meant = [(name, suggest(name, known)) for name in extra]
     texts = [f"{name!r} ({hint})" if hint else repr(name) for name, hint in meant]
     message = f"the model does not know {', '.join(texts)}; hint: unknown='ignore'"
@@ -113,10 +109,10 @@ def read_histories(
 
 def _read_column(column: pa.ChunkedArray) -> list[Value]:
     """Return lists as they are; objects of a JSON lines file share all their keys."""
-    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-        return list(column.to_pylist())
-    rows = [dict(row) if row else {} for row in column.to_pylist()]
-    return [{k: v for k, v in row.items() if v is not None} for row in rows]
+    rows: list[Value] = column.to_pylist()
+    if pa.types.is_list(column.type):
+        return rows
+    return [{k: v for k, v in dict(row or {}).items() if v is not None} for row in rows]
 
 
 def _item_ids(history: Value) -> Iterable[Value]:

@@ -87,11 +87,7 @@ class PreferenceMap:
 
 
 def fit_preference(
-    users: Partitions,
-    content: csr_array,
-    scale: Scale,
-    max_width: int,
-    rng: np.random.Generator,
+    users: Partitions, content: csr_array, scale: Scale, max_width: int, rng: np.random.Generator
 ) -> PreferenceMap:
     """Fit the projection to the training users."""
     from coldhash.partitions import add_up  # which reads data: not needed to serve a model
@@ -139,9 +135,8 @@ def split_rows(rows: np.ndarray, counts: list[int]) -> list[np.ndarray]:
     """Split ascending rows by partition; each partition counts its own rows from 0."""
     ends = np.cumsum([0, *counts])
     places = np.searchsorted(rows, ends)
-    return [
-        rows[begin:end] - first for begin, end, first in zip(places, places[1:], ends, strict=False)
-    ]
+    pieces = zip(places, places[1:], ends, strict=False)
+    return [rows[begin:end] - first for begin, end, first in pieces]
 
 
 def main_directions(rows: np.ndarray, width: int, rng: np.random.Generator) -> np.ndarray:
@@ -149,9 +144,8 @@ def main_directions(rows: np.ndarray, width: int, rng: np.random.Generator) -> n
     n_columns = rows.shape[1]
     width = min(width, *rows.shape)
     with one_blas_thread():
-        basis = rng.standard_normal(
-            (n_columns, min(width + _OVERSAMPLING, n_columns)), dtype=np.float32
-        )
+        shape = (n_columns, min(width + _OVERSAMPLING, n_columns))
+        basis = rng.standard_normal(shape, dtype=np.float32)
         gram = rows.T @ rows if n_columns < len(rows) else None  # whichever is less work
         for _ in range(_ITERATIONS):
             image = rows.T @ (rows @ basis) if gram is None else gram @ basis

@@ -122,9 +122,7 @@ def write_part(
 def _load_model(path: Path, checksum: str) -> Recommender:
     """Map a model once in each process."""
     if _checksum(path) != checksum:
-        raise SourceError(
-            f"{path} is not the same on every machine, or has changed", hint="start again"
-        )
+        raise SourceError(f"{path} has changed, or is another on this worker", hint="start again")
     return load(path, verify=False)
 
 
@@ -144,7 +142,5 @@ def _check_folder(folder: Path, batch: dict[str, object]) -> None:
     if before is None and not any(folder.glob("part-*.parquet")):
         replace_text(note, text)
     elif before != text:
-        raise SettingError(
-            f"{folder} holds recommendations of another model or with other options",
-            hint="name an empty folder",
-        )
+        message = f"{folder} holds recommendations of another model or with other options"
+        raise SettingError(message, hint="name an empty folder")

@@ -16,6 +16,7 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
+from importlib.metadata import version
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
@@ -25,6 +26,7 @@ import numba
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+import coldhash
 from coldhash.data.dataset import UserRecords
 from coldhash.errors import SettingError, SourceError, WorkerError
 from coldhash.partitions import Partitions, PerPartition, Stored, T, add_up, loaded
@@ -144,11 +146,8 @@ class DaskPartitions(Partitions):
             if now_done != n_done or any(worker["status"] == "running" for worker in workers):
                 n_done, since = now_done, time.monotonic()
             elif time.monotonic() - since > PATIENCE_SECONDS:
-                raise WorkerError(
-                    f"no worker has done anything for {PATIENCE_SECONDS:.0f} seconds: "
-                    "they are gone, or paused because their memory is full",
-                    hint=MORE_MEMORY,
-                )
+                message = f"no worker has done anything for {PATIENCE_SECONDS:.0f} seconds"
+                raise WorkerError(message, hint=MORE_MEMORY)
 
 
 @contextmanager
@@ -157,45 +156,27 @@ def translate_dask_errors() -> Iterator[None]:
     try:
         yield
     except KilledWorker as error:
-        raise WorkerError(
-            f"workers died repeatedly over one partition ({error.last_worker})",
-            hint=f"most likely of too little memory: {MORE_MEMORY}",
-        ) from error
+        message = f"workers died repeatedly over one partition ({error.last_worker})"
+        raise WorkerError(message, hint=f"of too little memory? {MORE_MEMORY}") from error
     except LOST as error:
-        raise WorkerError(
-            "the connection to the Dask scheduler was lost",
-            hint="start the scheduler and its workers again, then this command",
-        ) from error
-
-
-def _make_reader() -> Callable[[], str]:
-    """Return a function that is sent by value: another coldhash may not have it."""
-
-    def read_versions() -> str:
-        from importlib.metadata import version
-
-        import coldhash
-
-        folder = Path(coldhash.__file__).parent
-        digest = hashlib.sha256()
-        for path in sorted(folder.rglob("*.py")):
-            digest.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes())
-        own = f"coldhash {coldhash.__version__} (code {digest.hexdigest()[:8]})"
-        return ", ".join([own, *(f"{n} {version(n)}" for n in ("numba", "numpy", "scipy"))])
-
-    return read_versions
+        hint = "start the scheduler and its workers again, then this command"
+        raise WorkerError("the connection to the Dask scheduler was lost", hint=hint) from error
 
 
 @cache
 def own_versions() -> str:
     """Return what a worker must have, too: the code of coldhash and the libraries it runs on."""
-    return _make_reader()()
+    folder, digest = Path(coldhash.__file__).parent, hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes())
+    own = f"coldhash {coldhash.__version__} (code {digest.hexdigest()[:8]})"
+    return ", ".join([own, *(f"{name} {version(name)}" for name in ("numba", "numpy", "scipy"))])
 
 
 def check_workers(client: Client) -> None:
     """Raise an error if a worker runs other code than this process: results could differ."""
     with translate_dask_errors():
-        found = client.run(_make_reader(), on_error="return")
+        found = client.run(own_versions, on_error="return")
     for worker, theirs in found.items():
         _compare(worker, theirs, own_versions())
 
@@ -208,10 +189,8 @@ def run_checked(wanted: str, function: Callable[..., T], *arguments: object) -> 
 
 def _compare(worker: str, theirs: str | Exception, own: str) -> None:
     if theirs != own:  # other versions, or an exception
-        raise WorkerError(
-            f"worker {worker} has {theirs}; here is {own}",
-            hint="install the same coldhash and the same libraries on every worker",
-        )
+        hint = "install the same coldhash and the same libraries on every worker"
+        raise WorkerError(f"worker {worker} has {theirs}; here is {own}", hint=hint)
 
 
 @contextmanager

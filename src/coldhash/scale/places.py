@@ -76,11 +76,10 @@ class Disk:
         """
         need = BASE_BYTES + RATING_BYTES * data.largest_part
         if self.memory is not None and need > n_bytes_of(self.memory):
-            raise SettingError(
-                f"memory={self.memory!r}: the largest of {len(data.ends) - 1:,} partitions has "
-                f"{data.largest_part:,} ratings and needs about {need / 1e9:.1f} GB",
-                hint="prepare again with fewer users in a partition (--part-users)",
-            )
+            needs = f"{data.largest_part:,} ratings and needs about {need / 1e9:.1f} GB"
+            message = f"memory={self.memory!r}: the largest partition has {needs}"
+            hint = "prepare again with fewer users in a partition (--part-users)"
+            raise SettingError(message, hint=hint)
 
 
 class DiskPartitions(MemoryPartitions):
@@ -116,7 +115,7 @@ class DiskPartitions(MemoryPartitions):
         if isinstance(value, Stored | UserRecords):
             return value
         if isinstance(value, np.ndarray):
-            return _StoredArray(self._values / f"{next(self._numbers):08}.npy", value)
+            return _store_array(self._values / f"{next(self._numbers):08}.npy", value)
         if isinstance(value, csr_array):
             arrays = [self._store(each) for each in (value.data, value.indices, value.indptr)]
             shape = value.shape
@@ -127,24 +126,20 @@ class DiskPartitions(MemoryPartitions):
         return part.load() if isinstance(part, Stored) else _map_entries(self._load, part)
 
 
-class _StoredArray:
-    """An array in a file of its own, which is removed when nothing refers to it any more."""
-
-    def __init__(self, path: Path, array: np.ndarray) -> None:
-        np.save(path, array)
-        self._path = path
-        weakref.finalize(self, path.unlink, missing_ok=True)
-
-    def load(self) -> np.ndarray:
-        """Map the array; writing to it does not change the file."""
-        return np.asarray(np.load(self._path, mmap_mode="c"))
-
-
 @dataclass(frozen=True, eq=False)
 class _StoredValue:
     """A value that is made of stored arrays."""
 
     load: Callable[[], Any]
+
+
+def _store_array(path: Path, array: np.ndarray) -> _StoredValue:
+    """Write an array to a file, which is removed when nothing refers to it any more."""
+    np.save(path, array)
+    # writing to what is mapped does not change the file
+    stored = _StoredValue(lambda: np.asarray(np.load(path, mmap_mode="c")))
+    weakref.finalize(stored, path.unlink, missing_ok=True)
+    return stored
 
 
 def _map_entries(function: Callable[[Any], Any], value: Any) -> Any:
@@ -212,9 +207,7 @@ def open_partitions(data: Dataset | Prepared, on: Place = None) -> Iterator[Part
 
         users = DaskPartitions(on, data.records())
     else:
-        raise SettingError(
-            f"on={on!r} is not a place for a fit",
-            hint="None, Memory(), Disk(folder), or a synchronous dask.distributed.Client",
-        )
+        hint = "None, Memory(), Disk(folder), or a synchronous dask.distributed.Client"
+        raise SettingError(f"on={on!r} is not a place for a fit", hint=hint)
     with contextlib.closing(users):
         yield users

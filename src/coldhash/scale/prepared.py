@@ -139,10 +139,9 @@ class Prepared:
             if facts["format"] <= MANIFEST_FORMAT:
                 return TypeAdapter(cls).validate_python({**facts, "folder": folder})
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise SourceError(
-                f"{folder} holds no prepared data, or only a part of it: {error!r}",
-                hint="coldhash prepare --ratings FILE --out DIR starts it, or continues it",
-            ) from None
+            message = f"{folder} holds no prepared data, or only a part of it: {error!r}"
+            hint = "coldhash prepare --ratings FILE --out DIR starts it, or continues it"
+            raise SourceError(message, hint=hint) from None
         raise SourceError(f"{folder} was prepared by a newer version", hint="upgrade")
 
     @cached_property
@@ -209,9 +208,8 @@ class Prepared:
             indices[begin:end] = ratings.indices
             indptr[part.first + 1 : part.first + part.shape[0] + 1] = ratings.indptr[1:] + begin
         if end != self.n_ratings:
-            raise DataError(
-                f"{self.folder} holds {end:,} ratings, not {self.n_ratings:,}", hint="prepare again"
-            )
+            message = f"{self.folder} holds {end:,} ratings, not {self.n_ratings:,}"
+            raise DataError(message, hint="prepare again")
         ones = np.broadcast_to(np.float32(1), indices.shape)
         shape = (self.n_users, self._items.num_rows)
         return csr_array((ones, indices, indptr), shape=shape, copy=False)
@@ -289,9 +287,8 @@ def prepare(
     if part_users is not None:
         check_positive("part_users", part_users)
     folder, source = Path(out), Path(ratings)
-    options = reading.RatingOptions(
-        columns or {}, feedback, favourite, event_weights, scale, duplicates
-    )
+    rules = (feedback, favourite, event_weights, scale, duplicates)
+    options = reading.RatingOptions(columns or {}, *rules)
     files = [_identify(file) for file in (source, users, items)]
     _begin(folder, repr((files, options, part_users, plan)))
     if not (folder / MANIFEST).exists():
@@ -310,11 +307,8 @@ def prepare(
             for at, (first, last) in enumerate(pairwise(ends)):
                 path = partition_file(folder, "ratings", at)
                 if not path.exists():  # then the users may not be written either
-                    place, ids = (
-                        partition_file(folder, "users", at),
-                        sorter.ids("user", first, last),
-                    )
-                    _write_table(place, USER_ID, ids, user_table.slice(first, last - first))
+                    ids, some = sorter.ids("user", first, last), user_table[first:last]
+                    _write_table(partition_file(folder, "users", at), USER_ID, ids, some)
                     rated = sorter.ratings(first, last, options.duplicates_of(made))
                     with replace_file(path) as file:
                         pq.write_table(rated, file)
@@ -325,10 +319,8 @@ def prepare(
         done = Prepared(folder, *totals, plan, made, used)
         if scale is None:
             values = (part.load().ratings.data for part in done.records())
-            lows, highs = zip(
-                *((each.min(), each.max()) for each in values if len(each)), strict=True
-            )
-            scale = float(min(lows)), float(max(highs))
+            extremes = [(each.min(), each.max()) for each in values if len(each)]
+            scale = float(np.min(extremes)), float(np.max(extremes))
         done = replace(done, scale=scale, feedback=replace(made, scale=scale))
         liked = (done.feedback.is_favourite(part.load().ratings).sum() for part in done.records())
         done.feedback.warn_if_unlikely(int(sum(liked)), done.n_ratings)

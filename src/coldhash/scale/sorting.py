@@ -54,10 +54,8 @@ class RatingSorter:
         except duckdb.Error as error:
             reason = str(error).strip().splitlines()[0]
             if isinstance(error, duckdb.OutOfMemoryException):
-                raise SettingError(
-                    f"{memory / 1e9:.1f} GB are too little to sort: {reason}",
-                    hint="more memory, such as memory='2GB'",
-                ) from None
+                message = f"{memory / 1e9:.1f} GB are too little to sort: {reason}"
+                raise SettingError(message, hint="more, such as memory='2GB'") from None
             if isinstance(error, duckdb.IOException):  # most likely a full disk
                 raise SourceError(f"cannot write {folder}: {reason}", hint=DISK_HINT) from None
             raise TableError(reason, file=str(source)) from None
@@ -94,9 +92,8 @@ class RatingSorter:
                 "ORDER BY user_row",
             )
         self.base.execute("DROP TABLE IF EXISTS raw")
-        n_users, n_items = (
-            self._first_row(f"SELECT count(*) FROM {kind}")[0] for kind in ("users", "items")
-        )
+        counts = "SELECT (SELECT count(*) FROM users), (SELECT count(*) FROM items)"
+        n_users, n_items = self._first_row(counts)
         return n_users, n_items, options.feedback(self._typical_values, rating)
 
     def _typical_values(self) -> np.ndarray:
@@ -122,11 +119,13 @@ class RatingSorter:
         )
         users, items, values, lines = (table.column(at).to_numpy() for at in range(4))
         times = None if table.column(4).null_count else table.column(4).to_numpy()
-        keep, kept, times = ratings.merge_duplicates(users, items, values, times, duplicates)
-        if duplicates == "error" and len(keep) < len(values):
+        shape = (last - first, int(items.max(initial=0)) + 1)
+        found, times = ratings.sort_ratings(users, items, values, times, shape, duplicates)
+        if duplicates == "error" and found.nnz < len(values):
             ids = (self.ids("user", first, last), self.ids("item"))
             raise ratings.duplicate_error(users, items, *ids, lambda at: self._where(lines[at]))
-        columns = {"user": users[keep], "item": items[keep], "rating": kept}
+        user = ratings.row_of_entries(found).astype(np.int32)
+        columns = {"user": user, "item": found.indices, "rating": found.data}
         return pa.table(columns if times is None else columns | {"time": times})
 
     def _time(self) -> str:

@@ -29,15 +29,12 @@ app = typer.Typer(
 )
 
 File = Path | None
+Text = str | None
 Texts = list[str] | None
 Arguments = dict[str, Any]  # of a function of the library, by name
 AsJson = Annotated[bool, Option("--json", help="Print one JSON document.")]
 ColumnNames = Annotated[
-    Texts,
-    Option(
-        help="The column of user_id, item_id, rating, timestamp, event or title.",
-        metavar="ROLE=NAME",
-    ),
+    Texts, Option(metavar="ROLE=NAME", help="Of user_id, item_id, rating, timestamp, event, title.")
 ]
 ModelFile = Annotated[Path, Argument(help="A model file made by `coldhash fit`.")]
 
@@ -52,9 +49,8 @@ def _root(version: Annotated[bool, Option("--version", help="Print the version."
 def command(function: Callable[..., None]) -> Callable[..., None]:
     """Register a command; a parameter that is a dataclass becomes one option for each field."""
     own = _parameters(function)
-    groups: Arguments = {
-        name: each.annotation for name, each in own.items() if is_dataclass(each.annotation)
-    }
+    kinds = {name: each.annotation for name, each in own.items()}
+    groups: Arguments = {name: kind for name, kind in kinds.items() if is_dataclass(kind)}
     chosen = {name: _parameters(group) for name, group in groups.items()}
     options = [chosen.get(name, {name: each}).values() for name, each in own.items()]
     parameters = [each.replace(kind=each.KEYWORD_ONLY) for each in chain.from_iterable(options)]
@@ -80,45 +76,29 @@ class TableOptions:
     users: Annotated[File, Option(help="Your own user table.")] = None
     items: Annotated[File, Option(help="Your own item table.")] = None
     column: ColumnNames = None
-    duplicates: Annotated[
-        str | None, Option(help="Repeated rows: error, last, mean, max or sum; by --feedback.")
-    ] = None
-    feedback: Annotated[
-        str | None, Option(help="What values are: ratings, counts or events; guessed.")
-    ] = None
-    favourite: Annotated[
-        str | None, Option(help="A favourite is: 4 (and more), 60% (of the scale), user-mean.")
-    ] = None
-    event_weight: Annotated[
-        Texts,
-        Option(help="What a type of events counts, e.g. purchase=5.", metavar="TYPE=WEIGHT"),
-    ] = None
+    duplicates: Annotated[Text, Option(help="Repeated rows: error, last, mean, max or sum.")] = None
+    feedback: Annotated[Text, Option(help="Values are ratings, counts or events.")] = None
+    favourite: Annotated[Text, Option(help="4 (and more), 60% (of the scale), user-mean.")] = None
+    event_weight: Annotated[Texts, Option(help="E.g. purchase=5.", metavar="TYPE=WEIGHT")] = None
     plan: Annotated[File, Option(help="A feature plan in TOML.")] = None
 
     def settings(self) -> Arguments:
         """Return the arguments of `Dataset.from_tables` and `prepare` about columns and values."""
         weights = parse_pairs(self.event_weight, "--event-weight", hint="TYPE=WEIGHT, purchase=5")
-        return {
-            "columns": parse_columns(self.column),
-            "plan": self.plan,
-            "duplicates": self.duplicates,
-            "feedback": self.feedback,
-            "favourite": self.favourite,
-            "event_weights": dict(weights) or None,
-        }
+        columns = {"columns": parse_columns(self.column), "event_weights": dict(weights) or None}
+        same = ("plan", "duplicates", "feedback", "favourite")
+        return columns | {name: getattr(self, name) for name in same}
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions(TableOptions):
     """The options that name the data: a known data set, or the user's own tables."""
 
-    dataset: Annotated[str | None, Option(help="A known one, such as ml-1m or sample.")] = None
+    dataset: Annotated[Text, Option(help="A known one, such as ml-1m or sample.")] = None
     data: Annotated[File, Option(help="The folder or zip archive of the data set.")] = None
     ratings: Annotated[File, Option(help="Your ratings: CSV, TSV, JSON lines, Parquet.")] = None
     encoding: Annotated[str, Option(help="The encoding of your own text files.")] = "utf-8"
-    names: Annotated[
-        str | None, Option(help="The columns of ratings without a header line.", metavar="A,B,...")
-    ] = None
+    names: Annotated[Text, Option(help="Columns of ratings without a header line: A,B,...")] = None
 
     @property
     def is_given(self) -> bool:
@@ -133,9 +113,9 @@ class DataOptions(TableOptions):
             rules: Arguments = {"feedback": self.feedback, "favourite": self.favourite}
             known = ch.read(self.dataset, self.data, **rules)
             return known if self.plan is None else known.with_plan(self.plan)
+        own = (self.ratings, self.users, self.items)
         tables: list[Any] = [
-            file and ch.TableFile(path=file, encoding=self.encoding)
-            for file in (self.ratings, self.users, self.items)
+            file and ch.TableFile(path=file, encoding=self.encoding) for file in own
         ]
         if self.names is not None:
             tables[0] = replace(tables[0], names=tuple(self.names.split(",")))
