@@ -49,7 +49,7 @@ def test_from_partitions_and_on_dask_the_models_are_the_same(folder):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--parts", "parts", "--ratings", "r.csv"], "--parts is the data"),
+        (["--parts", "parts", "--ratings", "r.csv"], "--parts already is the data"),
         (["--parts", "parts", "--model", "ridge"], "ridge fits in memory only"),
         (["--parts", "nothing"], "holds no prepared data"),
         (["--parts", "parts", "--memory", "lots"], "'lots' is not a size"),

@@ -86,7 +86,9 @@ class CompareOptions:
 def evaluate(
     source: DataOptions,
     options: CompareOptions,
-    models: Annotated[str, Option(help="All compared with the first.")] = "mfdcf,popularity,ridge",
+    models: Annotated[
+        str, Option(help="Methods, with commas; the first is compared with all.")
+    ] = "mfdcf,popularity,ridge",
     bits: Annotated[int | None, Option(help="Bits of a code, where a method has codes.")] = None,
     shots: Annotated[str, Option(help="Ratings that a stranger gives first, e.g. 0,5.")] = "0",
     out: Annotated[File, Option(help="Write all metrics as .csv or .md.")] = None,

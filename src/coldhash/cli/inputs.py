@@ -34,7 +34,11 @@ Texts = list[str] | None
 Arguments = dict[str, Any]  # of a function of the library, by name
 AsJson = Annotated[bool, Option("--json", help="Print one JSON document.")]
 ColumnNames = Annotated[
-    Texts, Option(metavar="ROLE=NAME", help="Of user_id, item_id, rating, timestamp, event, title.")
+    Texts,
+    Option(
+        help="The column of user_id, item_id, rating, timestamp, event or title.",
+        metavar="ROLE=NAME",
+    ),
 ]
 ModelFile = Annotated[Path, Argument(help="A model file made by `coldhash fit`.")]
 
@@ -76,10 +80,16 @@ class TableOptions:
     users: Annotated[File, Option(help="Your own user table.")] = None
     items: Annotated[File, Option(help="Your own item table.")] = None
     column: ColumnNames = None
-    duplicates: Annotated[Text, Option(help="Repeated rows: error, last, mean, max or sum.")] = None
-    feedback: Annotated[Text, Option(help="Values are ratings, counts or events.")] = None
-    favourite: Annotated[Text, Option(help="4 (and more), 60% (of the scale), user-mean.")] = None
-    event_weight: Annotated[Texts, Option(help="E.g. purchase=5.", metavar="TYPE=WEIGHT")] = None
+    duplicates: Annotated[
+        Text, Option(help="Repeated rows: error, last, mean, max or sum; by --feedback.")
+    ] = None
+    feedback: Annotated[Text, Option(help="Values are ratings, counts or events; guessed.")] = None
+    favourite: Annotated[
+        Text, Option(help="A favourite is: 4 (and more), 60% (of the scale), user-mean.")
+    ] = None
+    event_weight: Annotated[
+        Texts, Option(help="What a type of events counts: purchase=5.", metavar="TYPE=WEIGHT")
+    ] = None
     plan: Annotated[File, Option(help="A feature plan in TOML.")] = None
 
     def settings(self) -> Arguments:

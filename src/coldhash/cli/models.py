@@ -43,11 +43,15 @@ def fit(
     model: Annotated[str, Option(help="The method: mfdcf, ridge, ...")] = "mfdcf",
     bits: Annotated[int | None, Option(help="Bits of a code.")] = None,
     seed: Annotated[int, Option(help="The seed of random numbers.")] = 0,
-    setting: Annotated[Texts, Option("--set", help="Other settings.", metavar="NAME=VALUE")] = None,
+    setting: Annotated[
+        Texts, Option("--set", help="Any other setting of the method.", metavar="NAME=VALUE")
+    ] = None,
     parts: Annotated[File, Option(help="A folder that `coldhash prepare` made.")] = None,
     memory: Annotated[Text, Option(help="With --parts: the memory to use, e.g. 2GB.")] = None,
     dask: Annotated[Text, Option(help="Use a Dask cluster: its address, or `local`.")] = None,
-    judge: Annotated[bool, Option("--judge", help="Also judge it on held-out users.")] = False,
+    judge: Annotated[
+        bool, Option("--judge", help="Also judge it on held-out users; the file keeps the figure.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Fit a model and write it to one file."""
@@ -60,7 +64,7 @@ def fit(
     if memory is not None and (parts is None or dask is not None):
         raise SettingError("--memory is for fits from disk", hint="--parts DIR, without --dask")
     if parts is not None and source != inputs.DataOptions():
-        raise SettingError("--parts is the data", hint="tables and plans: `coldhash prepare`")
+        raise SettingError("--parts already is the data", hint="give tables to `coldhash prepare`")
     if judge and (parts or dask):
         raise SettingError("--judge works in memory only", hint="without --parts and --dask")
     pairs = inputs.parse_pairs(setting, "--set", hint="NAME=VALUE")
@@ -98,7 +102,9 @@ class ItemOptions:
     """The options about which items count."""
 
     exclude: Annotated[Texts, Option(help="An item to leave out.")] = None
-    candidates: Annotated[File, Option(help="A file of the only items that count.")] = None
+    candidates: Annotated[File, Option(help="A file of the only items that count, one a line.")] = (
+        None
+    )
     where: Where = None
 
     def arguments(self) -> Arguments:
@@ -133,12 +139,17 @@ def recommend(
     everybody: Annotated[bool, Option("--all", help="All training users.")] = False,
     unknown: UnknownFields = "error",
     out: Annotated[File, Option(help="Write .csv or .parquet.")] = None,
-    dask: Annotated[Text, Option(help="With --all: a cluster, or `local`; --out DIR.")] = None,
+    dask: Annotated[
+        Text,
+        Option(help="With --all: a Dask cluster, or `local`; --out is a folder; it can resume."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Recommend to strangers or to users of the training data."""
     if sum(map(bool, (user, users, user_id, everybody))) != 1:
-        raise SettingError("no people, or two", hint="one of --user, --users, --user-id, --all")
+        raise SettingError(
+            "no people, or in several ways", hint="one of --user, --users, --user-id, --all"
+        )
     arguments = {**options.arguments(), "unknown": unknown}
     if dask is not None:
         from coldhash.scale.batch import recommend_all_on
@@ -255,8 +266,13 @@ def update(
     file: ModelFile,
     out: Annotated[Path, Option(help="Where to write the new model.")],
     items: Annotated[File, Option("--add-items", help="A table of new items.")] = None,
-    ratings: Annotated[File, Option(help="Of the new items, or else all ratings of users.")] = None,
-    remove: Annotated[File, Option("--remove-items", help="A file of ids, one a line.")] = None,
+    ratings: Annotated[
+        File,
+        Option(help="First ratings of the new items; without --add-items, all ratings of users."),
+    ] = None,
+    remove: Annotated[
+        File, Option("--remove-items", help="A file of items to remove, one id a line.")
+    ] = None,
     users: Annotated[File, Option(help="A table of new or changed users.")] = None,
     column: ColumnNames = None,
     as_json: AsJson = False,

@@ -57,7 +57,9 @@ def serve(
     limits: LimitOptions,
     token_file: Annotated[File, Option(help=f"The token that requests need; or {_TOKEN}.")] = None,
     allowed_host: Annotated[Texts, Option(help="A host name to answer under; * for any.")] = None,
-    allowed_origin: Annotated[Texts, Option(help="Of pages that may ask; * for any.")] = None,
+    allowed_origin: Annotated[
+        Texts, Option(help="An origin of web pages that may send requests; * for any.")
+    ] = None,
 ) -> None:
     """Serve a model over HTTP, with a page to try it; a new model file is picked up."""
     hosts, origins = tuple(allowed_host or ()), tuple(allowed_origin or ())
