@@ -53,14 +53,19 @@ def main() -> None:
 
 
 def _show_warning(
-    message: Warning | str, category: type[Warning], *place: Any, **_: object
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    *_: object,
+    **__: object,
 ) -> None:
     """Print a warning about the data in one line, and any other one as usual."""
     if issubclass(category, UnlikelyData | UnknownColumns):
         text = translate_hint(str(message), _options())
         print(f"warning: {printable(text)}", file=sys.stderr)
     else:
-        sys.stderr.write(warnings.formatwarning(message, category, *place[:2]))
+        sys.stderr.write(warnings.formatwarning(message, category, filename, lineno))
 
 
 def _options() -> set[str]:
