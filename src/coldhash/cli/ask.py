@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from coldhash.recommender.recommender import Recommender
     from coldhash.recommender.results import Recommendations
 
-LIST_LENGTH = 10
-
 
 @command
 def ask(
@@ -53,16 +51,15 @@ def ask(
 
 def _talk(model: Recommender, person: Arguments, n: int, options: Arguments) -> None:
     """Ask n questions one by one, and print the list after every answer."""
-    listed = partial(model.recommend, k=LIST_LENGTH, unknown=options["unknown"])
+    listed = partial(model.recommend, k=10, unknown=options["unknown"])
     before, skipped = _print_list(listed(person), []), set[str]()
     (low, high), usual = model.history_scale, model.features.example()
     for _ in range(n):
         # fields that were skipped stay missing, so one question more than these is asked for
         found = model.ask(person, 1 + len(skipped), **options)
-        asked = [each for each in found if each["kind"] == "item" or each["name"] not in skipped]
-        if not asked:
+        left = (each for each in found if each["kind"] == "item" or each["name"] not in skipped)
+        if (question := next(left, None)) is None:
             break
-        question = asked[0]
         text = cell(question["title"] or question["name"])
         rate = f"{low:g} to {high:g}, empty: I do not know it"
         such = f"such as {cell(usual.get(question['name']))}, empty: skip"

@@ -753,9 +753,8 @@ class Recommender:
         known = self._read(person, unknown)
         askable = self._filter.mask(where or {})
         if candidates is not None:
-            among = np.zeros_like(askable)
-            among[self._rows_of("candidates", candidates)] = True
-            askable &= among
+            among = self._rows_of("candidates", candidates)
+            askable &= np.isin(np.arange(len(askable)), among)
         for said in (known.history, known.answers):
             if said is not None:
                 askable[said.indices] = False
