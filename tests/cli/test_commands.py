@@ -306,7 +306,7 @@ def test_a_note_tells_who_got_popular_items(model_file):
     run = coldhash_in_process("recommend", model_file, "--user", person, "-k", 1)
     popular, ignored = run.stderr.splitlines()
     assert popular == "note: the popular items, as nothing usable is known: user ann"
-    assert ignored == "note: not known to the model, so ignored in histories: item nothing"
+    assert ignored == "note: not known to the model, so ignored: item nothing"
 
 
 @pytest.mark.slow

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import io
+import sys
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -160,4 +163,59 @@ def test_the_command_and_the_service_ask_the_same(model, tmp_path, capsys, monke
     assert names(json.loads(capsys.readouterr().out)["questions"]) == expected
     with TestClient(create_app(model, log=lambda _: None)) as client:
         answer = client.post("/v1/ask", json={"user": person, "n": 3, "where": where})
+        refused = client.post("/v1/ask", json={"user": {"nothing": 1}})
     assert names(answer.json()["questions"]) == expected
+    assert "answers" in refused.json()["error"]["hint"]
+
+
+def talk(path, monkeypatch, given, *arguments):
+    """Run the command in a terminal; return what it asks, and all that it prints."""
+    from coldhash.cli import main
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    asked, given = [], iter(given)
+
+    def answer(hint):
+        asked.append(sys.stdout.getvalue().splitlines()[-1] + hint)
+        return next(given)
+
+    monkeypatch.setattr("sys.stdin", Terminal())
+    monkeypatch.setattr("sys.stdout", Terminal())
+    monkeypatch.setattr("builtins.input", answer)
+    monkeypatch.setattr("sys.argv", ["coldhash", "ask", str(path), *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    return asked, sys.stdout.getvalue()
+
+
+def test_a_skipped_field_is_not_asked_again_and_the_others_are(model, tmp_path, monkeypatch):
+    model.save(tmp_path / "m.coldhash")
+    fields = names(model.ask({}, 9, kinds=["fields"]))
+    assert len(fields) > 2
+    asked, _ = talk(tmp_path / "m.coldhash", monkeypatch, [""] * 9, "--kinds", "fields", "-n", "9")
+    assert [line.split("?")[0] for line in asked] == fields
+
+
+def test_the_first_answer_shows_what_moved(model, tmp_path, monkeypatch):
+    model.save(tmp_path / "m.coldhash")
+    options = "--kinds", "items", "-n", "1", "--user", '{"nothing": 1}', "--unknown", "ignore"
+    item = names(model.ask({}, kinds=["items"]))[0]
+    before, after = (model.recommend(person).item_ids[0] for person in ({}, {"answers": {item: 1}}))
+    assert {*before} != {*after}
+    asked, shown = talk(tmp_path / "m.coldhash", monkeypatch, ["99", "1"], *options)
+    assert len(asked) == 2  # again, after a rating that cannot be
+    assert "new" in shown.split("?")[-1].split()
+
+
+def test_one_kind_may_be_a_text_and_several_people_are_an_error(model):
+    assert model.ask({}, 3, kinds="items") == model.ask({}, 3, kinds=["items"])
+    with pytest.raises(DataError, match="list"):
+        model.ask([{"age": 30}, {"age": 40}])
+
+
+def test_unknown_items_among_answers_are_told(model):
+    assert model.explain({"answers": {"nowhere": 5}}, "12")["ignored"] == ["nowhere"]

@@ -281,8 +281,7 @@ def test_who_got_popular_items_is_in_the_answer(coded):
     assert repr(found).endswith("as nothing usable is known: user ann")
     found = coded.recommend({"age": 3, "history": dict.fromkeys(map(str, range(9000, 9007)), 5)})
     assert found.notes == [
-        "not known to the model, so ignored in histories: item 9000, 9001, 9002, 9003, 9004"
-        " and 2 more"
+        "not known to the model, so ignored: item 9000, 9001, 9002, 9003, 9004 and 2 more"
     ]
 
 

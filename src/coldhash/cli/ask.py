@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
@@ -16,8 +17,7 @@ from coldhash.errors import ColdhashError
 if TYPE_CHECKING:
     from coldhash.recommender.ask import Question
     from coldhash.recommender.recommender import Recommender
-
-LIST_LENGTH = 10
+    from coldhash.recommender.results import Recommendations
 
 
 @command
@@ -44,30 +44,30 @@ def ask(
 
 def _talk(model: Recommender, person: Arguments, n: int, options: Arguments) -> None:
     """Ask n questions one by one, and print the list after every answer."""
-    before: list[str] = []
-    skipped: list[str] = []
-    low, high = model.history_scale
-    _print_list(model, person, before)
+    listed = partial(model.recommend, k=10, unknown=options["unknown"])
+    before, skipped = _print_list(listed(person), []), set[str]()
+    (low, high), usual = model.history_scale, model.features.example()
     for _ in range(n):
-        kinds = [kind for kind in options["kinds"] if kind == "items" or not skipped]
-        asked = model.ask(person, **{**options, "kinds": kinds})
-        if not asked:
+        # fields that were skipped stay missing, so one question more than these is asked for
+        found = model.ask(person, 1 + len(skipped), **options)
+        left = (each for each in found if each["kind"] == "item" or each["name"] not in skipped)
+        if (question := next(left, None)) is None:
             break
-        question = asked[0]
         text = cell(question["title"] or question["name"])
         rate = f"{low:g} to {high:g}, empty: I do not know it"
-        hint = rate if question["kind"] == "item" else "empty: skip"
+        such = f"such as {cell(usual.get(question['name']))}, empty: skip"
+        hint = rate if question["kind"] == "item" else such
         print(f"\n{text}? ({question['why']})")
         while True:
             given = input(f"{hint}> ").strip()
             changed = _with_answer(person, question, given)
             try:
-                before = _print_list(model, changed, before)
+                before = _print_list(listed(changed), before)
                 break
             except ColdhashError as error:
                 print(cell(str(error)))
         if question["kind"] == "field" and not given:
-            skipped.append(question["name"])
+            skipped.add(question["name"])
         person = changed
 
 
@@ -79,9 +79,8 @@ def _with_answer(person: Arguments, question: Question, given: str) -> Arguments
     return {**person, "answers": {**answers, question["name"]: value}}
 
 
-def _print_list(model: Recommender, person: Arguments, before: list[str]) -> list[str]:
+def _print_list(rows: Recommendations, before: list[str]) -> list[str]:
     """Print the best items, with how far each has moved; return their ids."""
-    rows = list(model.recommend(person, LIST_LENGTH))
     ids = [str(row["item_id"]) for row in rows]
     for place, row in enumerate(rows):
         moved = "new" if ids[place] not in before else f"{before.index(ids[place]) - place:+d}"

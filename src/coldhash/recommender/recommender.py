@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -348,12 +348,13 @@ class Recommender:
                 return read_histories(columns[name], *options)
 
         history, ignored = read(HISTORY, ratings)
+        answered = read(ANSWERS, answers)
         preferences = history if self.encoder.uses_preference else None
         return PeopleData(
             features=self.features.encode(columns, n_rows, preferences),
             history=history,
-            ignored=ignored,
-            answers=read(ANSWERS, answers).ratings,
+            ignored=ignored + answered.ignored,
+            answers=answered.ratings,
             names=[] if own is None else _as_names(columns[own]),
         )
 
@@ -744,15 +745,16 @@ class Recommender:
         'gender'
         """
         check_positive("n", n)
-        for kind in kinds:
+        for kind in [kinds] if isinstance(kinds, str) else kinds:
             check_choice("kinds", kind, ITEMS_AND_FIELDS)
-        person = user or {}
+        person = {} if user is None else user
+        if not isinstance(person, Mapping):
+            raise DataError(f"a {type(person).__name__} instead of a person", hint='{"age": 25}')
         known = self._read(person, unknown)
         askable = self._filter.mask(where or {})
         if candidates is not None:
-            among = np.zeros_like(askable)
-            among[self._rows_of("candidates", candidates)] = True
-            askable &= among
+            among = self._rows_of("candidates", candidates)
+            askable &= np.isin(np.arange(len(askable)), among)
         for said in (known.history, known.answers):
             if said is not None:
                 askable[said.indices] = False

@@ -198,7 +198,7 @@ class Recommendations(Answer):
         items = list(dict.fromkeys(item for _, item in self.ignored))
         about = {
             "the popular items, as nothing usable is known: user": popular,
-            "not known to the model, so ignored in histories: item": items,
+            "not known to the model, so ignored: item": items,
         }
         return [f"{text} {_name_some(names)}" for text, names in about.items() if names]
 

@@ -172,7 +172,7 @@ class RequestTypes:
     """The types of requests for a model and the limits of a server."""
 
     def __init__(self, model: Recommender, limits: Limits) -> None:
-        self._fields = person_fields(model.features)
+        self._fields, self._known = person_fields(model.features), model.person_fields
         person = _person_type(model, self._fields, limits.max_history)
         self.person, self.id = TypeAdapter[Any](person), TypeAdapter[Any](Id)
         # each by its name, made when it is first used
@@ -210,7 +210,7 @@ class RequestTypes:
         if kind in ERRORS:
             message, hint = (text.format(**first.get("ctx", {})) for text in ERRORS[kind])
         if kind == "extra_forbidden" and len(parts) > 1:
-            hint = f"one of {', '.join([*self._fields, HISTORY])}"
+            hint = f"one of {', '.join(self._known)}"
         return field_error(".".join(parts) or "body", message, hint)
 
 
@@ -405,7 +405,7 @@ class SimilarAnswer(_Answer):
 class _PersonAnswer(_Answer):
     weights: dict[str, float] = Field(description="The share of each group; 0: it is missing.")
     fallback: bool = Field(description="Nothing usable was known: these are the popular items.")
-    ignored: list[str] = Field(description="Items of the history that the model does not know.")
+    ignored: list[str] = Field(description="Rated items that the model does not know.")
 
 
 class ExplainAnswer(_PersonAnswer, Item):
