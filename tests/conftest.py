@@ -11,6 +11,10 @@ os.environ["NUMBA_NUM_THREADS"] = str(
 import numba
 import numpy as np
 import pytest
+from hypothesis import settings
+
+# no time limits, which depend on the load, and the same inputs every time: `make fuzz` varies them
+settings.load_profile("ci")
 
 
 def pytest_configure() -> None:
