@@ -20,7 +20,8 @@ def test_python_cannot_call_what_is_compiled_for_kernels_only():
             kernels._drop(0, 200)
 
 
-def test_hamming_tables(rng):
+def test_hamming_tables(rng, monkeypatch):
+    monkeypatch.setattr(kernels, "COUNTS_BITS", False)  # where there is an instruction for it
     code = rng.integers(2**64, size=2, dtype=np.uint64)
     tables = np.zeros((18, 16), np.uint8)
     plain("_hamming_tables")(code, tables, np.zeros(8))
@@ -33,7 +34,8 @@ def weighted_tables(query, base=0.0, gain=1.0):
     n_halves = 2 * -(-len(query) // 8)
     rounded, exact = np.zeros((n_halves, 16), np.uint8), np.zeros((n_halves, 16), np.int32)
     terms = np.zeros(8)
-    plain("_weighted_tables")(query, base, gain, rounded, exact, terms)
+    worth = np.array([[base], [gain]])
+    assert plain("_weighted_tables")(query, worth, rounded, exact, terms)
     return rounded, exact, terms
 
 

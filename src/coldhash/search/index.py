@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
-from itertools import pairwise
 from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -242,7 +241,7 @@ class CodeIndex:
             The queries or lists do not fit, `k` or `threads` is below 1, or `popularity` is not
             between 0 and 1.
         """
-        if queries.dtype != CODE or queries.shape[1:] != self._code_shape:
+        if queries.dtype != CODE or queries.ndim != 2 or queries.shape[1] != self._n_words:
             raise DataError(f"{queries.shape} {queries.dtype} are no codes of {self.n_bits} bits")
         return self._find(queries, self._cached_terms(search.popularity, True), k, search)
 
@@ -273,7 +272,7 @@ class CodeIndex:
         DataError, SettingError
             As for `hamming`, or a query holds NaN or infinity.
         """
-        if queries.shape[1:] != (self.n_bits,):
+        if queries.ndim != 2 or queries.shape[1] != self.n_bits:
             raise DataError(f"{queries.shape} are no queries of {self.n_bits} numbers")
         if queries.dtype != REAL:
             with np.errstate(over="ignore", invalid="ignore"):  # it is refused by the scan
@@ -349,8 +348,8 @@ class CodeIndex:
         return np.packbits(bits, bitorder="little").view("<u8").astype(np.uint64, copy=False)
 
     @cached_property
-    def _code_shape(self) -> tuple[int]:
-        return (n_words(self.n_bits),)
+    def _n_words(self) -> int:
+        return n_words(self.n_bits)
 
     @cached_property
     def _cached_terms(self) -> Callable[..., np.ndarray]:
@@ -368,12 +367,15 @@ class CodeIndex:
         self, queries: np.ndarray, terms: np.ndarray, k: int, search: Search
     ) -> tuple[np.ndarray, np.ndarray]:
         """Call the kernel, and return what it finds: rows, and distances or scores."""
-        excluded, candidates, within, threads = search[:4]
-        n_queries, n_items = len(queries), len(self.order)
+        within, threads = search.within, search.threads
+        n_queries, n_items, by_code = len(queries), len(self.order), queries.dtype == CODE
         if k < 1 or threads < 1:
             raise SettingError(f"k={k}, threads={threads}", hint="at least 1")
-        skip = NO_LISTS if excluded is None else self._positions(excluded, n_queries)
-        only = NO_LISTS if candidates is None else self._positions(candidates, n_queries)
+        skip, skipped = only, chosen = NO_LISTS
+        if search.excluded is not None:
+            skip, skipped = self._positions(search.excluded, n_queries)
+        if search.candidates is not None:
+            only, chosen = self._positions(search.candidates, n_queries)
         if within is None:
             within = self._everything
         elif len(within) != len(self.stripes):
@@ -384,41 +386,35 @@ class CodeIndex:
             scan, threads = _scan_by_numpy, 1
         else:
             scan = _kernels().search
-        k, parts, step = min(k, n_items), 1, n_queries
-        if threads > 1:
-            step = TILE * (n_queries // (4 * threads * TILE) + 1)  # uneven costs even out
-            if n_queries < threads and candidates is None:  # too few queries: split the items
-                parts = max(1, min(threads, len(self.stripes) // SPLIT_GROUPS))
-        rows = np.empty((parts * n_queries, k), WHOLE)
-        by_code = queries.dtype == CODE
-        values = np.empty(rows.shape, WHOLE if by_code else SCORE)
-        arguments: tuple[np.ndarray, ...] = (
-            *((queries, NO_REALS) if by_code else (NO_CODES, queries)),
-            *((rows, values, NO_SCORES) if by_code else (rows, NO_DISTANCES, values)),
-            *(*self._arrays, terms, within, *skip, *only),
-        )
-        if parts == 1 and step >= n_queries:
-            scan(*arguments, 0, n_queries, 0, 1)
-            return rows, values
-        some = [(at, min(at + step, n_queries)) for at in range(0, n_queries, step)]
-        jobs = [(*ends, part, parts) for part in range(parts) for ends in some]
-        for _ in run_pieces(lambda job: scan(*arguments, *job), jobs, threads):
-            pass
+        parts = 1
+        if n_queries < threads and search.candidates is None:  # too few queries: split the items
+            parts = max(1, min(threads, len(self.stripes) // SPLIT_GROUPS))
+        shape = (parts * n_queries, k if k < n_items else n_items)
+        rows, values = np.empty(shape, WHOLE), np.empty(shape, WHOLE if by_code else SCORE)
+        codes, reals, distances, scores = queries, NO_REALS, values, NO_SCORES
+        if not by_code:
+            codes, reals, distances, scores = NO_CODES, queries, NO_DISTANCES, values
+        stripes, order, levels = self._arrays
+        arguments = (
+            codes, reals, rows, distances, scores, stripes, order, levels, terms, within,
+            skip, skipped, only, chosen, 0, n_queries, 0, 1,
+        )  # fmt: skip
+        if threads == 1 or (parts == 1 and n_queries <= TILE):
+            scan(*arguments)
+        else:
+            _run(scan, arguments[:-4], n_queries, parts, threads)
         if parts == 1:
             return rows, values
         rows, values = (np.hstack(np.split(each, parts)) for each in (rows, values))
-        order = (self.rank[rows], values if by_code else -values, rows < 0)
-        best = np.lexsort(order)[:, :k]
+        keys = (self.rank[rows], values if by_code else -values, rows < 0)
+        best = np.lexsort(keys)[:, : shape[1]]
         return np.take_along_axis(rows, best, axis=1), np.take_along_axis(values, best, axis=1)
 
     def _positions(self, rows: SparseRows, n_queries: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return where the list of each query begins, and the sorted positions of all lists."""
-        if rows.shape != (n_queries, len(self)):
+        """Return where the list of each query begins, and the positions of all lists."""
+        if rows.shape != (n_queries, len(self.order)):
             raise DataError(f"lists of {rows.shape} for {n_queries} queries, {len(self)} items")
-        positions = self.rank[rows.indices]
-        for start, end in pairwise(rows.indptr.tolist()):
-            positions[start:end].sort()
-        return rows.indptr.astype(np.int64, copy=False), positions
+        return rows.indptr.astype(np.int64, copy=False), self.rank.take(rows.indices)
 
     @cached_property
     def _arrays(self) -> tuple[np.ndarray, ...]:
@@ -440,6 +436,17 @@ def _kernels() -> ModuleType:
     from coldhash.search import kernels
 
     return kernels
+
+
+def _run(
+    scan: Callable[..., None], arguments: tuple[Any, ...], n_queries: int, parts: int, threads: int
+) -> None:
+    """Call the kernel for a few queries and a part of the items at a time, on several threads."""
+    step = TILE * (n_queries // (4 * threads * TILE) + 1)  # uneven costs even out
+    some = [(at, min(at + step, n_queries)) for at in range(0, n_queries, step)]
+    jobs = [(*ends, part, parts) for part in range(parts) for ends in some]
+    for _ in run_pieces(lambda job: scan(*arguments, *job), jobs, threads):
+        pass
 
 
 def _stripe(packed: np.ndarray, n_bits: int) -> np.ndarray:

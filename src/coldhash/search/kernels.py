@@ -34,7 +34,7 @@ import numpy as np
 
 from coldhash.arrays.compiled import compiled
 from coldhash.search.index import GROUP, NOT_FINITE, ROUNDING, TILE, WEIGHT_LIMIT
-from coldhash.search.lanes import lowest_bit, sum_lanes
+from coldhash.search.lanes import COUNTS_BITS, allocate, lowest_bit, release, sum_lanes
 
 QUERIES = 16  # queries that share one pass over a block of items
 BLOCK_BYTES = 1 << 14  # item bytes per block: stays in the first-level cache
@@ -44,42 +44,55 @@ WIDE_TILE = TILE // 2  # of queries whose sums take 16 bits
 NARROW_BYTES = 31  # of codes whose Hamming distances fit a byte
 
 # Per query of a pass: rounded table (scanned), the same before rounding (empty for Hamming), number
-# of accepted items by bucket, their costs and positions, and the slots below.
-Pools = namedtuple("Pools", "rounded exact counts costs positions state terms")
+# of accepted items by bucket, their costs and positions, the slots below, and the limit of rounded
+# distances; for all: sums and hits of a tile, and what it takes to sort a pool; the last is a mask
+# for each query again.
+Pools = namedtuple(
+    "Pools",
+    "rounded exact counts costs positions state terms limits sums hits best found ends masks",
+)
 BOUND = 0  # state: bucket of the k-th best so far
 WITHIN = 1  # items accepted up to that bucket
 SIZE = 2  # number of accepted items in the pool
-CURSOR, STOP = 3, 4  # range of the excluded positions not yet passed
 UNIT, HALF = 0, 1  # terms: of the score
 STEP, ERROR = 2, 3  # what 1 of a rounded distance takes from a score of gain 1, and rounding adds
 TOP, SCALE = 4, 5  # the highest score, and the number of buckets per score
 SLACK = 6  # 0 if all costs of a bucket are equal, else 1 and a little for errors
 LIMIT = 7  # costs from here on are refused
 
-internal = compiled(nogil=True, internal=True, error_model="numpy")
-inlined = compiled(nogil=True, internal=True, error_model="numpy", forceinline=True)
+# without counts of references to arrays: all belong to the caller, or come from `allocate`
+OPTIONS = {"nogil": True, "error_model": "numpy", "_nrt": False}
+internal = compiled(internal=True, **OPTIONS)
+inlined = compiled(internal=True, forceinline=True, **OPTIONS)
 
-_POPCOUNT = np.array([bin(value).count("1") for value in range(16)], np.uint8)
+_DIFFERENT = np.array([[(i ^ j).bit_count() for i in range(16)] for j in range(16)], np.uint8)
 
 
 @internal
 def _hamming_tables(words, rounded, terms):
-    """Compute rounded[half byte, value]: the bits in which value differs from the query's."""
-    for half in range(rounded.shape[0]):
+    """Compute rounded[half byte, value]: the bits in which value differs from the query's.
+
+    Where an instruction counts the bits of bytes, a short query is kept as it is, byte by byte.
+    """
+    n_halves = rounded.shape[0]
+    if COUNTS_BITS and n_halves <= 2 * NARROW_BYTES:
+        for byte in range(n_halves // 2):
+            rounded[byte // 16, byte % 16] = words[byte // 8] >> np.uint64(8 * (byte % 8))
+        n_halves = 0
+    for half in range(n_halves):
         own = np.int64(words[half // 16] >> np.uint64(4 * (half % 16))) & 15
         for value in range(16):
-            rounded[half, value] = _POPCOUNT[value ^ own]
+            rounded[half, value] = _DIFFERENT[own, value]
     terms[:] = 0
     terms[UNIT] = terms[STEP] = terms[SCALE] = 1
     terms[LIMIT] = np.inf
 
 
 @internal
-def _weighted_tables(query, base, gain, rounded, exact, terms):
+def _weighted_tables(query, worth, rounded, exact, terms):
     """Compute exact[half byte, value]: the weight of bits that differ from the query's signs.
 
-    The heaviest half byte just fits WEIGHT_LIMIT; base and gain are the highest there are. A query
-    that is not finite raises an error.
+    The heaviest half byte just fits WEIGHT_LIMIT. Return whether the query is finite.
     """
     heaviest, length, total, error = 0.0, 0.0, 0, 0
     for start in range(0, query.shape[0], 4):
@@ -89,7 +102,7 @@ def _weighted_tables(query, base, gain, rounded, exact, terms):
         heaviest = max(heaviest, weight)
         length += weight
     if not length < np.inf:
-        raise FloatingPointError(NOT_FINITE)
+        return False
     unit = heaviest / WEIGHT_LIMIT if heaviest > 0 else 1.0
     for half in range(exact.shape[0]):
         row, worst = exact[half], 0
@@ -107,12 +120,13 @@ def _weighted_tables(query, base, gain, rounded, exact, terms):
             rounded[half, value] = row[value] >> ROUNDING
             worst = max(worst, row[value] & ((1 << ROUNDING) - 1))
         error += worst
-    whole = unit * total
+    whole, base, gain = unit * total, worth[0, -1], worth[1, -1]
     top, bottom = gain * (base + whole), -gain * whole
     terms[UNIT], terms[HALF] = 2 * unit, total / 2
     terms[STEP], terms[ERROR] = 2 * unit * (1 << ROUNDING), 2 * unit * error
     terms[TOP], terms[SCALE] = top, BUCKETS / (top - bottom) if top > bottom else 1.0
     terms[SLACK], terms[LIMIT] = 1 + TINY, np.inf
+    return True
 
 
 @inlined
@@ -143,15 +157,15 @@ def _group_limit(worth, high, low, terms, query, widest):
     return max(limit, _level_limit(worth, low, terms, query, widest))
 
 
-@internal
+@inlined
 def _drop(query, pools):
     """Drop what is above the limit from a pool; return how many are left."""
     costs, positions, limit = pools.costs[query], pools.positions[query], pools.terms[query, LIMIT]
     kept = 0
-    for i in range(pools.state[query, SIZE]):
-        if costs[i] <= limit:
-            costs[kept], positions[kept] = costs[i], positions[i]
-            kept += 1
+    for i in range(pools.state[query, SIZE]):  # without a branch, which would often be mispredicted
+        cost = costs[i]
+        costs[kept], positions[kept] = cost, positions[i]
+        kept += cost <= limit
     pools.state[query, SIZE] = kept
     return kept
 
@@ -160,14 +174,13 @@ def _drop(query, pools):
 def _select(query, pools, k, stripes, levels, worth):
     """Sort a pool by cost before rounding, then by position, and keep the k best.
 
-    Return minus their scores. Buckets leave little to the Shell sort.
+    Minus their scores are in `pools.best` then. Buckets leave little to the Shell sort.
     """
     state, terms, table = pools.state[query], pools.terms[query], pools.exact[query]
     costs, positions, n = pools.costs[query], pools.positions[query], _drop(query, pools)
-    ends = np.zeros(state[BOUND] + 3, np.int64)
-    places, minus = np.empty(n, np.int64), np.empty(n, np.float64)
+    best, found, ends, last = pools.best, pools.found, pools.ends, state[BOUND] + 1
+    ends[: last + 2] = 0
     for i in range(n):
-        minus[i] = costs[i]
         if table.shape[0] > 0:
             position, distance = np.int64(positions[i]), 0
             for byte in range(stripes.shape[1]):
@@ -175,19 +188,17 @@ def _select(query, pools, k, stripes, levels, worth):
                 distance += table[2 * byte, code & 15] + table[2 * byte + 1, code >> 4]
             level = np.int64(levels[position]) if levels.shape[0] > 0 else np.int64(0)
             away = terms[UNIT] * (terms[HALF] - distance)
-            minus[i] = -worth[1, level] * (worth[0, level] + away)
-        bucket = np.int64((terms[TOP] + minus[i]) * terms[SCALE])
-        places[i] = min(bucket, state[BOUND] + 1)
-        ends[places[i] + 1] += 1
-    gap = 1  # more than the largest bucket holds
-    for bucket in range(1, ends.shape[0]):
-        gap = max(gap, ends[bucket] + 1)
+            costs[i] = -worth[1, level] * (worth[0, level] + away)
+        ends[min(np.int64((terms[TOP] + costs[i]) * terms[SCALE]), last) + 1] += 1
+    gap = 1  # more than the largest bucket holds, if it holds different costs
+    for bucket in range(1, last + 2):
+        if terms[SLACK] > 0:
+            gap = max(gap, ends[bucket] + 1)
         ends[bucket] += ends[bucket - 1]
-    best, found = np.empty(n, np.float64), np.empty(n, np.int32)
     for i in range(n):
-        place = ends[places[i]]
-        best[place], found[place] = minus[i], positions[i]
-        ends[places[i]] += 1
+        bucket = min(np.int64((terms[TOP] + costs[i]) * terms[SCALE]), last)
+        best[ends[bucket]], found[ends[bucket]] = costs[i], positions[i]
+        ends[bucket] += 1
     while gap > 1:
         gap = max(1, (5 * gap - 1) // 11)
         for i in range(gap, n):
@@ -204,48 +215,42 @@ def _select(query, pools, k, stripes, levels, worth):
         costs[i], positions[i] = (terms[TOP] + best[i]) * terms[SCALE], found[i]
     if n >= k:
         terms[LIMIT] = min(terms[LIMIT], costs[k - 1] + TINY)
-    return best
 
 
 @inlined
-def _accept(hits, base, level, sums, row, levels, worth, excluded, pools, query, k):
+def _accept(hits, base, level, row, levels, worth, pools, query, k):
     """Add the items below the limit to the pool, in tie order; return if that lowered it."""
-    _, _, counts, costs, positions, state, terms = pools
-    bound, within, size = state[query, BOUND], state[query, WITHIN], state[query, SIZE]
-    cursor, stop, limit = state[query, CURSOR], state[query, STOP], terms[query, LIMIT]
+    counts, costs, positions, state, terms = pools[2:7]
+    bound, within, size = state[query, BOUND], state[query, WITHIN], np.uint64(state[query, SIZE])
+    limit, last = terms[query, LIMIT], np.uint64(counts.shape[1] - 1)
     start, step, error = _cost_terms(worth, level, terms, query)
-    while hits != 0:
-        lane = np.int64(lowest_bit(hits))
+    while hits != 0:  # places are unsigned, or each would be checked for being negative
+        lane = lowest_bit(hits)
         hits &= hits - np.uint64(1)
-        position = base + lane
+        position = np.uint64(base) + lane
         if levels.shape[0] > 0 and levels[position] != level:
             level = np.int64(levels[position])
             start, step, error = _cost_terms(worth, level, terms, query)
-        cost = start + step * np.int64(sums[row, lane])
+        cost = start + step * np.int64(pools.sums[row, lane])
         if cost >= limit:
             continue
-        while cursor < stop and excluded[cursor] < position:
-            cursor += 1
-        if cursor < stop and excluded[cursor] == position:
-            continue
         costs[query, size], positions[query, size] = cost, position
-        size += 1
-        bucket = min(np.int64(cost + error), counts.shape[1] - 1)
+        size += np.uint64(1)
+        bucket = min(np.uint64(np.int64(cost + error)), last)
         counts[query, bucket] += 1
-        within += bucket <= bound
+        within += np.int64(bucket) <= bound
     while within - counts[query, bound] >= k:
         within -= counts[query, bound]
         bound -= 1
-    state[query, BOUND], state[query, WITHIN] = bound, within
-    state[query, SIZE], state[query, CURSOR] = size, cursor
+    state[query, BOUND], state[query, WITHIN], state[query, SIZE] = bound, within, np.int64(size)
     if within < k or bound + terms[query, SLACK] >= limit:
         return False
     terms[query, LIMIT] = bound + terms[query, SLACK]
     return True
 
 
-@internal
-def _scan(stripes, levels, worth, allowed, part, parts, excluded, pools, count, tile, k):
+@inlined
+def _scan(stripes, levels, worth, allowed, part, parts, pools, count, tile, k):
     """Scan every parts-th block of groups, from block `part` on, for the first `count` queries.
 
     A block of items stays in cache for all tiles of queries.
@@ -253,18 +258,17 @@ def _scan(stripes, levels, worth, allowed, part, parts, excluded, pools, count, 
     n_groups, n_bytes, n_items = stripes.shape[0], stripes.shape[1], levels.shape[0]
     rounded, terms = pools.rounded, pools.terms
     narrow = pools.exact.shape[1] == 0 and n_bytes <= NARROW_BYTES
-    sums = np.empty((tile, GROUP), np.uint16)
-    limits, hits = np.zeros(count + tile, np.int64), np.empty(tile, np.uint64)
+    limits, sums, hits, masks = pools.limits, pools.sums, pools.hits, pools.masks
     widest, high, low = np.int64(255 if narrow else 65535), np.int64(0), np.int64(0)
-    limits[:count] = widest
+    limits[:count], limits[count:] = widest, 0
     step = max(1, BLOCK_BYTES // (n_bytes * GROUP))
     for first in range(part * step, n_groups, parts * step):
         ended = 0  # queries for which no later item can be below the limit
         for query in range(0, count, tile):
             mine, stale = limits[query : query + tile], True
             for group in range(first, min(first + step, n_groups)):
-                base, mask = group * GROUP, allowed[group]
-                if mask == 0:
+                base = group * GROUP
+                if allowed[group] == 0:
                     continue
                 if n_items > 0:
                     best = np.int64(levels[base])
@@ -290,19 +294,27 @@ def _scan(stripes, levels, worth, allowed, part, parts, excluded, pools, count, 
                 if found == 0:
                     continue
                 for i in range(tile):
-                    below, own = hits[i] & mask, query + i
+                    own = query + i
+                    below = hits[i] & (masks[own, group] if masks.shape[0] > 0 else allowed[group])
                     if below == 0:
                         continue
                     room = pools.costs.shape[1]
                     if pools.state[own, SIZE] + GROUP > room and 2 * _drop(own, pools) > room:
                         _select(own, pools, k, stripes, levels, worth)
-                    if _accept(below, base, high, sums, i, levels, worth, excluded, pools, own, k):
+                    if _accept(below, base, high, i, levels, worth, pools, own, k):
                         mine[i] = _group_limit(worth, high, low, terms, own, widest)
         if ended >= count:
             break
 
 
-@compiled(nogil=True, error_model="numpy")
+@inlined
+def _place(position):
+    """Return the word and the bit of a position in a mask."""
+    place = np.uint64(position)
+    return place // np.uint64(GROUP), np.uint64(1) << place % np.uint64(GROUP)
+
+
+@compiled(**OPTIONS)
 def search(
     codes, reals, rows, distances, scores, stripes, order, levels, worth, allowed,
     skip, skipped, only, chosen, first, last, part, parts,
@@ -313,9 +325,9 @@ def search(
     what is found of each part is below that of the parts before.
     `order` turns positions into rows of the catalogue, `levels` (by position) is empty if all items
     are of level 0; `worth` has the base and the gain of each level. `allowed` has a bit for each
-    position that counts; excluded and listed positions are given by query, as starts and sorted
-    positions. Real queries (float32[n_queries, n_bits]) have `scores`, packed ones `distances`; the
-    other array is empty.
+    position that counts; excluded and listed positions are given by query, as starts and positions
+    in any order. Real queries (float32[n_queries, n_bits]) have `scores`, packed ones `distances`;
+    the other array is empty.
     """
     k, n_bytes, above = rows.shape[1], stripes.shape[1], rows.shape[0] // parts * part
     by_code, listed = codes.shape[0] > 0, only.shape[0] > 0
@@ -323,44 +335,56 @@ def search(
     tile = 1 if width == 1 else TILE if by_code and n_bytes <= NARROW_BYTES else WIDE_TILE
     room, height = 4 * k + 2 * GROUP, width + tile - 1
     n_buckets = 8 * n_bytes + 1 - np.int64(worth[0, 0]) if by_code else BUCKETS
-    pools = Pools(
-        np.empty((height, 2 * n_bytes, 16), np.uint8),
-        np.empty((height, 0 if by_code else 2 * n_bytes, 16), np.int32),
-        np.empty((height, n_buckets), np.int32),
-        np.empty((height, room), np.float64),
-        np.empty((height, room), np.int32),
-        np.empty((height, 5), np.int64),
-        np.empty((height, 8), np.float64),
+    forms = (
+        (np.uint8, height, 2 * n_bytes, 16),
+        (np.int32, height, 0 if by_code else 2 * n_bytes, 16),
+        (np.int32, height, n_buckets),
+        (np.float64, height, room),
+        (np.int32, height, room),
+        (np.int64, height, 3),
+        (np.float64, height, 8),
+        (np.int64, height + 1),
+        (np.uint16, tile, GROUP),
+        (np.uint64, tile),
+        (np.float64, room),
+        (np.int32, room),
+        (np.int32, n_buckets + 2),
+        (np.uint64, height if listed or skip.shape[0] > 0 else 0, allowed.shape[0]),
     )
-    if listed:
-        allowed = np.zeros(stripes.shape[0], np.uint64)
+    pools = Pools(*allocate(forms))
+    masks = pools.masks  # of the positions that count for each query, if it has lists
     for begin in range(first, last, width):
         count = min(width, last - begin)
         for i in range(count):
             terms, state, query = pools.terms[i], pools.state[i], begin + i
             if by_code:
                 _hamming_tables(codes[query], pools.rounded[i], terms)
-            else:
-                highest = worth[0, -1], worth[1, -1]
-                _weighted_tables(reals[query], *highest, pools.rounded[i], pools.exact[i], terms)
+            elif not _weighted_tables(reals[query], worth, pools.rounded[i], pools.exact[i], terms):
+                release(pools.rounded.ctypes)
+                raise FloatingPointError(NOT_FINITE)
             pools.counts[i] = 0
             state[:] = 0
             state[BOUND] = n_buckets - 1
+            for group in range(allowed.shape[0] if masks.shape[0] > 0 else 0):
+                masks[i, group] = np.uint64(0) if listed else allowed[group]
+            if listed:
+                for position in chosen[only[query] : only[query + 1]]:
+                    word, bit = _place(position)
+                    masks[i, word] |= bit
             if skip.shape[0] > 0:
-                state[CURSOR], state[STOP] = skip[query], skip[query + 1]
-        if listed:
-            allowed[:] = 0
-            for j in range(only[begin], only[begin + 1]):
-                position = np.int64(chosen[j])
-                allowed[position // GROUP] |= np.uint64(1) << np.uint64(position % GROUP)
-        _scan(stripes, levels, worth, allowed, part, parts, skipped, pools, count, tile, k)
+                for position in skipped[skip[query] : skip[query + 1]]:
+                    word, bit = _place(position)
+                    masks[i, word] &= ~bit
+        some = masks[0] if listed else allowed
+        _scan(stripes, levels, worth, some, part, parts, pools, count, tile, k)
         for i in range(count):
             query = begin + i
-            best = _select(i, pools, k, stripes, levels, worth)
+            _select(i, pools, k, stripes, levels, worth)
             for j in range(k):
                 exists = j < pools.state[i, SIZE]
                 rows[above + query, j] = order[pools.positions[i, j]] if exists else -1
                 if by_code:
-                    distances[above + query, j] = np.int32(best[j]) if exists else -1
+                    distances[above + query, j] = np.int32(pools.best[j]) if exists else -1
                 else:
-                    scores[above + query, j] = -best[j] if exists else -np.inf
+                    scores[above + query, j] = -pools.best[j] if exists else -np.inf
+    release(pools.rounded.ctypes)

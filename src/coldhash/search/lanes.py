@@ -15,10 +15,13 @@ from llvmlite.binding import get_host_cpu_features
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+from numba.np.arrayobj import populate_array
 
 from coldhash.search.index import GROUP
 
-UNIT = 32 if get_host_cpu_features().get("avx2") else 16  # lanes of one vector operation
+_HOST = get_host_cpu_features()
+UNIT = 64 if _HOST.get("avx512vbmi") else 32 if _HOST.get("avx2") else 16  # lanes of an operation
+COUNTS_BITS = bool(_HOST.get("avx512bitalg") or _HOST.get("neon"))  # of each byte, by instruction
 
 
 def _lookup(builder, table, index):
@@ -32,6 +35,18 @@ def _lookup(builder, table, index):
         entry = builder.zext(builder.extract_element(index, at), word)
         out = builder.insert_element(out, builder.extract_element(table, entry), at)
     return out
+
+
+def _differing_bits(builder, codes, own):
+    """Return in how many bits each byte differs from one byte."""
+    form = ir.FunctionType(codes.type, [codes.type])
+    count = builder.module.declare_intrinsic(f"llvm.ctpop.v{UNIT}i8", (), form)
+    return builder.call(count, [builder.xor(codes, _repeat(builder, codes.type, own))])
+
+
+def _repeat(builder, vector, value):
+    first = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.IntType(32)(0))
+    return builder.shuffle_vector(first, first, _splat(ir.VectorType(ir.IntType(32), UNIT), 0))
 
 
 def _splat(vector, value):
@@ -61,10 +76,7 @@ def _finish(builder, sums, limit, out):
     stored = value if value.type == wide else builder.zext(value, wide)
     builder.store(stored, builder.bitcast(out, wide.as_pointer()), align=1)
     limit = builder.trunc(limit, value.type.element)
-    bounds = ir.Constant(value.type, ir.Undefined)
-    for lane in range(UNIT):
-        bounds = builder.insert_element(bounds, limit, ir.Constant(ir.IntType(32), lane))
-    below = builder.icmp_unsigned("<", value, bounds)
+    below = builder.icmp_unsigned("<", value, _repeat(builder, value.type, limit))
     return builder.zext(builder.bitcast(below, ir.IntType(UNIT)), ir.IntType(GROUP))
 
 
@@ -99,6 +111,11 @@ def _emit_sums(context, builder, forms, args, tile, narrow):
         low = [builder.and_(code, _splat(row, 15)) for code in rows]
         high = [builder.lshr(code, _splat(row, 4)) for code in rows]
         for query, unit in shape:
+            if narrow and COUNTS_BITS:
+                at = builder.add(tables[query], loop.index)
+                own = builder.load(builder.gep(rounded.data, [at]))
+                _accumulate(builder, sums[query, unit], _differing_bits(builder, rows[unit], own))
+                continue
             at = builder.add(tables[query], builder.mul(loop.index, word(32)))
             left = _lookup(builder, _load(builder, rounded.data, at, table), low[unit])
             at = builder.add(at, word(16))
@@ -145,3 +162,40 @@ def lowest_bit(typingctx, mask):
         return builder.cttz(args[0], ir.IntType(1)(1))
 
     return types.uint64(types.uint64), codegen
+
+
+@intrinsic
+def allocate(typingctx, forms):
+    """Return arrays of some forms, (type, size of each axis), that share one piece of memory.
+
+    Code compiled without counts of references, which take longer than to scan a small catalogue,
+    can use no others; `release(first.ctypes)` frees them.
+    """
+    arrays = [types.Array(form[0].dtype, len(form) - 1, "C") for form in forms]
+
+    def codegen(context, builder, sig, args):
+        word, parts = ir.IntType(64), []
+        end = word(0)
+        for array, form in zip(arrays, cgutils.unpack_tuple(builder, args[0]), strict=True):
+            shape = cgutils.unpack_tuple(builder, form)[1:]
+            strides = [word(context.get_abi_sizeof(context.get_data_type(array.dtype)))]
+            for size in reversed(shape):
+                strides.insert(0, builder.mul(strides[0], size))
+            parts.append((array, end, shape, strides))
+            end = builder.and_(builder.add(builder.add(end, strides[0]), word(63)), word(-64))
+        form = ir.FunctionType(cgutils.voidptr_t, [word])
+        memory = builder.call(cgutils.get_or_insert_function(builder.module, form, "malloc"), [end])
+        with cgutils.if_unlikely(builder, cgutils.is_null(builder, memory)):
+            context.call_conv.return_user_exc(builder, MemoryError, ("a search",))
+        made = []
+        for array, start, shape, strides in parts:
+            out = context.make_array(array)(context, builder)
+            place = builder.bitcast(builder.gep(memory, [start]), out.data.type)
+            populate_array(out, place, shape, strides[1:], strides[-1], None)
+            made.append(out._getvalue())
+        return context.make_tuple(builder, sig.return_type, made)
+
+    return types.Tuple(arrays)(forms), codegen
+
+
+release = types.ExternalFunction("free", types.void(types.voidptr))
