@@ -161,24 +161,26 @@ def _group_limit(worth, high, low, terms, query, widest):
 def _drop(query, pools):
     """Drop what is above the limit from a pool; return how many are left."""
     costs, positions, limit = pools.costs[query], pools.positions[query], pools.terms[query, LIMIT]
-    kept = 0
+    kept = np.uint64(0)
     for i in range(pools.state[query, SIZE]):  # without a branch, which would often be mispredicted
         cost = costs[i]
         costs[kept], positions[kept] = cost, positions[i]
-        kept += cost <= limit
+        kept += np.uint64(cost <= limit)
     pools.state[query, SIZE] = kept
-    return kept
+    return np.int64(kept)
 
 
 @internal
-def _select(query, pools, k, stripes, levels, worth):
-    """Sort a pool by cost before rounding, then by position, and keep the k best.
+def _select(query, pools, stripes, levels, worth):
+    """Sort a pool by cost before rounding, then by position; return how many there are.
 
-    Minus their scores are in `pools.best` then. Buckets leave little to the Shell sort.
+    `pools.best` has minus their scores and `pools.found` their positions. Buckets leave little to
+    the Shell sort.
     """
     state, terms, table = pools.state[query], pools.terms[query], pools.exact[query]
     costs, positions, n = pools.costs[query], pools.positions[query], _drop(query, pools)
     best, found, ends, last = pools.best, pools.found, pools.ends, state[BOUND] + 1
+    top, scale = terms[TOP], terms[SCALE]
     ends[: last + 2] = 0
     for i in range(n):
         if table.shape[0] > 0:
@@ -189,14 +191,14 @@ def _select(query, pools, k, stripes, levels, worth):
             level = np.int64(levels[position]) if levels.shape[0] > 0 else np.int64(0)
             away = terms[UNIT] * (terms[HALF] - distance)
             costs[i] = -worth[1, level] * (worth[0, level] + away)
-        ends[min(np.int64((terms[TOP] + costs[i]) * terms[SCALE]), last) + 1] += 1
+        ends[min(np.int64((top + costs[i]) * scale), last) + 1] += 1
     gap = 1  # more than the largest bucket holds, if it holds different costs
     for bucket in range(1, last + 2):
         if terms[SLACK] > 0:
             gap = max(gap, ends[bucket] + 1)
         ends[bucket] += ends[bucket - 1]
     for i in range(n):
-        bucket = min(np.int64((terms[TOP] + costs[i]) * terms[SCALE]), last)
+        bucket = min(np.int64((top + costs[i]) * scale), last)
         best[ends[bucket]], found[ends[bucket]] = costs[i], positions[i]
         ends[bucket] += 1
     while gap > 1:
@@ -210,11 +212,19 @@ def _select(query, pools, k, stripes, levels, worth):
                 best[j], found[j] = other, found[j - gap]
                 j -= gap
             best[j], found[j] = value, position
-    state[SIZE] = min(k, n)
-    for i in range(state[SIZE]):
-        costs[i], positions[i] = (terms[TOP] + best[i]) * terms[SCALE], found[i]
+    return n
+
+
+@internal
+def _shrink(query, pools, k, stripes, levels, worth):
+    """Keep the k best of a pool."""
+    n, terms = _select(query, pools, stripes, levels, worth), pools.terms[query]
+    pools.state[query, SIZE] = min(k, n)
+    for i in range(min(k, n)):
+        pools.costs[query, i] = (terms[TOP] + pools.best[i]) * terms[SCALE]
+        pools.positions[query, i] = pools.found[i]
     if n >= k:
-        terms[LIMIT] = min(terms[LIMIT], costs[k - 1] + TINY)
+        terms[LIMIT] = min(terms[LIMIT], pools.costs[query, k - 1] + TINY)
 
 
 @inlined
@@ -300,7 +310,7 @@ def _scan(stripes, levels, worth, allowed, part, parts, pools, count, tile, k):
                         continue
                     room = pools.costs.shape[1]
                     if pools.state[own, SIZE] + GROUP > room and 2 * _drop(own, pools) > room:
-                        _select(own, pools, k, stripes, levels, worth)
+                        _shrink(own, pools, k, stripes, levels, worth)
                     if _accept(below, base, high, i, levels, worth, pools, own, k):
                         mine[i] = _group_limit(worth, high, low, terms, own, widest)
         if ended >= count:
@@ -378,11 +388,10 @@ def search(
         some = masks[0] if listed else allowed
         _scan(stripes, levels, worth, some, part, parts, pools, count, tile, k)
         for i in range(count):
-            query = begin + i
-            _select(i, pools, k, stripes, levels, worth)
+            query, n = begin + i, _select(i, pools, stripes, levels, worth)
             for j in range(k):
-                exists = j < pools.state[i, SIZE]
-                rows[above + query, j] = order[pools.positions[i, j]] if exists else -1
+                exists = j < n
+                rows[above + query, j] = order[pools.found[j]] if exists else -1
                 if by_code:
                     distances[above + query, j] = np.int32(pools.best[j]) if exists else -1
                 else:
