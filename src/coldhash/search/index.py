@@ -394,9 +394,9 @@ class CodeIndex:
         codes, reals, distances, scores = queries, NO_REALS, values, NO_SCORES
         if not by_code:
             codes, reals, distances, scores = NO_CODES, queries, NO_DISTANCES, values
-        stripes, order, levels = self._arrays
+        levels = NO_LEVELS if self.levels is None else self.levels
         arguments = (
-            codes, reals, rows, distances, scores, stripes, order, levels, terms, within,
+            codes, reals, rows, distances, scores, self.stripes, self.order, levels, terms, within,
             skip, skipped, only, chosen, 0, n_queries, 0, 1,
         )  # fmt: skip
         if threads == 1 or (parts == 1 and n_queries <= TILE):
@@ -415,11 +415,6 @@ class CodeIndex:
         if rows.shape != (n_queries, len(self.order)):
             raise DataError(f"lists of {rows.shape} for {n_queries} queries, {len(self)} items")
         return rows.indptr.astype(np.int64, copy=False), self.rank.take(rows.indices)
-
-    @cached_property
-    def _arrays(self) -> tuple[np.ndarray, ...]:
-        """The arrays that the kernels take."""
-        return self.stripes, self.order, NO_LEVELS if self.levels is None else self.levels
 
 
 def _check_table(name: str, table: np.ndarray | None, dtype: type, highest: float) -> None:
