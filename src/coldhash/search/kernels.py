@@ -175,7 +175,7 @@ def _select(query, pools, stripes, levels, worth):
     """Sort a pool by cost before rounding, then by position; return how many there are.
 
     `pools.best` has minus their scores and `pools.found` their positions. Buckets leave little to
-    the Shell sort.
+    the Shell sort, which for few is an insertion sort.
     """
     state, terms, table = pools.state[query], pools.terms[query], pools.exact[query]
     costs, positions, n = pools.costs[query], pools.positions[query], _drop(query, pools)
@@ -202,7 +202,7 @@ def _select(query, pools, stripes, levels, worth):
         best[ends[bucket]], found[ends[bucket]] = costs[i], positions[i]
         ends[bucket] += 1
     while gap > 1:
-        gap = max(1, (5 * gap - 1) // 11)
+        gap = (5 * gap - 1) // 11 if gap > 16 else 1
         for i in range(gap, n):
             value, position, j = best[i], found[i], i
             while j >= gap:
