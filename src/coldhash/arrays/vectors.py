@@ -64,6 +64,7 @@ def _repeat(builder, value):
 
 
 def _place(context, builder, of, matrix, at, lanes):
+    assert of.layout == "C"
     made = context.make_array(of)(context, builder, matrix)
     place = cgutils.get_item_pointer(context, builder, of, made, at)
     return builder.bitcast(place, lanes.as_pointer())
