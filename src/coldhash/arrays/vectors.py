@@ -35,7 +35,7 @@ def no_lanes(matrix: np.ndarray) -> np.ndarray:
 
 
 def add_multiple(
-    total: np.ndarray, value: np.generic, matrix: np.ndarray, row: np.uint64, first: int
+    total: np.ndarray, value: np.generic, matrix: np.ndarray, row: int | np.uint64, first: int
 ) -> np.ndarray:
     """Return the total plus a value times 16 numbers of a row."""
     return np.asarray(total + value * matrix[row, first : first + LANES])

@@ -19,6 +19,7 @@ STRANGER_HAS = 0.7  # the share of a stranger's groups that are known, if there 
 HELD_OUT = 1000  # users wanted outside of the item step, to judge what histories say
 HELD_SHARES = (0.1, 0.25)  # the least and the greatest share of users held out
 FEW_RATINGS = 10  # with so many, a user's vector says about as much as the features
+BY_ROW, BY_COLUMN = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD1B54A32D192ED03)
 MAX_STEPS = 1024  # bits that the highest level may be worth
 
 
@@ -214,8 +215,7 @@ def make_blocks(
 def uniform(rows: np.ndarray, columns: np.ndarray | int) -> np.ndarray:
     """Return a number from 0 to 1 for each pair, the same wherever it is computed."""
     with np.errstate(over="ignore"):
-        z = rows.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        z = z + np.asarray(columns).astype(np.uint64) * np.uint64(0xD1B54A32D192ED03)
+        z = rows.astype(np.uint64) * BY_ROW + np.asarray(columns).astype(np.uint64) * BY_COLUMN
         return (mix_bits(z) >> np.uint64(11)) / float(1 << 53)
 
 
