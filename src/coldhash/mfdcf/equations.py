@@ -297,7 +297,8 @@ def stranger_vectors(
         inverse = np.float32(1 / mu[name]) * has
         total += inverse * (block.X[name] @ W[name])
         weight += inverse
-    return np.where(weight > 0, total / np.maximum(weight, 1e-12), average)
+    total /= np.maximum(weight, np.float32(1e-12))
+    return total if weight.all() else np.where(weight > 0, total, average)
 
 
 def summarise_strangers(problem: Problem, state: FitState) -> tuple[float, np.ndarray]:
