@@ -12,20 +12,26 @@ from coldhash.arrays.vectors import add_multiple, add_signed, no_lanes, put_lane
 @compiled(nogil=True)
 def multiply_sparse(indptr, indices, values, B, product, first, last):  # type: ignore[no-untyped-def]
     """Compute the rows from first to last of a sparse matrix times B, of 16 columns at least."""
-    end = B.shape[1] - LANES  # where the last numbers begin: those before may overlap with them
+    width = B.shape[1]
+    end = width - LANES  # where the last numbers begin: those before may overlap with them
     for row in range(first, last):
-        for begin in range(0, B.shape[1], 4 * LANES):
+        for begin in range(0, width, 4 * LANES):
             a, b = min(begin, end), min(begin + LANES, end)
-            c, d = min(begin + 2 * LANES, end), min(begin + 3 * LANES, end)
             t, u, v, w = no_lanes(B), no_lanes(B), no_lanes(B), no_lanes(B)
-            for j in range(indptr[row], indptr[row + 1]):
-                value, at = values[j], np.uint64(indices[j])
-                t, u = add_multiple(t, value, B, at, a), add_multiple(u, value, B, at, b)
-                v, w = add_multiple(v, value, B, at, c), add_multiple(w, value, B, at, d)
+            if width - begin <= 2 * LANES:
+                for j in range(indptr[row], indptr[row + 1]):
+                    value, at = values[j], np.uint64(indices[j])
+                    t, u = add_multiple(t, value, B, at, a), add_multiple(u, value, B, at, b)
+            else:
+                c, d = min(begin + 2 * LANES, end), min(begin + 3 * LANES, end)
+                for j in range(indptr[row], indptr[row + 1]):
+                    value, at = values[j], np.uint64(indices[j])
+                    t, u = add_multiple(t, value, B, at, a), add_multiple(u, value, B, at, b)
+                    v, w = add_multiple(v, value, B, at, c), add_multiple(w, value, B, at, d)
+                put_lanes(v, product, row, c)
+                put_lanes(w, product, row, d)
             put_lanes(t, product, row, a)
             put_lanes(u, product, row, b)
-            put_lanes(v, product, row, c)
-            put_lanes(w, product, row, d)
 
 
 @compiled(nogil=True)
@@ -33,14 +39,16 @@ def multiply_codes(indptr, indices, values, words, weights, product, first, last
     """Compute the rows from first to last of a sparse matrix times weighted codes."""
     n_bits, total = product.shape[1], np.empty((1, 64), np.float32)
     for word in range(words.shape[1]):
+        wide = n_bits - 64 * word > 32
         for row in range(first, last):
             t, u, v, w = no_lanes(total), no_lanes(total), no_lanes(total), no_lanes(total)
             for j in range(indptr[row], indptr[row + 1]):
                 at = np.uint64(indices[j])
                 value, bits = values[j] * weights[at], words[at, word]
                 t, u = add_signed(t, value, bits), add_signed(u, value, bits >> np.uint64(16))
-                bits >>= np.uint64(32)
-                v, w = add_signed(v, value, bits), add_signed(w, value, bits >> np.uint64(16))
+                if wide:
+                    bits >>= np.uint64(32)
+                    v, w = add_signed(v, value, bits), add_signed(w, value, bits >> np.uint64(16))
             put_lanes(t, total, 0, 0)
             put_lanes(u, total, 0, 16)
             put_lanes(v, total, 0, 32)

@@ -60,7 +60,7 @@ class FitState:
 class UserSums(NamedTuple):
     """What (19) adds up over users."""
 
-    total: np.ndarray  # Σ_u h_u
+    total: np.ndarray | None  # Σ_u h_u, where there is no level
     lengths: float  # Σ |h|
     misfits: dict[str, float]  # ‖H - X W‖²
     apart: float  # ‖Ĥ - P‖²
@@ -111,7 +111,7 @@ def update_vectors(problem: Problem, state: FitState) -> None:
     """Solve for all user vectors and codes; one eigendecomposition serves any set of groups."""
     beta, length = np.float32(problem.code_weight), np.float32(state.length)
     eigenvalues, U = state.eigenvalues.astype(np.float32), state.U.astype(np.float32)
-    W, mu, average = state.W, state.mu, state.average
+    W, mu, average, no_level = state.W, state.mu, state.average, problem.level.bytes is None
     WU = {name: each @ U for name, each in W.items()}
     # before the noise is known, α = ∞: what the ratings alone say
     pull = np.float32(0 if np.isinf(state.alpha) else 1 / state.alpha)
@@ -134,7 +134,7 @@ def update_vectors(problem: Problem, state: FitState) -> None:
         HU = (TDU + pull * right) / (eigenvalues + pull * weight)
         H = HU @ U.T
         sums = UserSums(
-            total=H.sum(axis=0).astype(np.float64),
+            total=H.sum(axis=0).astype(np.float64) if no_level else None,
             lengths=float(np.abs(H).sum(dtype=np.float64)),
             misfits={name: square(block.has[name] * HU - say) for name, say in says.items()},
             apart=apart,
@@ -149,7 +149,7 @@ def update_vectors(problem: Problem, state: FitState) -> None:
     state.B, sums = problem.users.scatter(state.codes), add_up(found)
     n_values = problem.n_users * len(U)
     state.length = sums.lengths / n_values
-    if problem.level.bytes is None:  # beside a level, the average user is 0
+    if sums.total is not None:  # beside a level, the average user is 0
         state.average = (sums.total / problem.n_users).astype(np.float32)
     state.misfits = {
         name: sums.misfits[name] + group.ridge * square(group.penalised(W[name]))
@@ -217,8 +217,11 @@ def item_problem(problem: Problem, state: FitState) -> tuple[np.ndarray, np.ndar
     code_length = code * length
 
     def pull(block: UserBlock, H: np.ndarray, P: np.ndarray) -> np.ndarray:
-        mixture = own * H[block.trained] + real * P + code_length * signs(P, np.float32)
-        return times(block.St, mixture.astype(np.float32))
+        mixture = own * H[block.trained]
+        if real:
+            mixture += real * P
+        mixture += code_length * signs(P, np.float32)
+        return times(block.St, mixture)
 
     L, level = problem.users.sum(pull, problem.blocks, state.H, P), problem.level
     total = own * of_H + real * of_P + code_length * of_C
@@ -265,13 +268,11 @@ def objective(problem: Problem, state: FitState) -> float:
     """
     length = np.float32(state.length)
 
-    def terms(
-        H: np.ndarray, TD: np.ndarray, B: np.ndarray | None
-    ) -> tuple[np.ndarray, float, float]:
-        to_codes = 0.0 if B is None else square(length * unpack_codes(B, H.shape[1]) - H)
-        return (H.T @ H).astype(np.float64), vdot(TD, H), to_codes
+    def terms(H: np.ndarray, TD: np.ndarray) -> tuple[np.ndarray, float, float]:
+        # B = sgn(H) of the same H, so that |s B - H| = |s - |H||
+        return (H.T @ H).astype(np.float64), vdot(TD, H), square(length - np.abs(H))
 
-    HtH, TDH, to_codes = problem.users.sum(terms, state.H, state.TD, state.B)
+    HtH, TDH, to_codes = problem.users.sum(terms, state.H, state.TD)
     fit = problem.known - 2 * TDH + vdot(state.DtD, HtH)
     others = problem.code_weight * to_codes
     for name, W in state.W.items():

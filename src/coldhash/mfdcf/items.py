@@ -25,9 +25,10 @@ def descend(
     """
     n_bits, dtype = D.shape[1], L.dtype
     width = max(size for size in range(1, BITS_AT_ONCE + 1) if n_bits % size == 0)
-    blocks, inside = rng.permutation(n_bits).reshape(-1, width), np.arange(BITS_AT_ONCE) < width
     # all blocks are as wide as the widest: what is beyond their width is 0 and never flips
-    blocks = np.pad(blocks, ((0, 0), (0, BITS_AT_ONCE - width))).astype(np.uint64)
+    inside = np.arange(BITS_AT_ONCE) < width
+    blocks = np.zeros((n_bits // width, BITS_AT_ONCE), np.uint64)
+    blocks[:, :width] = rng.permutation(n_bits).reshape(-1, width)
     patterns = ((np.arange(LANES)[:, None] >> np.arange(BITS_AT_ONCE)) & 1) * 2.0 - 1.0
     patterns *= inside
     within = G[blocks[:, :, None], blocks[:, None, :]] * (inside[:, None] & inside)
