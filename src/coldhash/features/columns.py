@@ -389,8 +389,9 @@ def _split_labels(value: Value, separator: str | None) -> list[str]:
 
 
 def _split_words(value: Value) -> list[str]:
-    text = value if isinstance(value, str) else "" if _is_missing(value) else str(value)
-    return _WORD.findall(text.lower())
+    if not isinstance(value, str):
+        value = "" if _is_missing(value) else str(value)
+    return _WORD.findall(value.lower())
 
 
 def _as_float(value: Value) -> float:
