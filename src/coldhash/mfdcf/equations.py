@@ -268,11 +268,13 @@ def objective(problem: Problem, state: FitState) -> float:
     """
     length = np.float32(state.length)
 
-    def terms(H: np.ndarray, TD: np.ndarray) -> tuple[np.ndarray, float, float]:
-        # B = sgn(H) of the same H, so that |s B - H| = |s - |H||
-        return (H.T @ H).astype(np.float64), vdot(TD, H), square(length - np.abs(H))
+    def terms(
+        H: np.ndarray, TD: np.ndarray, B: np.ndarray | None
+    ) -> tuple[np.ndarray, float, float]:
+        to_codes = 0.0 if B is None else square(length * unpack_codes(B, H.shape[1]) - H)
+        return (H.T @ H).astype(np.float64), vdot(TD, H), to_codes
 
-    HtH, TDH, to_codes = problem.users.sum(terms, state.H, state.TD)
+    HtH, TDH, to_codes = problem.users.sum(terms, state.H, state.TD, state.B)
     fit = problem.known - 2 * TDH + vdot(state.DtD, HtH)
     others = problem.code_weight * to_codes
     for name, W in state.W.items():
