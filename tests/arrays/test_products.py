@@ -25,6 +25,15 @@ def test_sparse_and_dense_give_the_product(n_rows, n_columns, n_bits, seed):
     np.testing.assert_array_equal(products.times(S.toarray(), D), products.times(S, D))
 
 
+@pytest.mark.parametrize("n_bits", [3, 16, 40, 70])
+def test_a_product_has_the_precision_of_the_dense_matrix(n_bits):
+    S, D = matrices(30, 20, n_bits, 6)
+    expected = S.toarray().astype(np.float64) @ D.astype(np.float64)
+    product = products.times(S, D.astype(np.float64))
+    assert product.dtype == np.float64
+    np.testing.assert_allclose(product, expected, rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("dense", [False, True])
 def test_a_row_is_the_same_in_any_company(dense):
     S, D = matrices(200, 50, 16, 3)

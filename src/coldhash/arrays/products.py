@@ -139,7 +139,7 @@ def _add_rows(A: np.ndarray | csr_array | SparseRows, B: np.ndarray, P: np.ndarr
     else:
         for row, (start, end) in enumerate(pairwise(A.indptr.tolist())):
             for entry in range(start, end):
-                P[row] += A.data[entry] * B[A.indices[entry]]
+                P[row] += P.dtype.type(A.data[entry]) * B[A.indices[entry]]
     return P
 
 
