@@ -17,12 +17,21 @@ def matrices(n_rows, n_columns, n_bits, seed):
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.integers(1, 150), st.integers(1, 20), st.integers(1, 9), st.integers(0, 1000))
+@given(st.integers(1, 150), st.integers(1, 20), st.integers(1, 90), st.integers(0, 1000))
 def test_sparse_and_dense_give_the_product(n_rows, n_columns, n_bits, seed):
     S, D = matrices(n_rows, n_columns, n_bits, seed)
     expected = S.toarray() @ D
     np.testing.assert_allclose(products.times(S, D), expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(products.times(S.toarray(), D), products.times(S, D))
+
+
+@pytest.mark.parametrize("n_bits", [3, 16, 40, 70])
+def test_a_product_has_the_precision_of_the_dense_matrix(n_bits):
+    S, D = matrices(30, 20, n_bits, 6)
+    expected = S.toarray().astype(np.float64) @ D.astype(np.float64)
+    product = products.times(S, D.astype(np.float64))
+    assert product.dtype == np.float64
+    np.testing.assert_allclose(product, expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("dense", [False, True])
@@ -36,14 +45,14 @@ def test_a_row_is_the_same_in_any_company(dense):
 
 @pytest.mark.compiled
 def test_kernels_equal_their_plain_python(monkeypatch):
-    S, D = matrices(12, 9, 4, 1)
+    S, D = matrices(12, 9, 84, 1)
     rows = (S.indptr, S.indices, S.data)
     for kernel, arguments in (
         (kernels.multiply_sparse, (*rows, D)),
         (kernels.multiply_codes, (*rows, pack(signs(D)), D[:, 0].copy())),
         (kernels.multiply_dense, (S.toarray(), D)),
     ):
-        plain, compiled = np.zeros((2, 12, 4), np.float32)
+        plain, compiled = np.zeros((2, 12, 84), np.float32)
         kernel.py_func(*arguments, plain, 0, 12)
         kernel(*arguments, compiled, 0, 12)
         np.testing.assert_allclose(plain, compiled, rtol=1e-6, atol=1e-6)

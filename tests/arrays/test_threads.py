@@ -30,6 +30,16 @@ def test_an_error_of_a_piece_is_raised_and_threads_go_on():
     assert list(run_pieces(abs, [-1, -2])) == [1, 2]
 
 
+def test_pieces_are_taken_when_there_is_room_for_their_results():
+    taken = []
+    pieces = (taken.append(n) or n for n in range(100))
+    results = run_pieces(abs, pieces)
+    assert [next(results), next(results)] == [0, 1]
+    assert len(taken) <= numba.get_num_threads() + 3  # one more is ready, and two are done
+    results.close()
+    assert len(taken) < 100
+
+
 @pytest.mark.parametrize("sizes", [[0] * 200, [1000] + [0] * 199, [0] * 199 + [7], [3] * 200, []])
 def test_every_row_is_taken_once(sizes):
     taken, lock = np.zeros(len(sizes), int), threading.Lock()

@@ -5,61 +5,56 @@ from __future__ import annotations
 import numpy as np
 
 from coldhash.arrays.compiled import compiled
+from coldhash.arrays.products import LANES
+from coldhash.arrays.vectors import add_multiple, add_signed, no_lanes, put_lanes
 
 
 @compiled(nogil=True)
 def multiply_sparse(indptr, indices, values, B, product, first, last):  # type: ignore[no-untyped-def]
-    """Compute the rows from first to last of a sparse matrix times B."""
+    """Compute the rows from first to last of a sparse matrix times B, of 16 columns at least."""
     width = B.shape[1]
-    total = np.empty(width, B.dtype)
+    end = width - LANES  # where the last numbers begin: those before may overlap with them
     for row in range(first, last):
-        total[:] = 0
-        start, end = indptr[row], indptr[row + 1]
-        while (end - start) % 4 != 0:
-            value, at = values[start], np.uint64(indices[start])
-            for k in range(width):
-                total[k] += value * B[at, k]
-            start += 1
-        for j in range(start, end, 4):  # four at once: the total is written a quarter as often
-            u, v, w, x = values[j], values[j + 1], values[j + 2], values[j + 3]
-            a, b = np.uint64(indices[j]), np.uint64(indices[j + 1])
-            c, d = np.uint64(indices[j + 2]), np.uint64(indices[j + 3])
-            for k in range(width):
-                total[k] += u * B[a, k]
-                total[k] += v * B[b, k]
-                total[k] += w * B[c, k]
-                total[k] += x * B[d, k]
-        for k in range(width):  # an assignment of arrays takes seconds to compile
-            product[row, k] = total[k]
+        for begin in range(0, width, 4 * LANES):
+            a, b = min(begin, end), min(begin + LANES, end)
+            t, u, v, w = no_lanes(B), no_lanes(B), no_lanes(B), no_lanes(B)
+            if width - begin <= 2 * LANES:
+                for j in range(indptr[row], indptr[row + 1]):
+                    value, at = values[j], np.uint64(indices[j])
+                    t, u = add_multiple(t, value, B, at, a), add_multiple(u, value, B, at, b)
+            else:
+                c, d = min(begin + 2 * LANES, end), min(begin + 3 * LANES, end)
+                for j in range(indptr[row], indptr[row + 1]):
+                    value, at = values[j], np.uint64(indices[j])
+                    t, u = add_multiple(t, value, B, at, a), add_multiple(u, value, B, at, b)
+                    v, w = add_multiple(v, value, B, at, c), add_multiple(w, value, B, at, d)
+                put_lanes(v, product, row, c)
+                put_lanes(w, product, row, d)
+            put_lanes(t, product, row, a)
+            put_lanes(u, product, row, b)
 
 
 @compiled(nogil=True)
 def multiply_codes(indptr, indices, values, words, weights, product, first, last):  # type: ignore[no-untyped-def]
     """Compute the rows from first to last of a sparse matrix times weighted codes."""
-    n_bits = product.shape[1]
-    total = np.empty(64, np.float32)
+    n_bits, total = product.shape[1], np.empty((1, 64), np.float32)
     for word in range(words.shape[1]):
-        begin = 64 * word
-        wide = n_bits - begin > 32
+        wide = n_bits - 64 * word > 32
         for row in range(first, last):
-            total[:] = 0
-            start, end = indptr[row], indptr[row + 1]
-            # two at once: the total is written half as often; beside the first of an odd number, 0
-            for j in range(start - (end - start) % 2, end, 2):
-                at, after = np.uint64(indices[j]), np.uint64(indices[j + 1])
-                one = values[j] * weights[at] if j >= start else np.float32(0)
-                two = values[j + 1] * weights[after]
-                code, other = words[at, word], words[after, word]
-                low, below = np.int32(code), np.int32(other)
-                for k in range(32):  # a bit becomes the sign of 32, as vector instructions want it
-                    total[k] += one if np.int32(low << np.int32(31 - k)) < 0 else -one
-                    total[k] += two if np.int32(below << np.int32(31 - k)) < 0 else -two
-                low, below = np.int32(code >> np.uint64(32)), np.int32(other >> np.uint64(32))
-                for k in range(32 if wide else 0):
-                    total[32 + k] += one if np.int32(low << np.int32(31 - k)) < 0 else -one
-                    total[32 + k] += two if np.int32(below << np.int32(31 - k)) < 0 else -two
-            for k in range(min(64, n_bits - begin)):
-                product[row, begin + k] = total[k]
+            t, u, v, w = no_lanes(total), no_lanes(total), no_lanes(total), no_lanes(total)
+            for j in range(indptr[row], indptr[row + 1]):
+                at = np.uint64(indices[j])
+                value, bits = values[j] * weights[at], words[at, word]
+                t, u = add_signed(t, value, bits), add_signed(u, value, bits >> np.uint64(16))
+                if wide:
+                    bits >>= np.uint64(32)
+                    v, w = add_signed(v, value, bits), add_signed(w, value, bits >> np.uint64(16))
+            put_lanes(t, total, 0, 0)
+            put_lanes(u, total, 0, 16)
+            put_lanes(v, total, 0, 32)
+            put_lanes(w, total, 0, 48)
+            for k in range(min(64, n_bits - 64 * word)):  # an assignment compiles for seconds
+                product[row, 64 * word + k] = total[0, k]
 
 
 @compiled(nogil=True, error_model="numpy")

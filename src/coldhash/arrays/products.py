@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 KERNELS = "coldhash.arrays.kernels"
+LANES = 16  # numbers that compiled code takes at once
 ROW_COST = 1024  # operations that NumPy could do in the time in which it adds one short row
 
 
@@ -93,6 +94,8 @@ def times(A: np.ndarray | csr_array | SparseRows, B: np.ndarray) -> np.ndarray:
         return _add_rows(A, B, product)
     if isinstance(A, np.ndarray):
         run_rows(kernels().multiply_dense, range(len(A) + 1), read_only(A), B, product)
+    elif (missing := LANES - B.shape[1]) > 0:
+        product[:] = times(A, np.pad(B, ((0, 0), (0, missing))))[:, :-missing]
     else:
         run_rows(kernels().multiply_sparse, A.indptr, *_rows_of(A), B, product)
     return product
@@ -136,7 +139,7 @@ def _add_rows(A: np.ndarray | csr_array | SparseRows, B: np.ndarray, P: np.ndarr
     else:
         for row, (start, end) in enumerate(pairwise(A.indptr.tolist())):
             for entry in range(start, end):
-                P[row] += A.data[entry] * B[A.indices[entry]]
+                P[row] += P.dtype.type(A.data[entry]) * B[A.indices[entry]]
     return P
 
 

@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from functools import cache
-from typing import TYPE_CHECKING, TypeVar
+from itertools import islice
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
+if TYPE_CHECKING:
+    Ready: TypeAlias = deque[tuple[Future[R], T]]
 
 _PIECES = 8  # that rows are divided into
 _FEW_ROWS = 64  # for so few, handing them to threads costs more than it saves
@@ -36,9 +39,10 @@ def run_pieces(
 ) -> Iterator[R]:
     """Apply a function to pieces, and yield the results in order.
 
-    As many pieces as there are threads are taken at once, and one more waits.
+    The calling thread does pieces, too: to hand over each and wait for it costs more than a short
+    one takes. One more piece is ready than there are threads.
     """
-    from concurrent.futures import ThreadPoolExecutor
+    from concurrent.futures import Future, ThreadPoolExecutor
 
     from numba import get_num_threads  # which a process that asks once does not load
 
@@ -47,18 +51,23 @@ def run_pieces(
         yield from map(function, pieces)
         return
     if n_threads not in _pools:
-        _pools[n_threads] = ThreadPoolExecutor(n_threads, "coldhash")
-    waiting: deque[Future[R]] = deque()
+        _pools[n_threads] = ThreadPoolExecutor(n_threads - 1, "coldhash")
+    rest, waiting, helpers = iter(pieces), deque[Future[R]](), list[Future[None]]()
+    ready: Ready[R, T] = deque()
     try:
-        for piece in pieces:
-            waiting.append(_pools[n_threads].submit(_work, function, piece))
-            if len(waiting) > n_threads:
+        while True:
+            for piece in islice(rest, n_threads + 1 - len(waiting)):
+                waiting.append(Future())
+                ready.append((waiting[-1], piece))
+            if not waiting:
+                return
+            helpers = [helper for helper in helpers if not helper.done()]
+            for _ in range(min(len(ready), n_threads) - 1 - len(helpers)):
+                helpers.append(_pools[n_threads].submit(_work, function, ready))
+            if waiting[0].done() or not _do_next(function, ready):
                 yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
     finally:
-        for future in waiting:
-            future.cancel()
+        ready.clear()
 
 
 @cache
@@ -93,6 +102,22 @@ def _is_busy() -> bool:
     return getattr(_here, "busy", False)
 
 
-def _work(function: Callable[[T], R], piece: T) -> R:
+def _work(function: Callable[[T], R], ready: Ready[R, T]) -> None:
+    while _do_next(function, ready):
+        pass
+
+
+def _do_next(function: Callable[[T], R], ready: Ready[R, T]) -> bool:
+    """Do the next piece that no other thread has taken, if there is any."""
+    try:
+        future, piece = ready.popleft()
+    except IndexError:
+        return False
     _here.busy = True
-    return function(piece)
+    try:
+        future.set_result(function(piece))
+    except BaseException as error:  # raised where the result is asked for
+        future.set_exception(error)
+    finally:
+        _here.busy = False
+    return True

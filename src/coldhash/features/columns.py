@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
@@ -153,12 +153,12 @@ class Words(_Vocabulary):
     @classmethod
     def fit(cls, spec: plan.Text, counted: Counts) -> Words:
         """Learn the words that occur often enough, and how rare each is."""
-        n_texts, counts = 0, defaultdict[str, int](int)
-        for value, count in counted.items():
-            words = set(_split_words(value))
-            n_texts += count if words else 0
-            for word in words:
-                counts[word] += count
+        texts = [_split_words(value) for value in counted]
+        counts = Counter(chain.from_iterable(map(set, texts)))
+        for words, count in zip(texts, counted.values(), strict=True):
+            if count > 1:
+                counts.update(dict.fromkeys(words, count - 1))
+        n_texts = sum(count for words, count in zip(texts, counted.values(), strict=True) if words)
         frequent = [word for word in counts if counts[word] >= spec.min_count]
         frequent = sorted(frequent, key=lambda word: (-counts[word], word))[: spec.max_words]
         columns = {word: at for at, word in enumerate(frequent)}
@@ -388,8 +388,9 @@ def _split_labels(value: Value, separator: str | None) -> list[str]:
 
 
 def _split_words(value: Value) -> list[str]:
-    text = value if isinstance(value, str) else "" if _is_missing(value) else str(value)
-    return _WORD.findall(text.lower())
+    if not isinstance(value, str):
+        value = "" if _is_missing(value) else str(value)
+    return _WORD.findall(value.lower())
 
 
 def _as_float(value: Value) -> float:

@@ -194,4 +194,4 @@ def mix_bits(z: np.ndarray) -> np.ndarray:
     """Return whole numbers that look drawn, from multiples of odd ones (splitmix64)."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(z ^ (z >> np.uint64(31)))
+    return z ^ (z >> np.uint64(31))  # type: ignore[no-any-return]

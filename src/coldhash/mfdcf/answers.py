@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
 
+from coldhash.arrays.compiled import compiled
 from coldhash.arrays.products import SparseRows
 from coldhash.data.dataset import UserRecords
 from coldhash.mfdcf.equations import FitState, stranger_vectors
@@ -19,7 +19,6 @@ from coldhash.recommender.history import HistoryPart
 ENOUGH = 2_000  # users to learn from
 MOST_ASKED = 1000  # items to learn the answers of: those that are rated most
 LEAST_NOISE = 0.2  # the share of the variance of knowing an item that is noise, at least
-AT_ONCE = 2_048  # ratings whose vectors stay in the cache
 FLAT = 1e-3  # of the mean variance, added to all
 
 
@@ -49,6 +48,8 @@ def fit_answers(
     q = ((sums.ratings + 0.5) / (problem.n_users + 1)).astype(np.float32)
     share = ENOUGH / problem.n_users
     rows = np.sort(np.argsort(-q, kind="stable")[:MOST_ASKED]).astype(np.int32)
+    places = np.full(len(q), -1)
+    places[rows] = np.arange(len(rows))
 
     def moments(records: UserRecords, block: UserBlock, H: np.ndarray) -> Moments:
         some = np.flatnonzero(uniform(records.first + np.arange(len(H)), 1) < share)
@@ -57,22 +58,17 @@ def fit_answers(
         own = replace(block, X=features, has=known, trained=block.trained[some])
         X = H[some] - stranger_vectors(own, known, W, mu, average)
         ratings = records.ratings[some]
-        owners, along = ratings.tocoo().coords[0], np.empty(ratings.nnz)
-        for first in range(0, ratings.nnz, AT_ONCE):
-            part = slice(first, first + AT_ONCE)
-            along[part] = np.einsum("er,er->e", X[owners[part]], D[ratings.indices[part]])
-        above = history.above(SparseRows.of(ratings)).astype(np.float64)
-
-        def over_raters(values: np.ndarray, of: np.ndarray) -> np.ndarray:
-            matrix = csr_array((values, ratings.indices, ratings.indptr), ratings.shape)
-            return np.asarray(matrix.T @ of, dtype=np.float64)[rows]
-
+        along = np.empty(ratings.nnz)
+        known_by, liked_by = np.zeros((2, len(rows), D.shape[1]), np.float32)
+        above = history.above(SparseRows.of(ratings))
+        _add_raters(ratings.indptr, ratings.indices, above, X, D, places, along, known_by, liked_by)
+        above = above.astype(np.float64)
         return Moments(
             float(len(some)),
             (X.T @ X).astype(np.float64),
             X.sum(axis=0, dtype=np.float64),
-            over_raters(np.ones_like(ratings.data), X),
-            over_raters(above.astype(np.float32), X),
+            known_by.astype(np.float64),
+            liked_by.astype(np.float64),
             np.bincount(ratings.indices, minlength=len(q))[rows].astype(np.float64),
             float(above @ along),
             float(along @ along),
@@ -103,6 +99,22 @@ def fit_answers(
         slope=slope,
         noise=noise,
     )
+
+
+@compiled(nogil=True, fastmath={"reassoc"})
+def _add_raters(indptr, items, above, X, D, places, along, known, liked):  # type: ignore[no-untyped-def]
+    """Compute x·d of every rating; add x and δ x to the sums of its item, if it has a place."""
+    for user in range(len(X)):
+        for entry in range(indptr[user], indptr[user + 1]):
+            item, total = np.uint64(items[entry]), np.float32(0)
+            for k in range(X.shape[1]):
+                total += X[user, k] * D[item, k]
+            along[entry] = total
+            if places[item] >= 0:
+                at, value = np.uint64(places[item]), above[entry]
+                for k in range(X.shape[1]):
+                    known[at, k] += X[user, k]
+                    liked[at, k] += value * X[user, k]
 
 
 def _shrunk_loadings(

@@ -60,7 +60,7 @@ class FitState:
 class UserSums(NamedTuple):
     """What (19) adds up over users."""
 
-    total: np.ndarray  # Σ_u h_u
+    total: np.ndarray | None  # Σ_u h_u, where there is no level
     lengths: float  # Σ |h|
     misfits: dict[str, float]  # ‖H - X W‖²
     apart: float  # ‖Ĥ - P‖²
@@ -111,7 +111,7 @@ def update_vectors(problem: Problem, state: FitState) -> None:
     """Solve for all user vectors and codes; one eigendecomposition serves any set of groups."""
     beta, length = np.float32(problem.code_weight), np.float32(state.length)
     eigenvalues, U = state.eigenvalues.astype(np.float32), state.U.astype(np.float32)
-    W, mu, average = state.W, state.mu, state.average
+    W, mu, average, no_level = state.W, state.mu, state.average, problem.level.bytes is None
     WU = {name: each @ U for name, each in W.items()}
     # before the noise is known, α = ∞: what the ratings alone say
     pull = np.float32(0 if np.isinf(state.alpha) else 1 / state.alpha)
@@ -134,7 +134,7 @@ def update_vectors(problem: Problem, state: FitState) -> None:
         HU = (TDU + pull * right) / (eigenvalues + pull * weight)
         H = HU @ U.T
         sums = UserSums(
-            total=H.sum(axis=0).astype(np.float64),
+            total=H.sum(axis=0).astype(np.float64) if no_level else None,
             lengths=float(np.abs(H).sum(dtype=np.float64)),
             misfits={name: square(block.has[name] * HU - say) for name, say in says.items()},
             apart=apart,
@@ -149,7 +149,7 @@ def update_vectors(problem: Problem, state: FitState) -> None:
     state.B, sums = problem.users.scatter(state.codes), add_up(found)
     n_values = problem.n_users * len(U)
     state.length = sums.lengths / n_values
-    if problem.level.bytes is None:  # beside a level, the average user is 0
+    if sums.total is not None:  # beside a level, the average user is 0
         state.average = (sums.total / problem.n_users).astype(np.float32)
     state.misfits = {
         name: sums.misfits[name] + group.ridge * square(group.penalised(W[name]))
@@ -217,8 +217,11 @@ def item_problem(problem: Problem, state: FitState) -> tuple[np.ndarray, np.ndar
     code_length = code * length
 
     def pull(block: UserBlock, H: np.ndarray, P: np.ndarray) -> np.ndarray:
-        mixture = own * H[block.trained] + real * P + code_length * signs(P, np.float32)
-        return times(block.St, mixture.astype(np.float32))
+        mixture = own * H[block.trained]
+        if real:
+            mixture += real * P
+        mixture += code_length * signs(P, np.float32)
+        return times(block.St, mixture)
 
     L, level = problem.users.sum(pull, problem.blocks, state.H, P), problem.level
     total = own * of_H + real * of_P + code_length * of_C
@@ -297,7 +300,8 @@ def stranger_vectors(
         inverse = np.float32(1 / mu[name]) * has
         total += inverse * (block.X[name] @ W[name])
         weight += inverse
-    return np.where(weight > 0, total / np.maximum(weight, 1e-12), average)
+    total /= np.maximum(weight, np.float32(1e-12))
+    return total if weight.all() else np.where(weight > 0, total, average)
 
 
 def summarise_strangers(problem: Problem, state: FitState) -> tuple[float, np.ndarray]:

@@ -26,8 +26,9 @@ from coldhash.arrays.compiled import compiled
 from coldhash.arrays.products import SparseRows
 from coldhash.arrays.threads import run_pieces
 from coldhash.data.dataset import UserRecords
+from coldhash.features.folding import mix_bits
 from coldhash.mfdcf.equations import FitState, mean_projection, stranger_vectors, vdot
-from coldhash.mfdcf.problem import ItemSums, Problem, UserBlock, uniform
+from coldhash.mfdcf.problem import BY_COLUMN, BY_ROW, ItemSums, Problem, UserBlock
 from coldhash.partitions import add_up
 from coldhash.recommender.history import HistoryPart
 from coldhash.recommender.items import CodeItems
@@ -43,6 +44,8 @@ MIDDLE = 3  # the ridge that is tried first
 EVEN = 0.1  # of the mean eigenvalue of D'V D, added to all
 LONGEST = 2.0  # times which C may be stretched for the users held out
 FREE, FIXED = 1e-6, 1e9  # the ridge of an intercept, and of none
+
+_mix_bits = compiled(internal=True)(mix_bits)
 
 
 class Moments(NamedTuple):
@@ -164,32 +167,39 @@ def _first_events(
     """Choose the first events of users: yield t, the users with more, and t entries of each."""
     ratings, times = records.ratings, records.times
     n_events = np.diff(ratings.indptr)
-    owners = np.repeat(np.arange(len(n_events)), n_events)
-    known = np.zeros(ratings.nnz, np.int64) if times is None else times
+    known = np.zeros(1, np.int64) if times is None else times
     for draw in range(n_draws if times is None else 1):
-        chance = uniform((records.first + owners) * MAX_DRAWS + draw, ratings.indices + 1)
         first = np.full((len(n_events), COUNTS[-1]), -1)
-        _choose_first(ratings.indptr, known, chance, first)
+        seeds = ((records.first + np.arange(len(n_events))) * MAX_DRAWS + draw).astype(np.uint64)
+        _choose_first(ratings.indptr, ratings.indices, known, seeds * BY_ROW, first)
         for t in COUNTS:
             rows = np.flatnonzero(n_events > t)
             yield t, rows, first[rows, :t].ravel()
 
 
 @compiled(nogil=True)
-def _choose_first(indptr, times, chance, first):  # type: ignore[no-untyped-def]
+def _choose_first(indptr, items, times, seeds, first):  # type: ignore[no-untyped-def]
     """Write the first events of each user into the rows of `first`, by time and then by chance."""
+    length = first.shape[1]
+    when, chances = np.empty(length, times.dtype), np.empty(length, np.uint64)
     for user in range(len(first)):
-        chosen = first[user]
         n_chosen = 0
         for entry in range(indptr[user], indptr[user + 1]):
-            own, at = (times[entry], chance[entry]), n_chosen
-            while at > 0 and own < (times[chosen[at - 1]], chance[chosen[at - 1]]):
+            time, at = times[entry if len(times) > 1 else 0], n_chosen
+            if at == length and time > when[at - 1]:
+                continue
+            # what `uniform` draws for the pair, as a whole number
+            chance = _mix_bits(seeds[user] + np.uint64(items[entry] + 1) * BY_COLUMN) >> np.uint64(
+                11
+            )
+            while at > 0 and (time, chance) < (when[at - 1], chances[at - 1]):
                 at -= 1
-                if at + 1 < len(chosen):
-                    chosen[at + 1] = chosen[at]
-            if at < len(chosen):
-                chosen[at] = entry
-                n_chosen = min(n_chosen + 1, len(chosen))
+                if at + 1 < length:
+                    when[at + 1], chances[at + 1] = when[at], chances[at]
+                    first[user, at + 1] = first[user, at]
+            if at < length:
+                when[at], chances[at], first[user, at] = time, chance, entry
+                n_chosen = min(n_chosen + 1, length)
 
 
 @compiled(nogil=True, fastmath={"reassoc"})

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
+from coldhash.arrays.compiled import compiled
 from coldhash.data.dataset import UserRecords
 from coldhash.data.ratings import RatingTarget
 from coldhash.features.folding import mix_bits
@@ -19,6 +20,7 @@ STRANGER_HAS = 0.7  # the share of a stranger's groups that are known, if there 
 HELD_OUT = 1000  # users wanted outside of the item step, to judge what histories say
 HELD_SHARES = (0.1, 0.25)  # the least and the greatest share of users held out
 FEW_RATINGS = 10  # with so many, a user's vector says about as much as the features
+BY_ROW, BY_COLUMN = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD1B54A32D192ED03)
 MAX_STEPS = 1024  # bits that the highest level may be worth
 
 
@@ -193,12 +195,15 @@ def make_blocks(
         block = UserBlock(records.first, S, St, features.matrices, has, trained)
         liked = target.feedback.is_favourite(ratings)
         ratings64, n_ratings = ratings.data.astype(np.float64), np.diff(indptr)
+        by_item = np.zeros((n_items, 5))
+        _add_entries(indices, S.data, liked, ratings.data, by_item)
+        targets, norms, favourites, n_raters, rated = by_item.T.copy()
         sums = ItemSums(
-            targets=np.bincount(indices, S.data, minlength=n_items),
-            norms=np.bincount(indices, S.data.astype(np.float64) ** 2, minlength=n_items),
-            favourites=np.bincount(indices.compress(liked), minlength=n_items),
-            ratings=np.bincount(indices, minlength=n_items),
-            rated=np.bincount(indices, ratings64, minlength=n_items),
+            targets=targets,
+            norms=norms,
+            favourites=favourites.astype(np.int64),
+            ratings=n_raters.astype(np.int64),
+            rated=rated,
             squares=float(ratings64 @ ratings64),
             known=float(np.sum(n_ratings / (n_ratings + FEW_RATINGS))),
         )
@@ -211,11 +216,22 @@ def make_blocks(
     return blocks, add_up(sums), add_up(grams), by_group
 
 
+@compiled(nogil=True)
+def _add_entries(items, targets, liked, ratings, sums):  # type: ignore[no-untyped-def]
+    """Add the entries of S to what is known of each item, in the order of `ItemSums`."""
+    for entry in range(len(items)):
+        own, target = sums[np.uint64(items[entry])], np.float64(targets[entry])
+        own[0] += target
+        own[1] += target * target
+        own[2] += liked[entry]
+        own[3] += 1
+        own[4] += ratings[entry]
+
+
 def uniform(rows: np.ndarray, columns: np.ndarray | int) -> np.ndarray:
     """Return a number from 0 to 1 for each pair, the same wherever it is computed."""
     with np.errstate(over="ignore"):
-        z = rows.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        z = z + np.asarray(columns).astype(np.uint64) * np.uint64(0xD1B54A32D192ED03)
+        z = rows.astype(np.uint64) * BY_ROW + np.asarray(columns).astype(np.uint64) * BY_COLUMN
         return (mix_bits(z) >> np.uint64(11)) / float(1 << 53)
 
 
