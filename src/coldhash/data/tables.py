@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from glob import has_magic, iglob
 from itertools import accumulate, islice, takewhile
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 from urllib.parse import unquote
 
 import numpy as np
@@ -386,9 +386,14 @@ class TableFile:
         """
         csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # Arrow has no limit
         file = io.StringIO(text.replace("::", UNIT) if self.separator == "::" else text, newline="")
-        marks: Any = {"delimiter": self._delimiter, "escapechar": self.escape, "strict": strict}
-        marks |= {"quotechar": self.quote} if self.quote else {"quoting": csv.QUOTE_NONE}
-        reader = csv.reader(file, **marks)
+        reader = csv.reader(
+            file,
+            delimiter=self._delimiter,
+            quotechar=self.quote,
+            quoting=csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE,
+            escapechar=self.escape,
+            strict=strict,
+        )
         line = 1
         try:
             for row in reader:

@@ -434,7 +434,11 @@ def _kernels() -> ModuleType:
 
 
 def _run(
-    scan: Callable[..., None], arguments: tuple[Any, ...], n_queries: int, parts: int, threads: int
+    scan: Callable[..., None],
+    arguments: tuple[object, ...],
+    n_queries: int,
+    parts: int,
+    threads: int,
 ) -> None:
     """Call the kernel for a few queries and a part of the items at a time, on several threads."""
     step = TILE * (n_queries // (4 * threads * TILE) + 1)  # uneven costs even out
