@@ -28,7 +28,7 @@ FIRST = (1, 5, 20)  # ratings that a new item may have got
 MAX_USERS = 1000  # who are asked for their favourites among new items
 MAX_OTHERS = 4000  # items that compete with new ones
 BITS = 64
-MORE_BITS = {  # what holds about as much of users as the peers know of them
+MORE_BITS = {  # with which models are judged, too: user vectors of 56 numbers hold too little
     "ml-1m": None,
     "book-crossing": 512,
     "citeulike-t": 1024,
@@ -152,10 +152,8 @@ def main() -> None:
     args = known.parse_args()
     if args.data is None:
         sys.exit("say where the data sets are: --data FOLDER or COLDHASH_DATA")
-    # rules were compared on split 0
-    seeds = range(1, 2 if args.quick else 4)
+    seeds = args.splits or range(1, 2 if args.quick else 4)  # rules were compared on split 0
     rows = []
-    seeds = args.splits or seeds
     for name in args.only or MORE_BITS:
         data = read_citeulike(args.data) if name == "citeulike-t" else read(name, args.data)
         data = data.of_items(np.flatnonzero(data.ratings.per_item))
