@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 from coldhash import MFDCF, MODELS, load, read, split_cold_items
 from coldhash.errors import DataError, SettingError, UnknownId
 from coldhash.update import add_items, refresh, remove_items, update_users
-from coldhash.update.new_items import _Fitted, _posterior, _Prediction
+from coldhash.update.new_items import RIDGES, _ContentMap, _Fitted, _posterior, _Prediction
 
 PEOPLE = [{"age": 30}, {"age": 55, "history": {"3": 5, "8": 1}}, {}]
 
@@ -183,7 +183,9 @@ def test_first_ratings_move_a_code_as_a_posterior(rng):
     x, gains = rng.standard_normal((2, 3)).astype(np.float32), np.array([0.5, 0.2])
     left = np.cov(rng.standard_normal((3, 20)))
     nothing = np.zeros(3, np.float32)
-    fitted = _Fitted(np.arange(4), gains, np.ones((4, 3)), nothing, np.eye(3), 3.0, 1.0, 0.0)
+    fitted = _Fitted(
+        np.arange(4), gains, np.ones(4), np.ones((4, 3)), nothing, np.eye(3), 3.0, 1.0, 0.0
+    )
     moved, known_more = _posterior(_Prediction(x, left, 1.0), gains, worth, vectors, fitted)
     shown = 0.5 * vectors[[0, 1, 3, 7]].mean(axis=0)
     expected = x[0] + left @ np.linalg.solve(left + 0.25 / 4 * np.eye(3), shown - x[0])
@@ -191,6 +193,29 @@ def test_first_ratings_move_a_code_as_a_posterior(rng):
     np.testing.assert_allclose(moved[1], x[1], rtol=1e-6)
     after = np.linalg.inv(np.linalg.inv(left) + 4 / 0.25 * np.eye(3))
     np.testing.assert_allclose(known_more, [np.trace(left - after), 0], rtol=1e-4)
+
+
+def test_the_ridge_on_content_is_weighted_and_leaves_one_out(rng):
+    """Compare with the normal equations, with an intercept, of all items but one."""
+    known, wanted = rng.random((40, 3)).astype(np.float32), rng.random((5, 3)).astype(np.float32)
+    T = known @ rng.standard_normal((3, 2)) + 0.1 * rng.standard_normal((40, 2))
+    weights = rng.random(40) + 0.2
+    weights /= weights.mean()
+    T = (T - np.average(T, axis=0, weights=weights)).astype(np.float32)
+
+    def regress(rows, ridge, wanted):
+        X, w = np.c_[np.ones(len(rows)), known[rows]], weights[rows, None]
+        solved = np.linalg.solve(X.T @ (X * w) + np.diag([0, *[ridge] * 3]), X.T @ (T[rows] * w))
+        return np.c_[np.ones(len(wanted)), wanted] @ solved
+
+    def leave_out(ridge):
+        every = np.arange(40)
+        return np.vstack([regress(np.delete(every, i), ridge, known[[i]]) for i in every])
+
+    found, left_out = _ContentMap(csr_array(known), csr_array(wanted))._ridge(T, weights)
+    best = min(RIDGES, key=lambda ridge: ((leave_out(ridge) - T) ** 2).sum(axis=1) @ weights)
+    np.testing.assert_allclose(left_out, leave_out(best), atol=1e-4)
+    np.testing.assert_allclose(found, regress(np.arange(40), best, wanted), atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["mfdcf", "ridge", "popularity", "cbfknn"])

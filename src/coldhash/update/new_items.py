@@ -3,7 +3,8 @@
 A person is expected to make  p + √p (h·f)  of an item, f being what its code stands for. Of a new
 item content says √p and f: a blend of a ridge regression on the columns of content and of the mean
 of the most similar items. Ridges, neighbours and blend are those with the least leave-one-out error
-on the items of the fit, so this needs the model alone and costs a fit nothing.
+on the items of the fit, so this needs the model alone and costs a fit nothing. For f an item counts
+n / (n + 10), as its code is noise where few like it; for √p all items count alike.
 
 First ratings move f as a posterior. Who rates an item is drawn from p + √p (h·f), so that the mean
 vector z of n raters has the expectation  f Σ / √p  and the covariance  Σ / n,  Σ = H'H / users. Of
@@ -25,6 +26,7 @@ from coldhash.arrays.codes import signs
 from coldhash.arrays.products import times
 from coldhash.data.ratings import RatingTarget, as_ones
 from coldhash.mfdcf.items import descend
+from coldhash.mfdcf.problem import FEW_RATINGS
 from coldhash.recommender.items import CodeItems
 from coldhash.recommender.recommender import Recommender
 
@@ -32,8 +34,10 @@ RIDGES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 1e4)
 NEIGHBOURS = (3, 10, 30, 100)  # numbers to try
 POWERS = (1, 2, 4)  # of the similarity, to try
 MAX_COLUMNS = 1024  # of content in the ridge regression: the commonest
-MAX_ITEMS = 20_000  # that the ridge regression is learned from
-SAMPLE = 1000  # items that the blend is chosen by, at most
+MAX_ITEMS = 1 << 16  # that the ridge regression is learned from
+ROWS = 1 << 13  # of these at a time
+SAMPLE = 4000  # items that ridge and blend are chosen by, at most
+MAX_PAIRS = 1 << 28  # similarities of these to all items
 BLOCK = 1 << 24  # similarities at a time
 MIN_SPREAD = 0.2  # of expectations beside that of codes, where content says next to nothing
 N_STARTS = 8  # codes that the descent starts from: the best end counts
@@ -61,6 +65,7 @@ class _Fitted:
 
     rows: np.ndarray  # in the catalogue
     gains: np.ndarray  # √p, or the mean score in a model without levels
+    weights: np.ndarray  # how much an item teaches: little, if few liked it
     x: np.ndarray  # f Σ½
     usual: np.ndarray  # mean vector of raters
     root: np.ndarray  # Σ½, lower triangular
@@ -85,11 +90,11 @@ def estimate_items(
         if table is not None and table.num_columns:
             known = model.features.item_content(table, len(items))
         content_map = _ContentMap(known[fitted.rows], content)
-        said, levels = content_map.predict(fitted.x), items.levels
+        said, levels = content_map.predict(fitted.x, fitted.weights), items.levels
         if levels is None:
             roots = _gains_of(model, said.values, fitted.root)
         else:
-            root = content_map.predict(fitted.gains[:, None])
+            root = content_map.predict(fitted.gains[:, None], np.ones(len(fitted.gains)))
             roots = np.maximum(root.values[:, 0], fitted.gains.min())
         worth = target(ratings).T.tocsr()
         x, known_more = _posterior(said, roots, worth, vectors, fitted)
@@ -125,15 +130,17 @@ def _fitted_items(model: Recommender, items: CodeItems) -> _Fitted:
         gains = _gains_of(model, x, root)
     else:
         gains = items.index.gains[items.levels[rows]]
-    gains = gains.astype(np.float32)
+    gains, known = gains.astype(np.float32), np.asarray(model.popularity, np.float32)[rows] + 1
+    weights = known / (known + FEW_RATINGS)
     square = float(np.mean(np.sum(x**2, axis=1, dtype=np.float64)))
     if model.seen is None or not len(model.seen.indices):
-        return _Fitted(rows, gains, x, usual, root, square, 1.0, 0.0)
+        return _Fitted(rows, gains, weights, x, usual, root, square, 1.0, 0.0)
     shown, counts = _mean_vectors(as_ones(model.seen)[:, rows].T.tocsr(), H - usual, root, gains)
     length = float(np.linalg.norm(x)) / max(float(np.linalg.norm(shown)), 1e-12)
-    noise = length**2 * np.mean(gains[counts > 0] ** 2 / counts[counts > 0])
+    rated = counts > 0
+    noise = length**2 * np.average(gains[rated] ** 2 / counts[rated], weights=weights[rated])
     x = (x + length * shown) / 2
-    return _Fitted(rows, gains, x, usual, root, square, length, float(noise))
+    return _Fitted(rows, gains, weights, x, usual, root, square, length, float(noise))
 
 
 def _mean_vectors(
@@ -197,63 +204,79 @@ class _ContentMap:
     def __init__(self, known: csr_array, content: csr_array) -> None:
         n, rng = known.shape[0], np.random.default_rng(0)
         counts = np.bincount(known.indices, minlength=known.shape[1])
-        self.columns = np.sort(np.argsort(-counts, kind="stable")[:MAX_COLUMNS])
-        self.centre = np.asarray(known[:, self.columns].mean(axis=0), np.float32).ravel()
+        columns = np.sort(np.argsort(-counts, kind="stable")[:MAX_COLUMNS])
         self.some = np.sort(rng.permutation(n)[:MAX_ITEMS])
-        X = self._centred(known[self.some])
-        values, vectors = np.linalg.eigh((X.T @ X).astype(np.float64))
-        self.values, self.U = np.maximum(values, 0.0), vectors.astype(np.float32)
-        self.Z, self.Z_new = X @ self.U, times(self._centred(content), self.U)
-        n_chosen = min(SAMPLE, max(BLOCK // n, 50))
-        self.chosen = np.sort(rng.permutation(len(self.some))[:n_chosen])  # places in `some`
+        self.known, self.content = known[:, columns], content[:, columns]
+        self.described = np.diff(known.indptr) > 0
+        self.described_new = np.diff(content.indptr) > 0
+        n_chosen = min(SAMPLE, max(MAX_PAIRS // n, 50))
+        self.chosen = np.sort(rng.permutation(self.some)[:n_chosen])
         rarity = np.log((n + 1) / (counts + 1))
-        rows, own = _unit_rows(known, rarity), self.some[self.chosen]
-        self.near = _nearest(rows[own], rows, own)
+        rows = _unit_rows(known, rarity)
+        self.near = _nearest(rows[self.chosen], rows, self.chosen)
         self.near_new = _nearest(_unit_rows(content, rarity), rows)
 
-    def _centred(self, rows: csr_array) -> np.ndarray:
-        """Return the commonest columns; of an item without content, those of the average item."""
-        described = (np.diff(rows.indptr) > 0)[:, None]
-        return np.asarray((rows[:, self.columns].toarray() - self.centre) * described, np.float32)
-
-    def predict(self, T: np.ndarray) -> _Prediction:
-        """Predict rows of T."""
+    def predict(self, T: np.ndarray, weights: np.ndarray) -> _Prediction:
+        """Predict rows of T; items count by weights."""
         from scipy.optimize import nnls  # slow to import
 
-        mean = T.mean(axis=0, dtype=np.float64).astype(np.float32)
+        weights = (weights / weights.mean(dtype=np.float64)).astype(np.float32)
+        mean = np.average(T, axis=0, weights=weights).astype(np.float32)
         T = (T - mean).astype(np.float32)
-        truth = T[self.some][self.chosen]
-        weights, left_out = self._ridge(T[self.some])
+        by_ridge, left_out = self._ridge(T, weights)
+        truth, shares = T[self.chosen], weights[self.chosen, None]
         best, blend, form = np.inf, np.zeros(2), (NEIGHBOURS[0], POWERS[0])
+        roots = np.sqrt(shares)
         for k in NEIGHBOURS:
             for power in POWERS:
-                pair = [left_out.ravel(), self.near.mean(T, k, power).ravel()]
-                both, error = nnls(np.array(pair, np.float64).T, truth.ravel())
+                pair = [left_out, self.near.mean(T, weights, k, power)]
+                columns = np.array([(roots * each).ravel() for each in pair], np.float64).T
+                both, error = nnls(columns, (roots * truth).ravel())
                 if error < best:
                     best, blend, form = error, both, (k, power)
-        said = blend[0] * left_out + blend[1] * self.near.mean(T, *form)
+        said = blend[0] * left_out + blend[1] * self.near.mean(T, weights, *form)
         rest = (truth - said).astype(np.float64)
-        by_ridge, by_near = times(self.Z_new, weights), self.near_new.mean(T, *form)
-        square = float(np.mean(np.sum((said + mean) ** 2, axis=1, dtype=np.float64)))
-        values = blend[0] * by_ridge + blend[1] * by_near + mean
-        return _Prediction(values, rest.T @ rest / len(rest), square)
+        square = np.average(np.sum((said + mean) ** 2, axis=1), weights=shares[:, 0])
+        values = blend[0] * by_ridge + blend[1] * self.near_new.mean(T, weights, *form) + mean
+        return _Prediction(values, rest.T @ (rest * shares) / shares.sum(), float(square))
 
-    def _ridge(self, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Regress Y on content; return the weights, and what others say of chosen items.
+    def _ridge(self, T: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Regress T on content; return what it says of new items, and of chosen items left out.
 
         The ridge is the one with the least leave-one-out error.
         """
-        squares, ZtY = self.Z**2, self.Z.T @ Y
+        counted = weights * self.described
+        centre = self.known[self.some].T @ counted[self.some]
+        centre /= max(float(counted[self.some].sum(dtype=np.float64)), 1e-12)
 
-        def solve(ridge: float) -> tuple[np.ndarray, np.ndarray]:
-            shrink = (1 / (self.values + ridge)).astype(np.float32)
-            weights = shrink[:, None] * ZtY
-            leverage = np.minimum(squares @ shrink + np.float32(1 / len(Y)), 1 - 1e-4)
-            return weights, (Y - self.Z @ weights) / (1 - leverage)[:, None]
+        def centred(content: csr_array, described: np.ndarray) -> np.ndarray:
+            """Return columns; of an item without content, those of the average item."""
+            return np.asarray((content.toarray() - centre) * described[:, None], np.float32)
 
-        ridge = min(RIDGES, key=lambda each: float(np.sum(solve(each)[1] ** 2, dtype=np.float64)))
-        weights, residual = solve(ridge)
-        return weights, (Y - residual)[self.chosen]
+        gram = np.zeros((len(centre), len(centre)))
+        right = np.zeros((len(centre), T.shape[1]))
+        for begin in range(0, len(self.some), ROWS):
+            rows = self.some[begin : begin + ROWS]
+            X = centred(self.known[rows], self.described[rows])
+            gram += X.T @ (X * weights[rows, None])
+            right += X.T @ (T[rows] * weights[rows, None])
+        values, vectors = np.linalg.eigh(gram)
+        values, U = np.maximum(values, 0.0), vectors.astype(np.float32)
+        turned, truth, shares = vectors.T @ right, T[self.chosen], weights[self.chosen]
+        Z = centred(self.known[self.chosen], self.described[self.chosen]) @ U
+
+        def left_out(ridge: float) -> np.ndarray:
+            said = Z @ (turned / (values + ridge)[:, None]).astype(np.float32)
+            leverage = shares * (Z**2 @ (1 / (values + ridge)) + 1 / len(self.some))
+            leverage = np.minimum(leverage, 1 - 1e-4)[:, None]
+            return np.asarray((said - leverage * truth) / (1 - leverage), np.float32)
+
+        def error(ridge: float) -> float:
+            return float(np.sum((left_out(ridge) - truth) ** 2, axis=1) @ shares)
+
+        ridge = min(RIDGES, key=error)
+        by_map = U @ (turned / (values + ridge)[:, None]).astype(np.float32)
+        return times(centred(self.content, self.described_new), by_map), left_out(ridge)
 
 
 class _Near(NamedTuple):
@@ -262,9 +285,9 @@ class _Near(NamedTuple):
     places: np.ndarray
     similarity: np.ndarray
 
-    def mean(self, T: np.ndarray, k: int, power: int) -> np.ndarray:
-        """Average the rows of T of the k nearest, by their similarity to a power."""
-        weights = self.similarity[:, :k] ** power
+    def mean(self, T: np.ndarray, worth: np.ndarray, k: int, power: int) -> np.ndarray:
+        """Average the rows of T of the k nearest, by worth and their similarity to a power."""
+        weights = self.similarity[:, :k] ** power * worth[self.places[:, :k]]
         weights /= np.maximum(weights.sum(axis=1, keepdims=True), 1e-9)
         starts = np.arange(len(weights) + 1) * weights.shape[1]
         shape = (len(weights), len(T))
