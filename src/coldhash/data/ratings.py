@@ -182,9 +182,8 @@ class Ratings:
         [1, 1]
         """
         if not issparse(matrix):
-            raise DataError(
-                f"a {type(matrix).__name__} is not a sparse matrix", hint="csr_array(x)"
-            )
+            hint = "scipy.sparse.csr_array(matrix): what is not stored is unknown"
+            raise DataError(f"a {type(matrix).__name__} is not a sparse matrix", hint=hint)
         users = Ids.of(np.arange(matrix.shape[0]) if users is None else users, "user")
         items = Ids.of(np.arange(matrix.shape[1]) if items is None else items, "item")
         _check_shape(matrix.shape, (len(users), len(items)))
@@ -346,7 +345,8 @@ def as_ratings(values: ArrayLike, scale: Scale | None, where: NameRow) -> np.nda
     """Return ratings as float32, checked before the conversion could change them."""
     values = np.asarray(values)
     if values.ndim != 1 or values.dtype.kind not in "buif":
-        raise DataError(f"ratings of type {values.dtype}, {values.ndim} dimensions", hint="numbers")
+        message = f"ratings of type {values.dtype} in {values.ndim} dimensions"
+        raise DataError(message, hint="one number for each rating")
     values = values.astype(np.promote_types(values.dtype, np.float32), copy=False)
     _check_values(values, scale, where)
     return values.astype(np.float32)

@@ -248,7 +248,8 @@ def _as_numbers(column: pa.ChunkedArray, name: str, where: NameRow) -> np.ndarra
         except pa.ArrowInvalid as error:  # Failed to parse string: 'x' as ...
             text = str(error).partition("'")[2].rpartition("'")[0]
             place = f"{where(pc.index(texts, text).as_py())}, column {name!r}"
-            raise DataError(f"{place}: {text!r} is not a number", hint="write 3.5") from None
+            hint = "write 3.5, and leave out rows without a number"
+            raise DataError(f"{place}: {text!r} is not a number", hint=hint) from None
     kind = column.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         raise DataError(f"column {name!r}: ratings are of type {kind}", hint="numbers such as 3.5")

@@ -124,7 +124,8 @@ class TableFile:
         marks = [m for m in (self.separator, self.quote, self.escape) if m is not None]
         single = [m for m in marks if len(m) == 1 and m.isascii() and m not in "\r\n\0"]
         if len(set(single)) + (self.separator == "::") < len(marks):
-            raise SettingError(f"separator, quote, escape {marks}", hint="three ASCII characters")
+            hint = "different ASCII characters; '::' as a separator only"
+            raise SettingError(f"separator, quote and escape are {marks}", hint=hint)
 
     @property
     def title(self) -> str:
@@ -497,7 +498,8 @@ def _check_names(names: list[str], title: str) -> None:
     if repeated:
         raise ColumnError(f"{title}: column {repeated[0]!r} is there twice", hint="rename one")
     if "\0" in "".join(names):
-        raise ColumnError(f"{title}: zero bytes in names of columns", hint="encoding='utf-16-le'")
+        hint = "encoding='utf-16-le' or 'utf-16-be'"
+        raise ColumnError(f"{title}: zero bytes in names of columns", hint=hint)
 
 
 def _from_frame(source: TableLike, title: str) -> pa.Table:

@@ -335,7 +335,8 @@ def distinct_values(
 def _split_lists(column: pa.Array, name: str) -> Sequence[Value]:
     """Return lists of numbers as arrays: Python floats would take far more memory."""
     if not pa.types.is_list(column.type) or pa.types.is_nested(column.type.value_type):
-        raise DataError(f"column {name!r}: values of type {column.type}", hint="texts or numbers")
+        hint = "texts, numbers, dates or lists of them"
+        raise DataError(f"column {name!r}: values of type {column.type}", hint=hint)
     if not pa.types.is_floating(column.type.value_type):
         return column.to_pylist()  # type: ignore[no-any-return]
     lengths = column.value_lengths().fill_null(0).to_numpy()
