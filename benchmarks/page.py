@@ -11,6 +11,8 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import re
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -106,8 +108,8 @@ def lines(facts: Facts) -> list[Line]:
     return [Line(rows[0]["family"] or rows[0]["what"], rows) for rows in families.values()]
 
 
-def page(known: Sequence[Script], found: dict[str, Facts]) -> str:
-    """Write the whole page."""
+def page(known: Sequence[Script], found: dict[str, Facts], reasons: dict[str, str]) -> str:
+    """Write the whole page; reasons: pattern of figures -> why they are short of their target."""
     parts = [
         "# Benchmarks",
         verdict(known, found),
@@ -118,6 +120,8 @@ def page(known: Sequence[Script], found: dict[str, Facts]) -> str:
         "build/bench/NAME.json` (`bench_NAME.py`) and `python benchmarks/page.py` measure one "
         "benchmark anew and keep the others.",
         table(HEAD, figures(known, found)),
+        "## Short of the target",
+        "\n".join(shortfalls(found, reasons)) or "None.",
         "## Peers side by side",
         *side_by_side(known, found),
         "## How it was measured",
@@ -157,6 +161,18 @@ def figures(known: Sequence[Script], found: dict[str, Facts]) -> Iterator[list[s
         facts = found[script.name]
         for line in lines(facts):
             yield [*line.cells(), facts["date"], f"`{facts['command']}`"]
+
+
+def shortfalls(found: dict[str, Facts], reasons: dict[str, str]) -> Iterator[str]:
+    """Explain in a line each what is short of its target, figures of one reason together."""
+    named: dict[str, list[str]] = defaultdict(list)
+    for facts in found.values():
+        for line in lines(facts):
+            if not line.holds:
+                why = [why for figure, why in reasons.items() if re.search(figure, line.figure)]
+                named[why[0] if why else "Not explained."].append(line.figure)
+    for why, names in named.items():
+        yield f"- {'; '.join(names)}: {why}"
 
 
 def side_by_side(known: Sequence[Script], found: dict[str, Facts]) -> Iterator[str]:
@@ -214,7 +230,8 @@ def main() -> None:
     parser.add_argument("--page", type=Path, default=HERE.parent / "docs" / "benchmarks.md")
     args = parser.parse_args()
     known = scripts()
-    args.page.write_text(page(known, results(args.results, known)), encoding="utf-8")
+    reasons = tomllib.loads((HERE / "short.toml").read_text(encoding="utf-8"))
+    args.page.write_text(page(known, results(args.results, known), reasons), encoding="utf-8")
     print(f"wrote {args.page}")
 
 

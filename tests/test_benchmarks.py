@@ -27,8 +27,8 @@ def measured(rows, out, monkeypatch, beside=None, arguments=("bench_read.py",)) 
     return int(ended.value.code)
 
 
-def made(known, folder) -> str:
-    return page.page(known, page.results(folder, known))
+def made(known, folder, reasons=None) -> str:
+    return page.page(known, page.results(folder, known), reasons or {})
 
 
 def cells_of(text: str, figure: str) -> list[str]:
@@ -50,6 +50,15 @@ def test_a_missed_target_is_bold_and_counted(tmp_path, monkeypatch):
     assert held[6] == table.with_version("numpy") != "numpy"
     assert missed[:7] == ["**seconds / 2**", "3", "2", "**1.5**", "<= 1", "**no**", ""]
     assert cells_of(text, "accuracy / popularity")[5] == "yes"
+
+
+def test_what_is_short_of_its_target_is_explained(tmp_path, monkeypatch):
+    rows = [Row("seconds / 2", 3.0, 2.0, "<= 1"), Row("bytes / 2", 3.0, 2.0, "<= 1")]
+    rows += [Row("minutes / 2", 3.0, 2.0, "<= 1"), Row("seconds / 9", 3.0, 9.0, "<= 1")]
+    measured(rows, tmp_path / "read.json", monkeypatch)
+    text = made([READ], tmp_path, {"^(seconds|minutes)": "The clock is slow."})
+    assert "- seconds / 2; minutes / 2: The clock is slow." in text
+    assert "- bytes / 2: Not explained." in text
 
 
 def test_what_could_not_be_measured_does_not_hold(tmp_path, monkeypatch):
