@@ -8,11 +8,10 @@ import tempfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache, partial, reduce
-from multiprocessing.reduction import DupFd
+from io import FileIO
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 import orjson
@@ -114,8 +113,7 @@ def _write_item(shown: ShownItems, row: int) -> bytes:
 
 
 COPY_BLOCK = 1 << 20  # bytes
-COPY = ".copy"  # end of the name of a copy that workers share
-NAMED_SECONDS = 600  # for which a copy has a name: by then, every worker has opened it
+NEW, ACCEPTED = ".new", ".accepted"  # ends of the names of copies that workers share
 MAX_CACHED = 4096  # answers to strangers
 MAX_CACHED_REQUEST = 500  # bytes: a longer request is hardly met twice
 MAX_CACHED_ANSWER = 4096  # bytes
@@ -222,42 +220,22 @@ def find_images(table: pa.Table) -> tuple[str | None, list[str]]:
     return None, []
 
 
-@dataclass(frozen=True)
-class ModelCopy:
+class ModelCopy(NamedTuple):
     """A private copy of a model file: a change of the file in place does not reach it."""
 
     file: BinaryIO
     stamp: Stamp  # of the file that was copied
 
-    @property
-    def version(self) -> str:
-        """The version of the model: the start of the checksum at the end of the file."""
-        return read_version(self.file)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Let a process that is started have the open file."""
-        return _receive_copy, (DupFd(self.file.fileno()), self.stamp)
-
-
-def _receive_copy(file: Any, stamp: Stamp) -> ModelCopy:
-    return ModelCopy(os.fdopen(file.detach(), "rb"), stamp)
-
 
 class ModelRegistry:
     """Holds the current model; `refresh` replaces it if its file has changed.
 
-    A copy of the file is served. Processes with the same folder `copies` share one copy. The first
-    model is read from the copy `start`, or from the file. A bad model or file is an error of the
-    constructor.
+    A copy of the file is served. Processes with the same folder `copies` share it, and a process
+    that starts later begins with the last one that was accepted, so that a damaged file in its
+    place does not keep it from starting. A bad model or file is an error of the constructor.
     """
 
-    def __init__(
-        self,
-        source: Recommender | str | Path,
-        *,
-        start: ModelCopy | None = None,
-        copies: Path | None = None,
-    ) -> None:
+    def __init__(self, source: Recommender | str | Path, copies: Path | None = None) -> None:
         self._path: Path | None = None
         self._stamp: Stamp | None = None
         self._copies = copies
@@ -266,7 +244,8 @@ class ModelRegistry:
             self.current = ServedModel(source, _digest(source))
         else:
             self._path = Path(source)
-            self.current = self._load(start or copy_model(self._path))
+            accepted = None if copies is None else _open_accepted(copies)
+            self.current = self._load(accepted or copy_model(self._path, copies))
 
     def refresh(self, force: bool = False) -> bool:
         """Serve a new file, or raise an error about it and keep the current model.
@@ -295,7 +274,10 @@ class ModelRegistry:
         self._stamp = copy.stamp
         with copy.file:
             model = load(self._path, file=copy.file)
-            return ServedModel(model, copy.version, copy.stamp)
+            served = ServedModel(model, read_version(copy.file), copy.stamp)
+        if self._copies is not None:
+            _accept_copy(self._copies, copy.stamp)
+        return served
 
 
 def copy_model(path: Path, folder: Path | None = None) -> ModelCopy:
@@ -312,12 +294,32 @@ def copy_model(path: Path, folder: Path | None = None) -> ModelCopy:
                 _write_copy(path, file, copy.fileno())
                 stack.pop_all()  # it stays open
             return ModelCopy(copy, stamp)
-        place = name_copy(folder, stamp)
-        with lock_file(folder / "lock"):  # one process copies, the others wait
-            if not place.exists():
+        with _lock(folder):  # one process copies, the others wait
+            place = next(folder.glob(f"{_name(stamp)}.*"), None)
+            if place is None:
+                for refused in folder.glob(f"*{NEW}"):
+                    refused.unlink()
+                place = folder / f"{_name(stamp)}{NEW}"
                 with replace_file(place) as draft:
                     _write_copy(path, file, draft.fileno())
             return ModelCopy(place.open("rb"), stamp)
+
+
+def _accept_copy(folder: Path, stamp: Stamp) -> None:
+    """Let processes that start later begin with a copy, unless there is a newer one already."""
+    place = folder / f"{_name(stamp)}{NEW}"
+    with _lock(folder):
+        if place.exists():
+            for earlier in folder.glob(f"*{ACCEPTED}"):  # who serves it has it open
+                earlier.unlink()
+            place.rename(place.with_suffix(ACCEPTED))
+
+
+def _open_accepted(folder: Path) -> ModelCopy | None:
+    with _lock(folder):
+        for place in folder.glob(f"*{ACCEPTED}"):
+            return ModelCopy(place.open("rb"), tuple(map(int, place.stem.split("_"))))
+    return None
 
 
 def _write_copy(path: Path, file: BinaryIO, copy: int) -> None:
@@ -337,17 +339,12 @@ def explain_failure(message: str, hint: str) -> Iterator[None]:
         raise SourceError(f"{message}: {reason_of(error)}", hint=hint) from None
 
 
-def name_copy(folder: Path, stamp: Stamp) -> Path:
-    """Return the place in a folder of the copy of a file."""
-    return folder / ("_".join(map(str, stamp)) + COPY)
+def _lock(folder: Path) -> FileIO:
+    return lock_file(folder / "lock")
 
 
-def forget_copies(folder: Path, first_seen: dict[Path, float], now: float) -> None:
-    """Remove the names of old copies, so that a server that is killed leaves none behind."""
-    for place in folder.glob(f"*{COPY}"):
-        if now - first_seen.setdefault(place, now) > NAMED_SECONDS:
-            del first_seen[place]
-            place.unlink()
+def _name(stamp: Stamp) -> str:
+    return "_".join(map(str, stamp))
 
 
 def _open_temporary() -> BinaryIO:
