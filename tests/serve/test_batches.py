@@ -11,7 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from coldhash.serve import Limits, create_app
-from coldhash.serve.limits import Pool
+from coldhash.serve.endpoints import Pool
 
 BATCH = "/v1/recommend/batch"
 LARGE = {"users": [{"age": age % 90} for age in range(1000)], "k": 20}

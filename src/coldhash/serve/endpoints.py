@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial, wraps
-from typing import Any
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any, TypeVar
 
 import orjson
 from pydantic import BaseModel
@@ -18,17 +22,15 @@ from starlette.types import Receive, Scope, Send
 from coldhash.errors import ColdhashError
 from coldhash.features.people import HISTORY
 from coldhash.recommender.planes import Planes, weigh_levels
-from coldhash.recommender.recommender import USER_ID, Recommender
+from coldhash.recommender.recommender import USER_ID
 from coldhash.recommender.results import Recommendations, Row
 from coldhash.recommender.where import Where
 from coldhash.serve import schemas
-from coldhash.serve.limits import JSON, Limits, Pool, RequestError, error_content, library_error
 from coldhash.serve.monitoring import Metrics
 from coldhash.serve.registry import PersonAnswer, ServedModel, cut_title
-from coldhash.serve.schemas import Person, Request, field_error
+from coldhash.serve.schemas import JSON, Limits, Person, Request, RequestError, field_error
 
 NDJSON = "application/x-ndjson"
-JSON_ENDINGS = (b"/json", b"+json")
 BATCH = "/v1/recommend/batch"
 HEALTH_PATHS = ("/healthz", "/readyz")  # without a token, under any host
 SIMILAR = "/v1/items/{item_id:path}/similar"
@@ -39,17 +41,71 @@ MAX_BLOCK = 64  # people of a batch that are answered at a time, and
 MAX_BLOCK_ITEMS = 2000  # items: what a client does not read is kept in memory
 # An answer up to these sizes takes a fraction of a millisecond, less than the change to a thread
 # and back: measured.
-QUICK_LIST = 32  # ratings or listed items
+QUICK_BODY = 1000  # bytes of the request
 QUICK_K = 100
 QUICK_CODES = 100_000  # items of a model with codes
 QUICK_VECTORS = 2000  # items of another model
 RATED = "rated "  # how the library names the contribution of a rating
 MAX_REASONS = 3  # that a sentence names
 
+T = TypeVar("T")
 People = Mapping[str, Sequence[Any]]  # "users", "user_ids" or both, of the same length
 Answer = PersonAnswer | Exception
 Arrived = tuple[Request, asyncio.Future[Answer]]
 Alike = tuple[asyncio.AbstractEventLoop, ServedModel, bytes]  # what requests of a batch share
+
+
+class Pool:
+    """Threads for work that would block other requests.
+
+    There are as many as cores, behind a bounded priority queue. Single requests come first, then
+    batches in the order of their arrival: under load the earliest batches finish, instead of all of
+    them running out of time together. A batch whose client does not read has nothing in the queue,
+    so it delays nobody.
+
+    Work whose request has timed out is removed from the queue; once started, it finishes, and its
+    result is dropped.
+    """
+
+    def __init__(self, max_waiting: int) -> None:
+        self._max_waiting = max_waiting
+        self._n_waiting = 0
+        self._n_free = os.cpu_count() or 1
+        self._threads = ThreadPoolExecutor(self._n_free, "coldhash-serve")
+        self._arrivals = count(1)
+        self._queue: list[tuple[int, int, asyncio.Future[Any], Callable[[], Any]]] = []
+
+    def arrival(self) -> int:
+        """Return the priority of a batch that arrives now."""
+        return next(self._arrivals)
+
+    async def run(self, work: Callable[[], T], order: int = 0, is_new: bool = True) -> T:
+        """Run work in a thread, lower orders first; new work is refused if the queue is full."""
+        if is_new and self._n_waiting >= self._max_waiting:
+            raise RequestError(503, "too many requests are waiting", hint="try again later")
+        result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        heappush(self._queue, (order, next(self._arrivals), result, work))
+        self._n_waiting += 1
+        try:
+            self._start_next()
+            return await result
+        finally:
+            self._n_waiting -= 1
+
+    def _start_next(self) -> None:
+        while self._queue and self._n_free > 0:
+            _, _, result, work = heappop(self._queue)
+            if not result.done():  # cancelled: its request has timed out
+                self._n_free -= 1
+                running = result.get_loop().run_in_executor(self._threads, work)
+                running.add_done_callback(partial(self._finish, result))
+
+    def _finish(self, result: asyncio.Future[T], running: asyncio.Future[T]) -> None:
+        self._n_free += 1
+        error = running.exception()
+        if not result.done():
+            result.set_exception(error) if error else result.set_result(running.result())
+        result.get_loop().call_soon(self._start_next)  # after a batch has queued its next block
 
 
 @dataclass(eq=False)
@@ -80,7 +136,7 @@ class Operation:
             try:
                 response = await self.handler(scope, request)
             except ColdhashError as error:
-                raise library_error(error, schemas.subject(request)) from None
+                raise schemas.library_error(error, schemas.subject(request)) from None
         if isinstance(response, bytes):
             timing = f"total;dur={(time.perf_counter() - start) * 1000:.3f}"
             response = Response(response, 200, {"server-timing": timing}, JSON)
@@ -108,13 +164,13 @@ class Operation:
             if message["type"] == "http.disconnect":
                 raise RequestError(400, "the body is incomplete")
             body += message.get("body", b"")
-            self.limits.check_length(len(body))  # a body need not announce its length
+            if len(body) > self.limits.max_body:
+                hint = f"at most {self.limits.max_body:,} bytes"
+                raise RequestError(413, "the body is too large for this server", hint=hint)
             more = message.get("more_body", False)
         media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-        if not media_type:
-            raise field_error("body", "the request has no Content-Type", JSON)
-        if not (media_type.startswith(b"application/") and media_type.endswith(JSON_ENDINGS)):
-            raise field_error("body", "the Content-Type is not JSON", JSON)
+        if media_type != JSON.encode():
+            raise field_error("body", "the Content-Type is missing, or not JSON", JSON)
         return body
 
 
@@ -139,7 +195,7 @@ class Endpoints:
             post("/v1/explain", run(explain), "ExplainRequest", schemas.ExplainAnswer),
             post("/v1/ask", run(ask), "AskRequest", schemas.AskAnswer),
             get("/v1/items", run(search_items), "ItemsQuery", schemas.ItemsAnswer),
-            get(SIMILAR, run(similar_items), "SimilarQuery", schemas.SimilarAnswer),
+            get(SIMILAR, run(similar_items), "SimilarQuery", schemas.ItemsAnswer),
             get("/v1/model", self.model, None, schemas.ModelCard),
             get("/healthz", self.alive, None, schemas.Status),
             get("/readyz", self.ready, None, schemas.Status),
@@ -159,14 +215,17 @@ class Endpoints:
     async def recommend(self, scope: Scope, request: Request) -> bytes:
         """Recommend to one person: a stranger, or a user of the training data."""
         served: ServedModel = scope[SERVED]
-        if is_quick(served.model, request):
+        n_quick = QUICK_CODES if served.model.has_codes else QUICK_VECTORS
+        is_simple = len(scope[BODY]) <= QUICK_BODY and not scope["query_string"]
+        is_quick = is_simple and request["k"] <= QUICK_K and not request["where"]
+        if is_quick and len(served.model.item_ids) <= n_quick:
             answer = await self._answer_soon(served, request)
         else:
             work = partial(self._answer, served, request, group_people([request]))
             (answer,) = await self._pool.run(work)
         if isinstance(answer, Exception):
             raise answer
-        if request["user_id"] is None and not scope["query_string"]:
+        if is_simple and request["user_id"] is None:
             served.cache_answer(scope[BODY], request["user"], answer)
         return answer.body
 
@@ -240,10 +299,10 @@ class Endpoints:
                 if isinstance(answer, PersonAnswer):
                     lines.append(answer.body + b"\n")
                 elif as_lines:
-                    lines.append(orjson.dumps(error_content(answer)) + b"\n")
+                    lines.append(orjson.dumps(schemas.error_content(answer)) + b"\n")
                 else:
                     lines.append(b"null\n")
-                    errors.append({"index": index, **error_content(answer)["error"]})
+                    errors.append({"index": index, **schemas.error_content(answer)["error"]})
             return separator.join(lines)
 
         # errors of the options are raised here
@@ -296,7 +355,7 @@ class Endpoints:
         people = {name: [each[at] for each in good.values()] for at, name in enumerate(given)}
         for row, answer in zip(good, self._answer(served, request, people), strict=True):
             if isinstance(answer, ColdhashError) and answer.argument not in schemas.OPTIONS:
-                answers[row] = library_error(answer, f"{schemas.subject(request)}.{row}")
+                answers[row] = schemas.library_error(answer, f"{schemas.subject(request)}.{row}")
             elif isinstance(answer, Exception):
                 raise answer
             else:
@@ -308,16 +367,6 @@ def group_people(requests: Sequence[Request]) -> People:
     """Return the people of requests to recommend that differ in nothing else, as of a batch."""
     given = [name for name in ("user", "user_id") if requests[0][name] is not None]
     return {f"{name}s": [request[name] for request in requests] for name in given}
-
-
-def is_quick(model: Recommender, request: Request) -> bool:
-    """Return whether an answer is expected to take a fraction of a millisecond."""
-    if request["k"] > QUICK_K or request["where"]:
-        return False
-    history = (request["user"] or {}).get(HISTORY)
-    longest = max(len(each or ()) for each in (history, request["exclude"], request["candidates"]))
-    most = QUICK_CODES if model.has_codes else QUICK_VECTORS
-    return longest <= QUICK_LIST and len(model.item_ids) <= most
 
 
 def answer_people(served: ServedModel, request: Request, people: People) -> list[PersonAnswer]:
@@ -413,26 +462,12 @@ def _explain_in_words(served: ServedModel, found: Mapping[str, Any], user: Perso
     reasons = [_name_reason(served, name, user) for name, value in ordered if value > 0]
     if not reasons:
         return "Nothing that is known of this person speaks for this item."
-    rest = len(reasons) - MAX_REASONS
-    if rest > 0:
-        reasons[MAX_REASONS:] = [f"{rest} smaller reasons" if rest > 1 else "one smaller reason"]
-    return f"Because of {_join(reasons)}."
+    return f"Because of {', '.join(reasons[:MAX_REASONS])}."
 
 
 def _name_reason(served: ServedModel, name: str, user: Person) -> str:
-    history, item_id = user.get(HISTORY) or {}, name.removeprefix(RATED)
-    if name.startswith(RATED) and item_id in history:
-        title = served.catalogue.title_of(item_id) or item_id
-        if isinstance(history, list):
-            return f"{title} in your history"
-        return f"your rating of {title} ({history[item_id]:g})"
+    item_id = name.removeprefix(RATED)
+    if name.startswith(RATED) and item_id in (user.get(HISTORY) or ()):
+        return f"{served.catalogue.title_of(item_id) or item_id} in your history"
     fields = [field.name for field in served.fields.values() if field.group == name]
-    known = [field for field in fields if user.get(field) not in (None, "")]
-    labels = served.model.features.labels
-    named = [(field, labels.get(field, {}).get(str(user[field]))) for field in known]
-    words = [f"{field} ({label})" if label else field for field, label in named]
-    return _join(words) if words else name
-
-
-def _join(words: Sequence[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]
+    return " and ".join(field for field in fields if user.get(field) not in (None, "")) or name

@@ -62,11 +62,6 @@ class Catalogue:
             return self._write
         return cache(partial(_write_item, self._model.show(fields)))
 
-    def warm_up(self) -> None:
-        """Search once if the catalogue is small, so that the first request does not take longer."""
-        if len(self._ids) <= MAX_IN_MEMORY:
-            self.search("", 1)
-
     def title_of(self, item_id: str) -> str | None:
         """Return the title of an item by its id."""
         row = self._ids.row_of(item_id)
@@ -265,7 +260,6 @@ class ModelRegistry:
         new = self._load(copy_model(self._path, self._copies))
         if new.version == self.current.version:
             return False
-        new.catalogue.warm_up()
         self.current = new
         return True
 

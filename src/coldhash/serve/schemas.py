@@ -1,4 +1,4 @@
-"""Requests and answers of the API, and the fields of a person.
+"""Requests, their limits and answers, and the fields of a person.
 
 The types of requests depend on the model and the limits of the server: what they allow is what the
 OpenAPI document says. Answers are not built from their types, which describe them in the document.
@@ -18,19 +18,33 @@ import numpy as np
 import orjson
 import pyarrow as pa
 import pydantic
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    TypeAdapter,
+    WithJsonSchema,
+)
+from starlette.exceptions import HTTPException
 from typing_extensions import TypedDict
 
 from coldhash.data.dates import as_days
+from coldhash.errors import ColdhashError, UnknownId
 from coldhash.features.columns import Ages, FittedColumn, Given, Knots, Labels
 from coldhash.features.groups import FeatureEncoder
 from coldhash.features.people import ANSWERS, HISTORY
 from coldhash.recommender.ask import QuestionKind
 from coldhash.recommender.planes import MAX_PLANES
 from coldhash.recommender.recommender import USER_ID, Recommender, Score
+from coldhash.recommender.settings import check_types
 from coldhash.recommender.where import BOUNDS, Kind, kind_of
-from coldhash.serve.limits import HINT, Limits, RequestError
 
+JSON = "application/json"
+HINT = "see /openapi.json"
+ERROR_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
 MAX_CHOICES = 200
 LARGEST = float(np.finfo(np.float32).max)
 DECIMAL = "^[ \\t\\r\\n]*([+-]?[0-9]{1,30}([.][0-9]{0,30})?)?[ \\t\\r\\n]*$"  # or an empty text
@@ -69,6 +83,77 @@ ERRORS = {  # message and hint by the type of an error of pydantic
 Person = dict[str, Any]
 Request = dict[str, Any]  # fields and values
 Schema = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Limits of a request; the answer to a request beyond them names the limit.
+
+    Parameters
+    ----------
+    max_body
+        Bytes of the body.
+    max_k
+        Items of an answer.
+    max_batch
+        People of a batch.
+    max_batch_items
+        People x k of a batch.
+    max_history
+        Ratings of one person.
+    max_waiting
+        Requests that wait for a thread.
+    timeout
+        Seconds, from the head of the request to the last byte of the answer.
+
+    Raises
+    ------
+    SettingError
+        A limit is not a positive number.
+
+    Examples
+    --------
+    >>> Limits(max_k=50, timeout=5.0).max_k
+    50
+    """
+
+    max_body: PositiveInt = 1_000_000
+    max_k: PositiveInt = 1000
+    max_batch: PositiveInt = 1000
+    max_batch_items: PositiveInt = 20_000
+    max_history: PositiveInt = 1000
+    max_waiting: PositiveInt = 256
+    timeout: PositiveFloat = 30.0
+
+    def __post_init__(self) -> None:
+        check_types(self)
+
+
+class RequestError(HTTPException):
+    """An error of a request: the status, the message, the field that is wrong and a hint."""
+
+    def __init__(
+        self, status: int, message: str, *, field: str | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(status, message, ERROR_HEADERS.get(status))
+        self.field, self.hint = field, hint
+
+
+def error_content(error: HTTPException) -> dict[str, dict[str, str | None]]:
+    """Return what an answer says of an error; those of Starlette name no field."""
+    field, hint = getattr(error, "field", None), getattr(error, "hint", HINT)
+    return {"error": {"field": field, "message": error.detail, "hint": hint}}
+
+
+def library_error(error: ColdhashError, field: str | None) -> RequestError:
+    """Return an error of the library as that of a request, about a field."""
+    status = 404 if isinstance(error, UnknownId) else 422
+    return RequestError(status, error.message, field=error.argument or field, hint=error.hint)
+
+
+def field_error(field: str, message: str, hint: str) -> RequestError:
+    """Return the error of a field with a wrong value."""
+    return RequestError(422, message, field=field, hint=hint)
 
 
 def _options(function: Callable[..., object], *names: str) -> Request:
@@ -346,11 +431,6 @@ def parse_query(query: Mapping[str, str]) -> Request:
     return found
 
 
-def field_error(field: str, message: str, hint: str) -> RequestError:
-    """Return the error of a field with a wrong value."""
-    return RequestError(422, message, field=field, hint=hint)
-
-
 class ErrorDetail(BaseModel):
     """What is wrong, where, and how to correct it."""
 
@@ -372,17 +452,12 @@ class Status(BaseModel):
 
 
 class Item(BaseModel):
-    """An item of the catalogue, with the fields that were asked for."""
+    """An item, with the fields that were asked for; a higher score is better."""
 
     item_id: str
     title: str | None
-
-
-class RankedItem(Item):
-    """An item of an answer; a higher score is better."""
-
-    rank: int
-    score: float
+    rank: int | None = None
+    score: float | None = Field(None, description="Null in the answer to a search.")
     distance: int | None = Field(None, description="Bits that differ; only for score=hamming.")
 
 
@@ -391,27 +466,24 @@ class _Answer(BaseModel):
 
 
 class ItemsAnswer(_Answer):
-    """Items that a search found."""
+    """Items, best first."""
 
     items: list[Item]
 
 
-class SimilarAnswer(_Answer):
-    """The most similar items, best first."""
+class PersonAnswer(_Answer):
+    """What is known of a person, and the code: bit b of it is bit b % 8 of byte b // 8."""
 
-    items: list[RankedItem]
-
-
-class _PersonAnswer(_Answer):
     weights: dict[str, float] = Field(description="The share of each group; 0: it is missing.")
     fallback: bool = Field(description="Nothing usable was known: these are the popular items.")
     ignored: list[str] = Field(description="Rated items that the model does not know.")
+    code: str | None = Field(None, description="Hexadecimal; null where a method has no codes.")
+    n_bits: int | None = None
 
 
-class ExplainAnswer(_PersonAnswer, Item):
+class ExplainAnswer(PersonAnswer, Item):
     """What contributed to the score of an item: contributions add up to it."""
 
-    score: float
     contributions: dict[str, float]
     why: str
 
@@ -433,17 +505,9 @@ class AskAnswer(_Answer):
     questions: list[AskedQuestion]
 
 
-class PersonCode(_PersonAnswer):
-    """The code of a person: bit b of the code is bit b % 8 of byte b // 8."""
-
-    code: str | None = Field(description="Hexadecimal; null where a method has no codes.")
-    n_bits: int | None
-
-
-class RecommendAnswer(PersonCode):
+class RecommendAnswer(PersonAnswer, ItemsAnswer):
     """The best items, best first."""
 
-    items: list[RankedItem]
     user_id: str | None = Field(None, description="As in the request, if it was there.")
 
 
@@ -473,7 +537,7 @@ class PlanesAnswer(BaseModel):
     gain_power: float
 
 
-class EncodeAnswer(PersonCode):
+class EncodeAnswer(PersonAnswer):
     """A person as a vector and as a code."""
 
     vector: list[float]

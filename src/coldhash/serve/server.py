@@ -34,9 +34,9 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from coldhash.errors import ColdhashError, SettingError, WorkerError
 from coldhash.recommender import model_file
 from coldhash.serve.app import check_token, create_app
-from coldhash.serve.limits import Limits
 from coldhash.serve.monitoring import FOLDER, event, redirect_loggers, to_stderr
 from coldhash.serve.registry import ModelRegistry, copy_model, explain_failure
+from coldhash.serve.schemas import Limits
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 KEEP_ALIVE = 75  # seconds: longer than the usual proxy keeps an idle connection
