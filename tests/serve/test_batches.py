@@ -176,7 +176,7 @@ def test_single_requests_come_first_then_batches_in_order(pool):
     done, go = [], threading.Event()
 
     async def batch(name):
-        order = pool.arrival()
+        order = next(pool.arrivals)
         for block in range(3):
             await pool.run(partial(done.append, name), order, is_new=block == 0)
 

@@ -37,7 +37,7 @@ from coldhash import __version__
 from coldhash.errors import SettingError
 from coldhash.recommender.recommender import Recommender
 from coldhash.serve import schemas
-from coldhash.serve.endpoints import HEADERS, HEALTH_PATHS, SERVED, Endpoints, Operation
+from coldhash.serve.endpoints import HEADERS, HEALTH_PATHS, MODEL, SERVED, Endpoints, Operation
 from coldhash.serve.monitoring import Entry, Log, Metrics, event, to_stderr, utc_now
 from coldhash.serve.registry import ModelRegistry, ServedModel
 from coldhash.serve.schemas import JSON, REF, REQUESTS, Limits, Request, RequestError, Schema
@@ -319,6 +319,7 @@ def make_document(
         }
         for operation in operations
     }
+    paths[MODEL]["get"]["responses"]["200"]["content"][JSON]["example"] = orjson.loads(served.card)
     schemes = {"token": {"type": "http", "scheme": "bearer"}} if has_token else {}
     return {
         "openapi": "3.1.0",
@@ -332,6 +333,7 @@ def _describe(operation: Operation, models: Schema, has_token: bool) -> Schema:
     content: Schema = {} if operation.answer is None else _as_json(operation.answer.__name__)
     if operation.text_type is not None:
         content[operation.text_type] = {"schema": {"type": "string"}}
+    content = content or {JSON: {"schema": {"type": "object"}}}
     found: Schema = {
         "operationId": operation.handler.__name__,
         "description": operation.handler.__doc__,

@@ -33,6 +33,7 @@ from coldhash.serve.schemas import JSON, Limits, Person, Request, RequestError, 
 NDJSON = "application/x-ndjson"
 BATCH = "/v1/recommend/batch"
 HEALTH_PATHS = ("/healthz", "/readyz")  # without a token, under any host
+MODEL = "/v1/model"
 SIMILAR = "/v1/items/{item_id:path}/similar"
 SERVED = "coldhash.served"  # a key of scopes: the model that answers the request
 HEADERS = "coldhash.headers"  # a key of scopes: the headers as a dict
@@ -72,19 +73,15 @@ class Pool:
         self._n_waiting = 0
         self._n_free = os.cpu_count() or 1
         self._threads = ThreadPoolExecutor(self._n_free, "coldhash-serve")
-        self._arrivals = count(1)
+        self.arrivals = count(1)  # orders of batches
         self._queue: list[tuple[int, int, asyncio.Future[Any], Callable[[], Any]]] = []
-
-    def arrival(self) -> int:
-        """Return the priority of a batch that arrives now."""
-        return next(self._arrivals)
 
     async def run(self, work: Callable[[], T], order: int = 0, is_new: bool = True) -> T:
         """Run work in a thread, lower orders first; new work is refused if the queue is full."""
         if is_new and self._n_waiting >= self._max_waiting:
             raise RequestError(503, "too many requests are waiting", hint="try again later")
         result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        heappush(self._queue, (order, next(self._arrivals), result, work))
+        heappush(self._queue, (order, next(self.arrivals), result, work))
         self._n_waiting += 1
         try:
             self._start_next()
@@ -196,9 +193,9 @@ class Endpoints:
             post("/v1/ask", run(ask), "AskRequest", schemas.AskAnswer),
             get("/v1/items", run(search_items), "ItemsQuery", schemas.ItemsAnswer),
             get(SIMILAR, run(similar_items), "SimilarQuery", schemas.ItemsAnswer),
-            get("/v1/model", self.model, None, schemas.ModelCard),
-            get("/healthz", self.alive, None, schemas.Status),
-            get("/readyz", self.ready, None, schemas.Status),
+            get(MODEL, self.model),
+            get("/healthz", self.alive),
+            get("/readyz", self.ready),
             get("/metrics", self.metrics, None, None, "text/plain"),
         ]
 
@@ -289,7 +286,7 @@ class Endpoints:
         served: ServedModel = scope[SERVED]
         as_lines = NDJSON.encode() in scope[HEADERS].get(b"accept", b"")
         begin, separator = (b"", b"") if as_lines else (b'{"answers":[', b",")
-        order, step = self._pool.arrival(), max(1, min(MAX_BLOCK, MAX_BLOCK_ITEMS // k))
+        order, step = next(self._pool.arrivals), max(1, min(MAX_BLOCK, MAX_BLOCK_ITEMS // k))
         errors: list[Row] = []
 
         def write(start: int) -> bytes:
@@ -341,18 +338,15 @@ class Endpoints:
     ) -> list[PersonAnswer | RequestError]:
         """Recommend to some people of a batch."""
         types = served.types(self._limits)
-        kinds = {"users": types.person, "user_ids": types.id}
-        given = [name for name in kinds if request[name] is not None]
         answers: dict[int, PersonAnswer | RequestError] = {}
-        good: dict[int, list[Any]] = {}
+        good: dict[int, Person] = {}
         for row in rows:
             try:
-                good[row] = [
-                    types.check(kinds[name], request[name][row], f"{name}.{row}") for name in given
-                ]
+                good[row] = types.read_row(request, row)
             except RequestError as error:
                 answers[row] = error
-        people = {name: [each[at] for each in good.values()] for at, name in enumerate(given)}
+        given = [name for name in ("users", "user_ids") if request[name] is not None]
+        people = {name: [each[name] for each in good.values()] for name in given}
         for row, answer in zip(good, self._answer(served, request, people), strict=True):
             if isinstance(answer, ColdhashError) and answer.argument not in schemas.OPTIONS:
                 answers[row] = schemas.library_error(answer, f"{schemas.subject(request)}.{row}")

@@ -72,10 +72,7 @@ class Catalogue:
 
         The empty text finds the most popular items.
         """
-        raw = text.strip().encode()
-        offsets = pa.py_buffer(np.array([0, len(raw)], np.int32))
-        lowered = pc.utf8_lower(pa.StringArray.from_buffers(1, offsets, pa.py_buffer(raw)))
-        wanted = lowered[0].as_py()
+        wanted = "".join(map(str.lower, text.strip()))  # letter by letter, as Arrow does it
 
         def match(test: pc.Function) -> pa.Array:
             found = [pc.and_kleene(each.is_valid(), test(each, wanted)) for each in self._lowered]
@@ -156,23 +153,20 @@ class ServedModel:
             bits = np.packbits(encoded.vectors >= 0, axis=1, bitorder="little")
             codes = [code.tobytes().hex() for code in bits]
         weights = {group: shares.tolist() for group, shares in encoded.weights.items()}
-        ignored: list[list[str]] = [[] for _ in codes]
-        for place, item_id in encoded.ignored:
-            ignored[place].append(item_id)
         return [
             {
                 "code": codes[place],
                 "n_bits": n_bits,
                 "weights": {group: shares[place] for group, shares in weights.items()},
                 "fallback": fallback,
-                "ignored": ignored[place],
+                "ignored": [item_id for row, item_id in encoded.ignored if row == place],
                 "model": self.version,
             }
             for place, fallback in enumerate(encoded.fallback.tolist())
         ]
 
     def _make_card(self) -> Row:
-        """Return what `/v1/model` says; ModelCard describes it."""
+        """Return what `/v1/model` says."""
         model, columns = self.model, item_columns(self.model)
         rated = {model.item_ids[0]: model.scale[1]} if len(model.item_ids) else {}
         without, with_rating = (model.encode({HISTORY: history}) for history in ({}, rated))

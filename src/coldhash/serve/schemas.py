@@ -18,16 +18,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 import pydantic
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PositiveFloat,
-    PositiveInt,
-    TypeAdapter,
-    WithJsonSchema,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat, PositiveInt
 from starlette.exceptions import HTTPException
 from typing_extensions import TypedDict
 
@@ -76,7 +67,6 @@ ERRORS = {  # message and hint by the type of an error of pydantic
     "extra_forbidden": ("there is no such field", HINT),
     "greater_than_equal": ("less than {ge:.15g}", "at least {ge:.15g}"),
     "less_than_equal": ("more than {le:.15g}", "at most {le:.15g}"),
-    "string_too_long": ("too long a text", "at most {max_length} characters"),
     "too_long": ("more entries than this server allows", "at most {max_length}"),
 }
 
@@ -196,12 +186,7 @@ def _whole(value: object) -> object:
 # one type, not a union of two: an error then names the field alone
 INT64 = {"type": "integer", "minimum": 1 - 2**63, "maximum": 2**63 - 1}
 ID: Schema = {"anyOf": [{"type": "string", "minLength": 1}, INT64]}
-Id = Annotated[str, BeforeValidator(id_text), WithJsonSchema(ID)]
-Name = Annotated[
-    str | None,
-    BeforeValidator(lambda value: value if value in (None, "") else id_text(value)),
-    WithJsonSchema({"anyOf": [ID, {"const": ""}, NULL]}),
-]
+Id = Annotated[str, BeforeValidator(id_text), pydantic.WithJsonSchema(ID)]
 ItemId = Annotated[str, Field(min_length=1)]
 Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 Plain = str | bool | int | float | None  # without the int, 1 would become 1.0
@@ -214,10 +199,10 @@ class PersonField:
     name: str
     kind: Literal["category", "date", "multi-label", "number", "text", "vector"]
     group: str
-    choices: Annotated[tuple[str, ...], Field(description="Values, the most common first.")] = ()
+    choices: tuple[str, ...] = ()  # the most common first
     min: float | None = None
     max: float | None = None
-    length: Annotated[int | None, Field(description="Of a vector.")] = None
+    length: int | None = None  # of a vector
 
     @property
     def expected(self) -> str:
@@ -259,29 +244,34 @@ class RequestTypes:
     def __init__(self, model: Recommender, limits: Limits) -> None:
         self._fields, self._known = person_fields(model.features), model.person_fields
         person = _person_type(model, self._fields, limits.max_history)
-        self.person, self.id = TypeAdapter[Any](person), TypeAdapter[Any](Id)
+        self._users, self._user_ids = (pydantic.TypeAdapter[Any](kind) for kind in (person, Id))
         # each by its name, made when it is first used
         self.request = cache(partial(_request_type, _field_types(model, person, limits)))
 
     def read(self, name: str, values: object) -> Request:
         """Return the fields of a request, with their defaults; ids are texts."""
-        try:
-            found = vars(self.request(name).model_validate(values))
-        except pydantic.ValidationError as error:
-            raise self._first_error(error) from None
+        found: Request = vars(self._check(self.request(name).model_validate, values))
         people = [field for field in PEOPLE if field in found]
         if len(people) > 1 and subject(found) is None:
             raise field_error(people[0], "nobody is named", f"{', '.join(people)}, or both")
         return found
 
-    def check(self, kind: TypeAdapter[Any], value: object, place: str) -> Any:
-        """Return a person or an id of a batch; ids are texts."""
+    def read_row(self, request: Request, row: int) -> Request:
+        """Return one of `users` and of `user_ids` of a batch; ids are texts."""
+        kinds = {"users": self._users, "user_ids": self._user_ids}
+        return {
+            name: self._check(kind.validate_python, request[name][row], f"{name}.{row}")
+            for name, kind in kinds.items()
+            if request[name] is not None
+        }
+
+    def _check(self, validate: Callable[[object], Any], value: object, place: str = "") -> Any:
         try:
-            return kind.validate_python(value)
+            return validate(value)
         except pydantic.ValidationError as error:
             raise self._first_error(error, place) from None
 
-    def _first_error(self, error: pydantic.ValidationError, place: str = "") -> RequestError:
+    def _first_error(self, error: pydantic.ValidationError, place: str) -> RequestError:
         """Return the first of the errors of a validation as that of a request."""
         first = error.errors(include_url=False)[0]
         kind = first["type"]
@@ -314,7 +304,7 @@ def _person_type(model: Recommender, fields: Mapping[str, PersonField], most: in
         | Annotated[list[Id], listed, pydantic.Tag(LISTED)],
         pydantic.Discriminator(lambda history: LISTED if isinstance(history, list) else RATED),
     ]
-    types: dict[str, Any] = {USER_ID: Name, HISTORY: history | None}
+    types: dict[str, Any] = {USER_ID: Id | None, HISTORY: history | None}
     if model.encoder.answers is not None:
         asked = Field(max_length=most, description="Item id -> rating, null: unknown.")
         types[ANSWERS] = Annotated[dict[ItemId, rating | None], asked] | None
@@ -359,7 +349,7 @@ def _field_types(model: Recommender, person: Any, limits: Limits) -> dict[str, A
 
     def rows(schema: Schema) -> Any:
         """Return the type of a list in which what is wrong is an error of its row."""
-        row = Annotated[Any, WithJsonSchema({"anyOf": [schema, {}]})]
+        row = Annotated[Any, pydantic.WithJsonSchema({"anyOf": [schema, {}]})]
         return Annotated[list[row], Field(max_length=limits.max_batch)]
 
     return {
@@ -375,11 +365,11 @@ def _field_types(model: Recommender, person: Any, limits: Limits) -> dict[str, A
         "kinds": list[QuestionKind],
         "exclude": list[Id],
         "candidates": list[Id],
-        "where": Annotated[dict[str, Any], WithJsonSchema(_describe_where(columns))],
-        "fields": Annotated[list[str], WithJsonSchema({"type": "array", **shown})],
-        "score": Annotated[Score, WithJsonSchema({"type": "string", "enum": scores})],
+        "where": Annotated[dict[str, Any], pydantic.WithJsonSchema(_describe_where(columns))],
+        "fields": Annotated[list[str], pydantic.WithJsonSchema({"type": "array", **shown})],
+        "score": Annotated[Score, pydantic.WithJsonSchema({"type": "string", "enum": scores})],
         "exclude_seen": bool,
-        "popularity": Annotated[float, Field(ge=0, le=1), WithJsonSchema(share)],
+        "popularity": Annotated[float, Field(ge=0, le=1), pydantic.WithJsonSchema(share)],
         "search": Annotated[str, Field(max_length=200)],
     }
 
@@ -443,12 +433,6 @@ class ErrorAnswer(BaseModel):
     """Every answer that is not a success."""
 
     error: ErrorDetail
-
-
-class Status(BaseModel):
-    """The state of the service."""
-
-    status: Literal["ok", "ready"]
 
 
 class Item(BaseModel):
@@ -542,36 +526,3 @@ class EncodeAnswer(PersonAnswer):
 
     vector: list[float]
     planes: PlanesAnswer | None = Field(None, description="If they were asked for.")
-
-
-class ItemField(BaseModel):
-    """A column of the item table, and how `where` compares it; null: not at all."""
-
-    name: str
-    kind: Kind | None
-
-
-class ModelCard(BaseModel):
-    """The model, and the fields of a person that it uses."""
-
-    model: str
-    coldhash: str = Field(description="The version of the package that serves it.")
-    date: str | None = Field(description="Of the model file, in UTC; null without a file.")
-    n_ratings: int | None = Field(description="Of the training users, where the model has them.")
-    feedback: str = Field(description="What the training data were: ratings, counts or events.")
-    method: str
-    n_bits: int | None
-    n_items: int
-    n_users: int
-    scale: list[float]
-    scores: list[str]
-    groups: list[str]
-    fields: list[PersonField]
-    takes_history: bool
-    takes_answers: bool = Field(description="Whether there are questions to ask: `/v1/ask`.")
-    has_level: bool = Field(description="Whether `popularity` may be less than 1.")
-    labels: dict[str, dict[str, str]] = Field(description="What values of columns are called.")
-    shown_fields: list[str] = Field(description="Columns of items that the page shows.")
-    image_field: str | None = Field(description="A column of addresses of images.")
-    judged: dict[str, Any] | None = Field(description="Held-out users, by `coldhash fit --judge`.")
-    item_fields: list[ItemField]
