@@ -195,10 +195,9 @@ class _PageFiles(StaticFiles):
 def check_token(token: str) -> str:
     """Return a token without the white space around it; raise an error if it cannot work."""
     token = token.strip()
-    if not token:
-        raise SettingError("the token is empty", hint="set a token, or none at all")
-    if not token.isascii():
-        raise SettingError("the token is not ASCII", hint="letters and digits")
+    if not token or not token.isascii():
+        hint = "letters and digits, or no token at all"
+        raise SettingError("the token is empty or not ASCII", hint=hint)
     return token
 
 

@@ -128,14 +128,6 @@ class JsonHandler(logging.Handler):
         to_stderr(entry)
 
 
-def redirect_loggers() -> None:
-    """Send the records of uvicorn and asyncio to the log."""
-    for name in ("uvicorn", "asyncio"):
-        logger = logging.getLogger(name)
-        logger.handlers = [JsonHandler()]
-        logger.propagate = False
-
-
 class Metrics:
     """The metrics of one app, in a registry of its own."""
 

@@ -9,7 +9,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache, cached_property, lru_cache, partial, reduce
-from io import FileIO
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -105,12 +104,14 @@ def _write_item(shown: ShownItems, row: int) -> bytes:
 
 
 COPY_BLOCK = 1 << 20  # bytes
-NEW, ACCEPTED = ".new", ".accepted"  # ends of the names of copies that workers share
+LOCK, NEW, ACCEPTED = "lock", ".new", ".accepted"  # names of copies that workers share
 MAX_CACHED = 4096  # answers to strangers
 MAX_CACHED_REQUEST = 500  # bytes: a longer request is hardly met twice
 MAX_CACHED_ANSWER = 4096  # bytes
 
 Stamp = tuple[int, ...]  # identifies the content of a file: device, inode, size and times
+# a private copy of a model file, which a change of the file in place does not reach; its stamp
+ModelCopy = tuple[BinaryIO, Stamp]
 
 
 class PersonAnswer(NamedTuple):
@@ -209,13 +210,6 @@ def find_images(table: pa.Table) -> tuple[str | None, list[str]]:
     return None, []
 
 
-class ModelCopy(NamedTuple):
-    """A private copy of a model file: a change of the file in place does not reach it."""
-
-    file: BinaryIO
-    stamp: Stamp  # of the file that was copied
-
-
 class ModelRegistry:
     """Holds the current model; `refresh` replaces it if its file has changed.
 
@@ -259,12 +253,12 @@ class ModelRegistry:
 
     def _load(self, copy: ModelCopy) -> ServedModel:
         assert self._path is not None
-        self._stamp = copy.stamp
-        with copy.file:
-            model = load(self._path, file=copy.file)
-            served = ServedModel(model, read_version(copy.file), copy.stamp)
+        file, self._stamp = copy
+        with file:
+            model = load(self._path, file=file)
+            served = ServedModel(model, read_version(file), self._stamp)
         if self._copies is not None:
-            _accept_copy(self._copies, copy.stamp)
+            _accept_copy(self._copies, self._stamp)
         return served
 
 
@@ -281,8 +275,8 @@ def copy_model(path: Path, folder: Path | None = None) -> ModelCopy:
                 copy = stack.enter_context(_open_temporary())
                 _write_copy(path, file, copy.fileno())
                 stack.pop_all()  # it stays open
-            return ModelCopy(copy, stamp)
-        with _lock(folder):  # one process copies, the others wait
+            return copy, stamp
+        with lock_file(folder / LOCK):  # one process copies, the others wait
             place = next(folder.glob(f"{_name(stamp)}.*"), None)
             if place is None:
                 for refused in folder.glob(f"*{NEW}"):
@@ -290,13 +284,13 @@ def copy_model(path: Path, folder: Path | None = None) -> ModelCopy:
                 place = folder / f"{_name(stamp)}{NEW}"
                 with replace_file(place) as draft:
                     _write_copy(path, file, draft.fileno())
-            return ModelCopy(place.open("rb"), stamp)
+            return place.open("rb"), stamp
 
 
 def _accept_copy(folder: Path, stamp: Stamp) -> None:
     """Let processes that start later begin with a copy, unless there is a newer one already."""
     place = folder / f"{_name(stamp)}{NEW}"
-    with _lock(folder):
+    with lock_file(folder / LOCK):
         if place.exists():
             for earlier in folder.glob(f"*{ACCEPTED}"):  # who serves it has it open
                 earlier.unlink()
@@ -304,9 +298,9 @@ def _accept_copy(folder: Path, stamp: Stamp) -> None:
 
 
 def _open_accepted(folder: Path) -> ModelCopy | None:
-    with _lock(folder):
+    with lock_file(folder / LOCK):
         for place in folder.glob(f"*{ACCEPTED}"):
-            return ModelCopy(place.open("rb"), tuple(map(int, place.stem.split("_"))))
+            return place.open("rb"), tuple(map(int, place.stem.split("_")))
     return None
 
 
@@ -325,10 +319,6 @@ def explain_failure(message: str, hint: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise SourceError(f"{message}: {reason_of(error)}", hint=hint) from None
-
-
-def _lock(folder: Path) -> FileIO:
-    return lock_file(folder / "lock")
 
 
 def _name(stamp: Stamp) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import logging
 import math
 import multiprocessing
 import os
@@ -34,7 +35,7 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from coldhash.errors import ColdhashError, SettingError, WorkerError
 from coldhash.recommender import model_file
 from coldhash.serve.app import check_token, create_app
-from coldhash.serve.monitoring import FOLDER, event, redirect_loggers, to_stderr
+from coldhash.serve.monitoring import FOLDER, JsonHandler, event, to_stderr
 from coldhash.serve.registry import ModelRegistry, copy_model, explain_failure
 from coldhash.serve.schemas import Limits
 
@@ -46,7 +47,7 @@ DRAIN = 1.0  # seconds for which a stopping server waits for requests on idle co
 CLOSE = (b"connection", b"close")
 POLL = 0.2  # seconds between two checks of the workers
 STEADY = 30  # seconds a worker must live for its death not to count as a repeated one
-FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0  # seconds before a restart, from the second death on
+DELAYS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)  # seconds before restarts, by deaths in a row
 CANNOT_START = 3  # exit code of a worker that cannot load the model
 
 
@@ -154,7 +155,7 @@ def serve(serving: Serving) -> None:
             temporary = tempfile.TemporaryDirectory(prefix="coldhash-serve-")
         with temporary as folder:
             copies = Path(folder)
-            with copy_model(serving.file, copies).file as file:
+            with copy_model(serving.file, copies)[0] as file:
                 model_file.read(serving.file, file=file)  # report a bad file once
             os.environ[FOLDER] = folder
             _announce(serving, listener)
@@ -216,9 +217,7 @@ class Supervisor:
         if code == CANNOT_START and not self._workers:
             raise WorkerError("no worker can load the model", hint="see the log for the reason")
         n_deaths = worker.n_deaths + 1 if now - worker.started < STEADY else 1
-        delay = 0.0
-        if n_deaths > 1:
-            delay = min(FIRST_DELAY * 2 ** min(n_deaths - 2, 10), LONGEST_DELAY)
+        delay = DELAYS[min(n_deaths, len(DELAYS)) - 1]
         self._restarts.append((now + delay, n_deaths))
         ended = {"signal": signal.Signals(-code).name} if code < 0 else {"exit_code": code}
         to_stderr(event("worker died", pid=pid, **ended, restart_seconds=delay))
@@ -281,7 +280,7 @@ def _run(serving: Serving, registry: ModelRegistry, listener: socket.socket) -> 
         allowed_hosts=serving.hosts,
         allowed_origins=serving.allowed_origins,
     )
-    redirect_loggers()
+    logging.basicConfig(handlers=[JsonHandler()], force=True)  # of uvicorn, asyncio and others
     gc.freeze()  # a collection looks at what requests leave, not at the model and the modules
     config = Config(
         app,
