@@ -54,8 +54,7 @@ PAGE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
-PUBLIC_PATHS = (*HEALTH_PATHS, "/")  # without a token, as are the files of the page
-PAGE_FILES = "/page/"
+PAGE_FILES = "/page/"  # without a token, as is the page
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 NEW_IDS = itertools.count(int.from_bytes(os.urandom(7)))  # cheaper than random ones
 METHODS = ("GET", "POST", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE")
@@ -236,13 +235,12 @@ class ServiceMiddleware:
 
         async def refuse(error: HTTPException) -> None:
             if not status:  # an answer that has begun breaks off, which a client notices
-                content = orjson.dumps(schemas.error_content(error))
+                content = schemas.error_body(error)
                 response = Response(content, error.status_code, error.headers, JSON)
                 await response(scope, receive, reply)
 
         try:
-            self._check_host(scope["path"], headers)
-            self._check_token(scope["path"], headers)
+            self._check_access(scope["path"], headers)
             app = self.direct.get((scope["method"], scope["path"]), self.router)
             async with asyncio.timeout(self.limits.timeout):  # a thread at work is not waited for
                 await app(scope, receive, reply)
@@ -261,15 +259,15 @@ class ServiceMiddleware:
         finally:
             self._record(scope, status, request_id, time.perf_counter() - start, failure)
 
-    def _check_host(self, path: str, headers: dict[bytes, bytes]) -> None:
-        if self.hosts is None or path in HEALTH_PATHS or b"host" not in headers:
+    def _check_access(self, path: str, headers: dict[bytes, bytes]) -> None:
+        """Raise a request error for another host, or without the token."""
+        if path in HEALTH_PATHS:
             return
-        if PORT.sub("", headers[b"host"].decode("latin-1").lower()) not in self.hosts:
-            hint = "start it with --allowed-host HOST"
-            raise RequestError(421, "not a host of this server", field="host", hint=hint)
-
-    def _check_token(self, path: str, headers: dict[bytes, bytes]) -> None:
-        if self.token is None or path in PUBLIC_PATHS or path.startswith(PAGE_FILES):
+        if self.hosts is not None and b"host" in headers:
+            if PORT.sub("", headers[b"host"].decode("latin-1").lower()) not in self.hosts:
+                hint = "start it with --allowed-host HOST"
+                raise RequestError(421, "not a host of this server", field="host", hint=hint)
+        if self.token is None or path == "/" or path.startswith(PAGE_FILES):
             return
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
         is_right = hmac.compare_digest(given.strip(), self.token.encode())

@@ -285,22 +285,15 @@ class Endpoints:
             raise RequestError(413, message, field=schemas.subject(request), hint=hint)
         served: ServedModel = scope[SERVED]
         as_lines = NDJSON.encode() in scope[HEADERS].get(b"accept", b"")
-        begin, separator = (b"", b"") if as_lines else (b'{"answers":[', b",")
+        begin, separator, end = b"", b"", b""
+        if not as_lines:
+            model = orjson.dumps({"model": served.version})
+            begin, separator, end = b'{"answers":[', b",", b"]," + model[1:]
         order, step = next(self._pool.arrivals), max(1, min(MAX_BLOCK, MAX_BLOCK_ITEMS // k))
-        errors: list[Row] = []
 
         def write(start: int) -> bytes:
             rows = range(start, min(start + step, n_people))
-            lines = []
-            for index, answer in zip(rows, self._answer_rows(served, request, rows), strict=True):
-                if isinstance(answer, PersonAnswer):
-                    lines.append(answer.body + b"\n")
-                elif as_lines:
-                    lines.append(orjson.dumps(schemas.error_content(answer)) + b"\n")
-                else:
-                    lines.append(b"null\n")
-                    errors.append({"index": index, **schemas.error_content(answer)["error"]})
-            return separator.join(lines)
+            return separator.join(self._write_rows(served, request, rows))
 
         # errors of the options are raised here
         first = await self._pool.run(partial(write, 0), order)
@@ -310,9 +303,7 @@ class Endpoints:
             for start in range(step, n_people, step):
                 text = await self._pool.run(partial(write, start), order, is_new=False)
                 yield separator + text
-            if not as_lines:
-                end = orjson.dumps({"errors": errors, "model": served.version})
-                yield b"]," + end[1:]
+            yield end
 
         return StreamingResponse(content(), media_type=NDJSON if as_lines else JSON)
 
@@ -333,28 +324,29 @@ class Endpoints:
         """Return the metrics for Prometheus."""
         return Response(self._metrics.text(), media_type="text/plain; version=0.0.4")
 
-    def _answer_rows(
+    def _write_rows(
         self, served: ServedModel, request: Request, rows: Sequence[int]
-    ) -> list[PersonAnswer | RequestError]:
-        """Recommend to some people of a batch."""
+    ) -> Iterator[bytes]:
+        """Recommend to some people of a batch; an error of one of them stands in its place."""
         types = served.types(self._limits)
-        answers: dict[int, PersonAnswer | RequestError] = {}
+        written: dict[int, bytes] = {}
         good: dict[int, Person] = {}
         for row in rows:
             try:
                 good[row] = types.read_row(request, row)
             except RequestError as error:
-                answers[row] = error
+                written[row] = schemas.error_body(error)
         given = [name for name in ("users", "user_ids") if request[name] is not None]
         people = {name: [each[name] for each in good.values()] for name in given}
         for row, answer in zip(good, self._answer(served, request, people), strict=True):
-            if isinstance(answer, ColdhashError) and answer.argument not in schemas.OPTIONS:
-                answers[row] = schemas.library_error(answer, f"{schemas.subject(request)}.{row}")
-            elif isinstance(answer, Exception):
-                raise answer
+            if isinstance(answer, PersonAnswer):
+                written[row] = answer.body
+            elif isinstance(answer, ColdhashError) and answer.argument not in schemas.OPTIONS:
+                named = schemas.library_error(answer, f"{given[-1]}.{row}")
+                written[row] = schemas.error_body(named)
             else:
-                answers[row] = answer
-        return [answers[row] for row in rows]
+                raise answer
+        return (written[row] + b"\n" for row in rows)
 
 
 def group_people(requests: Sequence[Request]) -> People:

@@ -129,10 +129,10 @@ class RequestError(HTTPException):
         self.field, self.hint = field, hint
 
 
-def error_content(error: HTTPException) -> dict[str, dict[str, str | None]]:
+def error_body(error: HTTPException) -> bytes:
     """Return what an answer says of an error; those of Starlette name no field."""
     field, hint = getattr(error, "field", None), getattr(error, "hint", HINT)
-    return {"error": {"field": field, "message": error.detail, "hint": hint}}
+    return orjson.dumps({"error": {"field": field, "message": error.detail, "hint": hint}})
 
 
 def library_error(error: ColdhashError, field: str | None) -> RequestError:
@@ -455,7 +455,7 @@ class ItemsAnswer(_Answer):
     items: list[Item]
 
 
-class PersonAnswer(_Answer):
+class _EncodedPerson(_Answer):
     """What is known of a person, and the code: bit b of it is bit b % 8 of byte b // 8."""
 
     weights: dict[str, float] = Field(description="The share of each group; 0: it is missing.")
@@ -465,7 +465,7 @@ class PersonAnswer(_Answer):
     n_bits: int | None = None
 
 
-class ExplainAnswer(PersonAnswer, Item):
+class ExplainAnswer(_EncodedPerson, Item):
     """What contributed to the score of an item: contributions add up to it."""
 
     contributions: dict[str, float]
@@ -489,23 +489,16 @@ class AskAnswer(_Answer):
     questions: list[AskedQuestion]
 
 
-class RecommendAnswer(PersonAnswer, ItemsAnswer):
+class RecommendAnswer(_EncodedPerson, ItemsAnswer):
     """The best items, best first."""
 
     user_id: str | None = Field(None, description="As in the request, if it was there.")
 
 
-class RowError(ErrorDetail):
-    """What is wrong with one person of a batch."""
-
-    index: int = Field(description="The place of the person in the request, from 0.")
-
-
 class BatchAnswer(_Answer):
-    """One answer for each person, in the order of the request; null for one with an error."""
+    """For each person, in the order of the request, an answer, or what is wrong with that one."""
 
-    answers: list[RecommendAnswer | None]
-    errors: list[RowError]
+    answers: list[RecommendAnswer | ErrorAnswer]
 
 
 class PlanesAnswer(BaseModel):
@@ -521,7 +514,7 @@ class PlanesAnswer(BaseModel):
     gain_power: float
 
 
-class EncodeAnswer(PersonAnswer):
+class EncodeAnswer(_EncodedPerson):
     """A person as a vector and as a code."""
 
     vector: list[float]
