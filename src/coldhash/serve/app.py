@@ -42,7 +42,6 @@ from coldhash.serve.monitoring import Entry, Log, Metrics, event, to_stderr, utc
 from coldhash.serve.registry import ModelRegistry, ServedModel
 from coldhash.serve.schemas import JSON, REF, REQUESTS, Limits, Request, RequestError, Schema
 
-WATCH_SECONDS = 1.0  # between two checks of the model file
 PAGE = Path(__file__).parent / "page"
 POLICY = (
     "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
@@ -67,9 +66,9 @@ def create_app(
     limits: Limits | None = None,
     token: str | None = None,
     allowed_hosts: Iterable[str] | None = None,
-    allowed_origins: Iterable[str] = (),
+    allowed_origins: Sequence[str] = (),
     log: Log = to_stderr,
-    watch_seconds: float = WATCH_SECONDS,
+    watch_seconds: float = 1.0,
 ) -> ASGIApp:
     """Return an ASGI application that serves a model, or a model file and its replacements.
 
@@ -120,8 +119,7 @@ def create_app(
     operations = Endpoints(limits, metrics).operations()
 
     async def openapi(scope: Scope, _: Request) -> bytes:
-        document = make_document(operations, scope[SERVED], limits, token is not None)
-        return orjson.dumps(document)
+        return orjson.dumps(make_document(operations, scope[SERVED], limits, token is not None))
 
     async def page(scope: Scope, _: Request) -> Response:
         policy = " ".join([POLICY, *scope[SERVED].image_origins])
@@ -146,12 +144,11 @@ def create_app(
     hosts = None if allowed_hosts is None else {host.lower() for host in allowed_hosts}
     direct: dict[tuple[str, str], ASGIApp] = {(each.method, each.path): each for each in every}
     app = ServiceMiddleware(router, direct, registry, limits, token, hosts, metrics, log)
-    origins = tuple(allowed_origins)
-    if not origins:
+    if not allowed_origins:
         return app
     return CORSMiddleware(
         app,
-        allow_origins=origins,
+        allow_origins=allowed_origins,
         allow_methods=("GET", "POST"),
         allow_headers=("Authorization", "Content-Type", "Accept", "X-Request-ID"),
         expose_headers=("X-Request-ID", "Server-Timing", "Retry-After"),
@@ -263,10 +260,10 @@ class ServiceMiddleware:
         """Raise a request error for another host, or without the token."""
         if path in HEALTH_PATHS:
             return
-        if self.hosts is not None and b"host" in headers:
-            if PORT.sub("", headers[b"host"].decode("latin-1").lower()) not in self.hosts:
-                hint = "start it with --allowed-host HOST"
-                raise RequestError(421, "not a host of this server", field="host", hint=hint)
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        if self.hosts is not None and b"host" in headers and PORT.sub("", host) not in self.hosts:
+            hint = "start it with --allowed-host HOST"
+            raise RequestError(421, "not a host of this server", field="host", hint=hint)
         if self.token is None or path == "/" or path.startswith(PAGE_FILES):
             return
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")

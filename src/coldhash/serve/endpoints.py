@@ -428,12 +428,11 @@ def similar_items(
 
 def explain(served: ServedModel, user: Person, item_id: str, popularity: float) -> Row:
     """Explain a score: return parts that add up to it, and a sentence."""
-    found: Row = {**served.model.explain(user, item_id, popularity=popularity)}
+    found = cut_title({**served.model.explain(user, item_id, popularity=popularity)})
     del found["nearest_users"]  # the ids of other people
     weights = found.pop("group_weights")
-    title = served.catalogue.title_of(item_id)
     why = _explain_in_words(served, found, user)
-    return {**found, "weights": weights, "title": title, "why": why, "model": served.version}
+    return {**found, "weights": weights, "why": why, "model": served.version}
 
 
 def ask(served: ServedModel, **request: Any) -> Row:
