@@ -52,7 +52,6 @@ MAX_REASONS = 3  # that a sentence names
 T = TypeVar("T")
 People = Mapping[str, Sequence[Any]]  # "users", "user_ids" or both, of the same length
 Answer = PersonAnswer | Exception
-Arrived = tuple[Request, asyncio.Future[Answer]]
 Alike = tuple[asyncio.AbstractEventLoop, ServedModel, bytes]  # what requests of a batch share
 
 
@@ -179,7 +178,7 @@ class Endpoints:
         self._metrics = metrics
         self._pool = Pool(limits.max_waiting)
         # quick requests that are answered next, by loop, model, kind of people and options
-        self._arrived: dict[Alike, list[Arrived]] = {}
+        self._arrived: dict[Alike, list[tuple[Request, asyncio.Future[Answer]]]] = {}
 
     def operations(self) -> list[Operation]:
         """Return the operations of the API."""
@@ -447,7 +446,7 @@ def _explain_in_words(served: ServedModel, found: Mapping[str, Any], user: Perso
     reasons = [_name_reason(served, name, user) for name, value in ordered if value > 0]
     if not reasons:
         return "Nothing that is known of this person speaks for this item."
-    return f"Because of {', '.join(reasons[:MAX_REASONS])}."
+    return f"Because of {' and '.join(reasons[:MAX_REASONS])}."
 
 
 def _name_reason(served: ServedModel, name: str, user: Person) -> str:
@@ -455,4 +454,4 @@ def _name_reason(served: ServedModel, name: str, user: Person) -> str:
     if name.startswith(RATED) and item_id in (user.get(HISTORY) or ()):
         return f"{served.catalogue.title_of(item_id) or item_id} in your history"
     fields = [field.name for field in served.fields.values() if field.group == name]
-    return " and ".join(field for field in fields if user.get(field) not in (None, "")) or name
+    return ", ".join(field for field in fields if user.get(field) not in (None, "")) or name

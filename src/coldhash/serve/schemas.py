@@ -40,11 +40,9 @@ MAX_CHOICES = 200
 LARGEST = float(np.finfo(np.float32).max)
 DECIMAL = "^[ \\t\\r\\n]*([+-]?[0-9]{1,30}([.][0-9]{0,30})?)?[ \\t\\r\\n]*$"  # or an empty text
 REF = "#/components/schemas/{model}"
-NULL = {"type": "null"}
 RATED, LISTED = "[rated]", "[listed]"  # the two forms of a history
 NO_FIELDS = ("", "[key]", RATED, LISTED)  # in the place of an error
-PEOPLE = ("users", "user", "user_ids", "user_id")  # fields that name people
-SUBJECTS = ("user_ids", "user_id", "users", "user", "item_id")  # what an error may be about
+PEOPLE = ("user_ids", "user_id", "users", "user")  # fields that name people
 TEXTS = ("search", "item_id", "user_id")  # parameters in an address that are not JSON
 MAX_FOUND = 100  # items of a search
 DESCRIPTIONS = {
@@ -253,7 +251,7 @@ class RequestTypes:
         found: Request = vars(self._check(self.request(name).model_validate, values))
         people = [field for field in PEOPLE if field in found]
         if len(people) > 1 and subject(found) is None:
-            raise field_error(people[0], "nobody is named", f"{', '.join(people)}, or both")
+            raise field_error(people[-1], "nobody is named", f"{', '.join(people)}, or both")
         return found
 
     def read_row(self, request: Request, row: int) -> Request:
@@ -392,12 +390,9 @@ def _request_type(types: Mapping[str, Any], name: str) -> type[BaseModel]:
     for field, default in REQUESTS[name].items():
         kind = types[field] | None if default is None else types[field]
         fields[field] = kind, Field(default, description=DESCRIPTIONS.get(field))
-    people = [field for field in PEOPLE if field in fields]
-    schema: Schema = {}
-    if len(people) > 1:
-        schema["anyOf"] = [
-            {"required": [field], "properties": {field: {"not": NULL}}} for field in people
-        ]
+    given = {"not": {"type": "null"}}
+    named = [{"required": [who], "properties": {who: given}} for who in PEOPLE if who in fields]
+    schema: Schema = {"anyOf": named} if len(named) > 1 else {}
     config = ConfigDict(strict=True, extra="forbid", json_schema_extra=schema)
     request: type[BaseModel] = pydantic.create_model(name, __config__=config, **fields)
     return request
@@ -405,14 +400,13 @@ def _request_type(types: Mapping[str, Any], name: str) -> type[BaseModel]:
 
 def subject(request: Request) -> str | None:
     """Return the field of a request that an error of the library is about."""
-    return next((name for name in SUBJECTS if request.get(name) is not None), None)
+    return next((name for name in (*PEOPLE, "item_id") if request.get(name) is not None), None)
 
 
 def parse_query(query: Mapping[str, str]) -> Request:
     """Return the parameters in the address of a request: names, texts, or JSON."""
-    found: Request = {}
+    found: Request = dict(query)
     for name, text in query.items():
-        found[name] = text
         if name == "fields":
             found[name] = [field for field in text.split(",") if field]
         elif name not in TEXTS:
