@@ -454,4 +454,7 @@ def _name_reason(served: ServedModel, name: str, user: Person) -> str:
     if name.startswith(RATED) and item_id in (user.get(HISTORY) or ()):
         return f"{served.catalogue.title_of(item_id) or item_id} in your history"
     fields = [field.name for field in served.fields.values() if field.group == name]
-    return ", ".join(field for field in fields if user.get(field) not in (None, "")) or name
+    known = [field for field in fields if user.get(field) not in (None, "")]
+    labels = served.model.features.labels
+    named = [(field, labels.get(field, {}).get(str(user[field]))) for field in known]
+    return ", ".join(f"{field} ({label})" if label else field for field, label in named) or name
