@@ -452,7 +452,8 @@ def _explain_in_words(served: ServedModel, found: Mapping[str, Any], user: Perso
 def _name_reason(served: ServedModel, name: str, user: Person) -> str:
     item_id = name.removeprefix(RATED)
     if name.startswith(RATED) and item_id in (user.get(HISTORY) or ()):
-        return f"{served.catalogue.title_of(item_id) or item_id} in your history"
+        item = served.model.show(None).describe(served.model.item_ids.row_of(item_id))
+        return f"{cut_title(item)['title'] or item_id} in your history"
     fields = [field.name for field in served.fields.values() if field.group == name]
     known = [field for field in fields if user.get(field) not in (None, "")]
     labels = served.model.features.labels

@@ -61,11 +61,6 @@ class Catalogue:
             return self._write
         return cache(partial(_write_item, self._model.show(fields)))
 
-    def title_of(self, item_id: str) -> str | None:
-        """Return the title of an item by its id."""
-        row = self._ids.row_of(item_id)
-        return cut_title(self._model.show(None).describe(row))["title"] if row >= 0 else None
-
     def search(self, text: str, limit: int) -> np.ndarray:
         """Find rows by a part of title or id: those that start with it first, popular ones first.
 
