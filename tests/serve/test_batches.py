@@ -11,7 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from coldhash.serve import Limits, create_app
-from coldhash.serve.limits import Pool
+from coldhash.serve.endpoints import Pool
 
 BATCH = "/v1/recommend/batch"
 LARGE = {"users": [{"age": age % 90} for age in range(1000)], "k": 20}
@@ -176,7 +176,7 @@ def test_single_requests_come_first_then_batches_in_order(pool):
     done, go = [], threading.Event()
 
     async def batch(name):
-        order = pool.arrival()
+        order = next(pool.arrivals)
         for block in range(3):
             await pool.run(partial(done.append, name), order, is_new=block == 0)
 

@@ -37,17 +37,18 @@ def lines_until(reader, last):
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_lines_that_nobody_reads_are_dropped_and_counted(pipe):
+def test_lines_that_nobody_reads_are_dropped(pipe):
     reader, writer = pipe
     log = LogWriter(writer, max_lines=100)
     taken = [log(ENTRY) for _ in range(1000)]  # far more than the pipe and the queue hold
-    assert not all(taken)
-    lines = lines_until(reader, b"dropped")
-    assert lines[-1].keys() == {"time", "event", "count"}
-    assert lines[-1]["count"] == taken.count(False)
-    assert lines[:-1] == [ENTRY] * taken.count(True)
-    assert log(ENTRY)
-    assert lines_until(reader, b"text") == [ENTRY]
+    assert 100 <= taken.count(True) < 1000
+    last = {"text": "last"}
+    lines = []
+    while len(lines) < taken.count(True):
+        lines += lines_until(reader, b"text")
+    assert lines == [ENTRY] * taken.count(True)
+    assert log(last)
+    assert lines_until(reader, b"last") == [last]
 
 
 def test_a_name_that_is_not_utf_8_is_logged(pipe):

@@ -89,6 +89,11 @@ def test_only_known_hosts_are_answered(model, host, status):
         assert client.get("/healthz", headers={"Host": host}).status_code == 200
 
 
+def test_an_empty_list_of_hosts_allows_none(model):
+    with TestClient(create_app(model, allowed_hosts=(), log=lambda _: None)) as client:
+        assert client.get("/v1/model").status_code == 421
+
+
 @pytest.mark.parametrize(
     ("settings", "limited"),
     [({}, True), ({"host": "::1"}, True), ({"host": "127.0.0.9"}, True), ({"token": "x"}, False),

@@ -19,15 +19,7 @@ from starlette.testclient import TestClient
 from coldhash.errors import ChecksumError, ColdhashError, ModelFileError, SourceError
 from coldhash.recommender import model_file
 from coldhash.serve import create_app
-from coldhash.serve.registry import (
-    NAMED_SECONDS,
-    ModelRegistry,
-    PersonAnswer,
-    ServedModel,
-    copy_model,
-    forget_copies,
-    name_copy,
-)
+from coldhash.serve.registry import ModelRegistry, PersonAnswer, ServedModel, copy_model
 
 SOON = 0.01  # seconds between two looks at the file
 
@@ -136,24 +128,41 @@ def test_registries_with_a_folder_share_one_copy_of_a_new_file(
 ):
     copies = tmp_path / "copies"
     copies.mkdir()
-    registries = [ModelRegistry(served, copies=copies) for _ in range(2)]
+    registries = [ModelRegistry(served, copies) for _ in range(2)]
+    first = set(copies.glob("*.*"))
     put_file(model_files["b"], served)
     for registry in registries:
         registry.refresh()
     assert [registry.current.model.item_ids[0] for registry in registries] == ["b0", "b0"]
-    (place,) = copies.glob("*.copy")
-    mapped = [line for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
-              if line.endswith(str(place))]  # fmt: skip
-    assert len(mapped) == 2
-    assert {name_copy(copies, each.current.stamp) for each in registries} == {place}
-    assert place.read_bytes() == served.read_bytes()
-    first_seen = {}
-    for now in (7.0, 7.0 + NAMED_SECONDS):
-        forget_copies(copies, first_seen, now)
-        assert place.exists()
-    forget_copies(copies, first_seen, 8.0 + NAMED_SECONDS)
-    assert not list(copies.glob("*.copy"))
-    assert registries[0].current.model.recommend({}, k=1).item_ids[0][0].startswith("b")
+    (place,) = set(copies.glob("*.*")) - first  # and the first copy has no name any more
+    assert not [each for each in first if each.exists()]
+    content = served.read_bytes()
+    assert place.read_bytes() == content
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+    inode = str(place.stat().st_ino)
+    assert len([line for line in maps if inode in line.split()]) == 2
+
+
+def test_a_registry_with_a_folder_begins_with_the_copy_that_was_accepted_last(
+    served, model_files, put_file, version_of, tmp_path
+):
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    registry = ModelRegistry(served, copies)
+    for content in (b"broken", b"broken again"):
+        put_file(content, served)
+        with pytest.raises(ModelFileError):
+            registry.refresh()
+        assert len(list(copies.glob("*.*"))) == 2  # the last one that was refused, and the good one
+    later = ModelRegistry(served, copies)
+    assert later.current.version == version_of(model_files["a"])
+    with pytest.raises(ModelFileError):
+        later.refresh()
+    put_file(model_files["b"], served)
+    later.refresh()
+    served.unlink()
+    assert ModelRegistry(served, copies).current.version == version_of(model_files["b"])
+    assert registry.current.version == version_of(model_files["a"])
 
 
 def test_without_a_temporary_folder_the_copy_is_in_memory(served, monkeypatch):
@@ -180,7 +189,7 @@ def test_no_room_for_a_copy_is_an_error_with_a_hint(shared, served, no_room, tmp
     with pytest.raises(SourceError, match=r"cannot copy .*served\.coldhash") as told:
         copy_model(served, folder)
     assert "TMPDIR" in told.value.hint
-    assert not shared or not list(folder.glob("*.copy"))
+    assert not shared or not list(folder.glob("*.*"))
 
 
 TRUNCATED = """

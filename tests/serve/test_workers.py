@@ -11,20 +11,18 @@ import sys
 from dataclasses import replace
 
 import httpx
+import numpy as np
 import pyarrow as pa
 import pytest
+
+from coldhash.recommender import model_file
 
 pytestmark = pytest.mark.slow
 
 DYING = """
-import sys
-from pathlib import Path
-from coldhash.serve.registry import copy_model
-from coldhash.serve.server import listen
-from coldhash.serve.supervisor import Supervisor
+from coldhash.serve.server import Supervisor, listen
 if __name__ == "__main__":
-    Supervisor(target=slice, start=copy_model(Path(sys.argv[1])), copies=Path(sys.argv[2]),
-               listener=listen("127.0.0.1", 0), n_workers=1, stop_seconds=9).run()
+    Supervisor(target=slice, listener=listen("127.0.0.1", 0), n_workers=1, stop_seconds=9).run()
 """
 
 
@@ -64,7 +62,6 @@ def test_a_stopped_worker_does_not_delay_the_end(server):
 def test_replacements_serve_the_last_good_model(server, served, model_files, put_file, version_of):
     put_file(model_files["b"], served)
     server._until(lambda: served_by_all(server, version_of(model_files["b"])))
-    server.until_logged("model kept")
     put_file(b"broken", served)
     server._until(lambda: len(server.events("model refused")) == 2)
     first = pids(server)
@@ -106,7 +103,12 @@ def served_by_all(server, version):
     return wanted in fresh(server, "/metrics").text
 
 
-def test_workers_end_with_their_parent(server):
+def test_workers_end_with_their_parent(live, served, tmp_path):
+    """They remove the copies of the model, too."""
+    (tmp_path / "tmp").mkdir()
+    server = live(served, "--workers", "2", TMPDIR=str(tmp_path / "tmp"))
+    wait_for_two(server)
+    assert list(tmp_path.glob("tmp/*/*.accepted"))
     server.process.kill()
     server.process.wait()
     while True:
@@ -116,13 +118,28 @@ def test_workers_end_with_their_parent(server):
             break
         except httpx.TransportError:
             pass  # it was about to end
+    assert not list(tmp_path.glob("tmp/*"))
 
 
-def test_restarts_are_delayed_more_and_more(model_files, tmp_path):
+def test_a_model_that_no_worker_can_load_is_an_error(served, model_files, tmp_path):
+    facts, tensors = model_file.read(model_files["a"])
+    tensors = {name: np.array(array) for name, array in tensors.items()}
+    tensors["encoder/map/demographics"][0, 0] = np.nan  # the checksum is right
+    model_file.write(tmp_path / "odd", facts, tensors)
+    command = [sys.executable, "-m", "coldhash", "serve", tmp_path / "odd", "--port", "0"]
+    run = subprocess.run(
+        [*command, "--workers", "2"], capture_output=True, encoding="utf-8", timeout=300
+    )
+    assert run.returncode == 2
+    assert "no worker can load the model" in run.stderr
+    assert "worker cannot start" in run.stderr
+
+
+def test_restarts_are_delayed_more_and_more(tmp_path):
     script = tmp_path / "dying.py"
     script.write_text(DYING, encoding="utf-8")
     with subprocess.Popen(
-        [sys.executable, script, model_files["a"], tmp_path],
+        [sys.executable, script],
         stderr=subprocess.PIPE,
         env=os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)},
     ) as process:

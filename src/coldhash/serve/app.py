@@ -16,7 +16,7 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -36,13 +36,12 @@ from threadpoolctl import threadpool_limits
 from coldhash import __version__
 from coldhash.errors import SettingError
 from coldhash.recommender.recommender import Recommender
-from coldhash.serve.endpoints import HEADERS, HEALTH_PATHS, SERVED, Endpoints, Operation
-from coldhash.serve.limits import JSON, Limits, RequestError, error_content
+from coldhash.serve import schemas
+from coldhash.serve.endpoints import HEADERS, HEALTH_PATHS, MODEL, SERVED, Endpoints, Operation
 from coldhash.serve.monitoring import Entry, Log, Metrics, event, to_stderr, utc_now
 from coldhash.serve.registry import ModelRegistry, ServedModel
-from coldhash.serve.schemas import REF, REQUESTS, ErrorAnswer, Request, Schema
+from coldhash.serve.schemas import JSON, REF, REQUESTS, Limits, Request, RequestError, Schema
 
-WATCH_SECONDS = 1.0  # between two checks of the model file
 PAGE = Path(__file__).parent / "page"
 POLICY = (
     "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
@@ -54,11 +53,9 @@ PAGE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
-PUBLIC_PATHS = (*HEALTH_PATHS, "/")  # without a token, as are the files of the page
-PAGE_FILES = "/page/"
+PAGE_FILES = "/page/"  # without a token, as is the page
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 NEW_IDS = itertools.count(int.from_bytes(os.urandom(7)))  # cheaper than random ones
-ERRORS = (400, 401, 404, 413, 421, 422, 503, 504)  # of operations
 METHODS = ("GET", "POST", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE")
 PORT = re.compile(r":\d*\Z")
 
@@ -69,9 +66,9 @@ def create_app(
     limits: Limits | None = None,
     token: str | None = None,
     allowed_hosts: Iterable[str] | None = None,
-    allowed_origins: Iterable[str] = (),
+    allowed_origins: Sequence[str] = (),
     log: Log = to_stderr,
-    watch_seconds: float = WATCH_SECONDS,
+    watch_seconds: float = 1.0,
 ) -> ASGIApp:
     """Return an ASGI application that serves a model, or a model file and its replacements.
 
@@ -122,13 +119,19 @@ def create_app(
     operations = Endpoints(limits, metrics).operations()
 
     async def openapi(scope: Scope, _: Request) -> bytes:
-        document = make_document(operations, scope[SERVED], limits, token is not None)
-        return orjson.dumps(document)
+        return orjson.dumps(make_document(operations, scope[SERVED], limits, token is not None))
 
     async def page(scope: Scope, _: Request) -> Response:
         policy = " ".join([POLICY, *scope[SERVED].image_origins])
         headers = PAGE_HEADERS | {"Content-Security-Policy": policy}
         return FileResponse(PAGE / "index.html", headers=headers)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: object) -> AsyncIterator[None]:
+        watcher = asyncio.create_task(_watch(registry, metrics, log, watch_seconds))
+        with threadpool_limits(1, "blas"):  # requests share the cores
+            yield
+        watcher.cancel()
 
     get = partial(Operation, limits, "GET")
     every = (*operations, get("/openapi.json", openapi), get("/", page))
@@ -136,32 +139,20 @@ def create_app(
     router = Router(
         [*routes, Mount("/page", _PageFiles(directory=PAGE))],
         redirect_slashes=False,
-        lifespan=lambda _: _lifespan(partial(_watch, registry, metrics, log, watch_seconds)),
+        lifespan=lifespan,
     )
     hosts = None if allowed_hosts is None else {host.lower() for host in allowed_hosts}
     direct: dict[tuple[str, str], ASGIApp] = {(each.method, each.path): each for each in every}
     app = ServiceMiddleware(router, direct, registry, limits, token, hosts, metrics, log)
-    origins = tuple(allowed_origins)
-    if not origins:
+    if not allowed_origins:
         return app
     return CORSMiddleware(
         app,
-        allow_origins=origins,
+        allow_origins=allowed_origins,
         allow_methods=("GET", "POST"),
         allow_headers=("Authorization", "Content-Type", "Accept", "X-Request-ID"),
         expose_headers=("X-Request-ID", "Server-Timing", "Retry-After"),
     )
-
-
-@contextlib.asynccontextmanager
-async def _lifespan(watch: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
-    """Watch the file while the app runs; requests share the cores, so BLAS gets one thread."""
-    watcher = asyncio.create_task(watch())
-    with threadpool_limits(1, "blas"):
-        yield
-    watcher.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await watcher
 
 
 async def _watch(registry: ModelRegistry, metrics: Metrics, log: Log, seconds: float) -> None:
@@ -169,7 +160,6 @@ async def _watch(registry: ModelRegistry, metrics: Metrics, log: Log, seconds: f
     hangup = asyncio.Event()
     if threading.current_thread() is threading.main_thread():
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hangup.set)
-    await asyncio.to_thread(registry.current.catalogue.warm_up)
     while True:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(hangup.wait(), seconds)
@@ -201,10 +191,9 @@ class _PageFiles(StaticFiles):
 def check_token(token: str) -> str:
     """Return a token without the white space around it; raise an error if it cannot work."""
     token = token.strip()
-    if not token:
-        raise SettingError("the token is empty", hint="set a token, or none at all")
-    if not token.isascii():
-        raise SettingError("the token is not ASCII", hint="letters and digits")
+    if not token or not token.isascii():
+        hint = "letters and digits, or no token at all"
+        raise SettingError("the token is empty or not ASCII", hint=hint)
     return token
 
 
@@ -243,15 +232,12 @@ class ServiceMiddleware:
 
         async def refuse(error: HTTPException) -> None:
             if not status:  # an answer that has begun breaks off, which a client notices
-                content = orjson.dumps(error_content(error))
+                content = schemas.error_body(error)
                 response = Response(content, error.status_code, error.headers, JSON)
                 await response(scope, receive, reply)
 
         try:
-            self._check_host(scope["path"], headers)
-            self._check_token(scope["path"], headers)
-            length = headers.get(b"content-length", b"0")
-            self.limits.check_length(int(length[:20]) if length.isdigit() else 0)
+            self._check_access(scope["path"], headers)
             app = self.direct.get((scope["method"], scope["path"]), self.router)
             async with asyncio.timeout(self.limits.timeout):  # a thread at work is not waited for
                 await app(scope, receive, reply)
@@ -270,15 +256,15 @@ class ServiceMiddleware:
         finally:
             self._record(scope, status, request_id, time.perf_counter() - start, failure)
 
-    def _check_host(self, path: str, headers: dict[bytes, bytes]) -> None:
-        if self.hosts is None or path in HEALTH_PATHS or b"host" not in headers:
+    def _check_access(self, path: str, headers: dict[bytes, bytes]) -> None:
+        """Raise a request error for another host, or without the token."""
+        if path in HEALTH_PATHS:
             return
-        if PORT.sub("", headers[b"host"].decode("latin-1").lower()) not in self.hosts:
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        if self.hosts is not None and b"host" in headers and PORT.sub("", host) not in self.hosts:
             hint = "start it with --allowed-host HOST"
             raise RequestError(421, "not a host of this server", field="host", hint=hint)
-
-    def _check_token(self, path: str, headers: dict[bytes, bytes]) -> None:
-        if self.token is None or path in PUBLIC_PATHS or path.startswith(PAGE_FILES):
+        if self.token is None or path == "/" or path.startswith(PAGE_FILES):
             return
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
         is_right = hmac.compare_digest(given.strip(), self.token.encode())
@@ -312,52 +298,50 @@ def make_document(
     operations: Sequence[Operation], served: ServedModel, limits: Limits, has_token: bool
 ) -> Schema:
     """Describe operations, for one model."""
-    requests = {name: served.types(limits).request(name) for name in REQUESTS}
-    answers = [operation.answer for operation in operations if operation.answer is not None]
-    types: list[type[BaseModel]] = [ErrorAnswer, *answers, *requests.values()]
+    types: list[type[BaseModel]] = [served.types(limits).request(name) for name in REQUESTS]
+    types += [schemas.ErrorAnswer, *(each.answer for each in operations if each.answer is not None)]
     _, forms = models_json_schema([(kind, "validation") for kind in types], ref_template=REF)
-    schemas: Schema = forms["$defs"]
+    models: Schema = forms["$defs"]
     person, item_ids = served.model.features.example(), served.model.item_ids
     item_id = item_ids[0] if len(item_ids) else "1"
     example = {"user": person, "users": [person, {}], "k": 3, "item_id": item_id}
-    for name in requests:
-        given = {field: example[field] for field in example if field in schemas[name]["properties"]}
-        schemas[name]["examples"] = [given]
-    paths: Schema = {}
-    for operation in operations:
-        described = {operation.method.lower(): _describe(operation, schemas, has_token)}
-        paths[operation.path.replace(":path", "")] = described
+    for name, fields in REQUESTS.items():
+        models[name]["examples"] = [{field: example[field] for field in example if field in fields}]
+    paths = {
+        operation.path.replace(":path", ""): {
+            operation.method.lower(): _describe(operation, models, has_token)
+        }
+        for operation in operations
+    }
+    paths[MODEL]["get"]["responses"]["200"]["content"][JSON]["example"] = orjson.loads(served.card)
+    schemes = {"token": {"type": "http", "scheme": "bearer"}} if has_token else {}
     return {
         "openapi": "3.1.0",
         "info": {"title": "coldhash", "version": __version__},
         "paths": paths,
-        "components": {
-            "schemas": schemas,
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}} if has_token else {},
-        },
+        "components": {"schemas": models, "securitySchemes": schemes},
     }
 
 
-def _describe(operation: Operation, schemas: Schema, has_token: bool) -> Schema:
-    needs_token = operation.path not in HEALTH_PATHS
+def _describe(operation: Operation, models: Schema, has_token: bool) -> Schema:
     content: Schema = {} if operation.answer is None else _as_json(operation.answer.__name__)
     if operation.text_type is not None:
         content[operation.text_type] = {"schema": {"type": "string"}}
-    responses = {"200": {"description": "The answer.", "content": content}}
-    if needs_token:
-        error = {"description": "An error.", "content": _as_json(ErrorAnswer.__name__)}
-        responses |= {str(status): error for status in ERRORS}
+    content = content or {JSON: {"schema": {"type": "object"}}}
     found: Schema = {
         "operationId": operation.handler.__name__,
         "description": operation.handler.__doc__,
-        "security": [{"token": []}] if has_token and needs_token else [],
-        "responses": responses,
+        "security": [{"token": []}] if has_token and operation.path not in HEALTH_PATHS else [],
+        "responses": {
+            "200": {"description": "The answer.", "content": content},
+            "default": {"description": "An error.", "content": _as_json("ErrorAnswer")},
+        },
     }
     if operation.request is None:
         return found
     if operation.method == "POST":
         return found | {"requestBody": {"required": True, "content": _as_json(operation.request)}}
-    request = schemas.pop(operation.request)
+    request = models.pop(operation.request)
     parameters = [
         {
             "name": name,

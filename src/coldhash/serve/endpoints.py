@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial, wraps
-from typing import Any
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any, TypeVar
 
 import orjson
 from pydantic import BaseModel
@@ -18,19 +22,18 @@ from starlette.types import Receive, Scope, Send
 from coldhash.errors import ColdhashError
 from coldhash.features.people import HISTORY
 from coldhash.recommender.planes import Planes, weigh_levels
-from coldhash.recommender.recommender import USER_ID, Recommender
+from coldhash.recommender.recommender import USER_ID
 from coldhash.recommender.results import Recommendations, Row
 from coldhash.recommender.where import Where
 from coldhash.serve import schemas
-from coldhash.serve.limits import JSON, Limits, Pool, RequestError, error_content, library_error
 from coldhash.serve.monitoring import Metrics
 from coldhash.serve.registry import PersonAnswer, ServedModel, cut_title
-from coldhash.serve.schemas import Person, Request, field_error
+from coldhash.serve.schemas import JSON, Limits, Person, Request, RequestError, field_error
 
 NDJSON = "application/x-ndjson"
-JSON_ENDINGS = (b"/json", b"+json")
 BATCH = "/v1/recommend/batch"
 HEALTH_PATHS = ("/healthz", "/readyz")  # without a token, under any host
+MODEL = "/v1/model"
 SIMILAR = "/v1/items/{item_id:path}/similar"
 SERVED = "coldhash.served"  # a key of scopes: the model that answers the request
 HEADERS = "coldhash.headers"  # a key of scopes: the headers as a dict
@@ -39,17 +42,66 @@ MAX_BLOCK = 64  # people of a batch that are answered at a time, and
 MAX_BLOCK_ITEMS = 2000  # items: what a client does not read is kept in memory
 # An answer up to these sizes takes a fraction of a millisecond, less than the change to a thread
 # and back: measured.
-QUICK_LIST = 32  # ratings or listed items
+QUICK_BODY = 1000  # bytes of the request
 QUICK_K = 100
 QUICK_CODES = 100_000  # items of a model with codes
 QUICK_VECTORS = 2000  # items of another model
 RATED = "rated "  # how the library names the contribution of a rating
 MAX_REASONS = 3  # that a sentence names
 
+T = TypeVar("T")
 People = Mapping[str, Sequence[Any]]  # "users", "user_ids" or both, of the same length
 Answer = PersonAnswer | Exception
-Arrived = tuple[Request, asyncio.Future[Answer]]
 Alike = tuple[asyncio.AbstractEventLoop, ServedModel, bytes]  # what requests of a batch share
+
+
+class Pool:
+    """Threads for work that would block other requests.
+
+    There are as many as cores, behind a bounded priority queue. Single requests come first, then
+    batches in the order of their arrival: under load the earliest batches finish, instead of all of
+    them running out of time together. A batch whose client does not read has nothing in the queue,
+    so it delays nobody.
+
+    Work whose request has timed out is removed from the queue; once started, it finishes, and its
+    result is dropped.
+    """
+
+    def __init__(self, max_waiting: int) -> None:
+        self._max_waiting = max_waiting
+        self._n_waiting = 0
+        self._n_free = os.cpu_count() or 1
+        self._threads = ThreadPoolExecutor(self._n_free, "coldhash-serve")
+        self.arrivals = count(1)  # orders of batches
+        self._queue: list[tuple[int, int, asyncio.Future[Any], Callable[[], Any]]] = []
+
+    async def run(self, work: Callable[[], T], order: int = 0, is_new: bool = True) -> T:
+        """Run work in a thread, lower orders first; new work is refused if the queue is full."""
+        if is_new and self._n_waiting >= self._max_waiting:
+            raise RequestError(503, "too many requests are waiting", hint="try again later")
+        result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        heappush(self._queue, (order, next(self.arrivals), result, work))
+        self._n_waiting += 1
+        try:
+            self._start_next()
+            return await result
+        finally:
+            self._n_waiting -= 1
+
+    def _start_next(self) -> None:
+        while self._queue and self._n_free > 0:
+            _, _, result, work = heappop(self._queue)
+            if not result.done():  # cancelled: its request has timed out
+                self._n_free -= 1
+                running = result.get_loop().run_in_executor(self._threads, work)
+                running.add_done_callback(partial(self._finish, result))
+
+    def _finish(self, result: asyncio.Future[T], running: asyncio.Future[T]) -> None:
+        self._n_free += 1
+        error = running.exception()
+        if not result.done():
+            result.set_exception(error) if error else result.set_result(running.result())
+        result.get_loop().call_soon(self._start_next)  # after a batch has queued its next block
 
 
 @dataclass(eq=False)
@@ -80,7 +132,7 @@ class Operation:
             try:
                 response = await self.handler(scope, request)
             except ColdhashError as error:
-                raise library_error(error, schemas.subject(request)) from None
+                raise schemas.library_error(error, schemas.subject(request)) from None
         if isinstance(response, bytes):
             timing = f"total;dur={(time.perf_counter() - start) * 1000:.3f}"
             response = Response(response, 200, {"server-timing": timing}, JSON)
@@ -108,13 +160,13 @@ class Operation:
             if message["type"] == "http.disconnect":
                 raise RequestError(400, "the body is incomplete")
             body += message.get("body", b"")
-            self.limits.check_length(len(body))  # a body need not announce its length
+            if len(body) > self.limits.max_body:
+                hint = f"at most {self.limits.max_body:,} bytes"
+                raise RequestError(413, "the body is too large for this server", hint=hint)
             more = message.get("more_body", False)
         media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-        if not media_type:
-            raise field_error("body", "the request has no Content-Type", JSON)
-        if not (media_type.startswith(b"application/") and media_type.endswith(JSON_ENDINGS)):
-            raise field_error("body", "the Content-Type is not JSON", JSON)
+        if media_type != JSON.encode():
+            raise field_error("body", "the Content-Type is missing, or not JSON", JSON)
         return body
 
 
@@ -126,7 +178,7 @@ class Endpoints:
         self._metrics = metrics
         self._pool = Pool(limits.max_waiting)
         # quick requests that are answered next, by loop, model, kind of people and options
-        self._arrived: dict[Alike, list[Arrived]] = {}
+        self._arrived: dict[Alike, list[tuple[Request, asyncio.Future[Answer]]]] = {}
 
     def operations(self) -> list[Operation]:
         """Return the operations of the API."""
@@ -139,10 +191,10 @@ class Endpoints:
             post("/v1/explain", run(explain), "ExplainRequest", schemas.ExplainAnswer),
             post("/v1/ask", run(ask), "AskRequest", schemas.AskAnswer),
             get("/v1/items", run(search_items), "ItemsQuery", schemas.ItemsAnswer),
-            get(SIMILAR, run(similar_items), "SimilarQuery", schemas.SimilarAnswer),
-            get("/v1/model", self.model, None, schemas.ModelCard),
-            get("/healthz", self.alive, None, schemas.Status),
-            get("/readyz", self.ready, None, schemas.Status),
+            get(SIMILAR, run(similar_items), "SimilarQuery", schemas.ItemsAnswer),
+            get(MODEL, self.model),
+            get("/healthz", self.alive),
+            get("/readyz", self.ready),
             get("/metrics", self.metrics, None, None, "text/plain"),
         ]
 
@@ -159,14 +211,17 @@ class Endpoints:
     async def recommend(self, scope: Scope, request: Request) -> bytes:
         """Recommend to one person: a stranger, or a user of the training data."""
         served: ServedModel = scope[SERVED]
-        if is_quick(served.model, request):
+        n_quick = QUICK_CODES if served.model.has_codes else QUICK_VECTORS
+        is_simple = len(scope[BODY]) <= QUICK_BODY and not scope["query_string"]
+        is_quick = is_simple and request["k"] <= QUICK_K and not request["where"]
+        if is_quick and len(served.model.item_ids) <= n_quick:
             answer = await self._answer_soon(served, request)
         else:
             work = partial(self._answer, served, request, group_people([request]))
             (answer,) = await self._pool.run(work)
         if isinstance(answer, Exception):
             raise answer
-        if request["user_id"] is None and not scope["query_string"]:
+        if is_simple and request["user_id"] is None:
             served.cache_answer(scope[BODY], request["user"], answer)
         return answer.body
 
@@ -229,22 +284,15 @@ class Endpoints:
             raise RequestError(413, message, field=schemas.subject(request), hint=hint)
         served: ServedModel = scope[SERVED]
         as_lines = NDJSON.encode() in scope[HEADERS].get(b"accept", b"")
-        begin, separator = (b"", b"") if as_lines else (b'{"answers":[', b",")
-        order, step = self._pool.arrival(), max(1, min(MAX_BLOCK, MAX_BLOCK_ITEMS // k))
-        errors: list[Row] = []
+        begin, separator, end = b"", b"", b""
+        if not as_lines:
+            model = orjson.dumps({"model": served.version})
+            begin, separator, end = b'{"answers":[', b",", b"]," + model[1:]
+        order, step = next(self._pool.arrivals), max(1, min(MAX_BLOCK, MAX_BLOCK_ITEMS // k))
 
         def write(start: int) -> bytes:
             rows = range(start, min(start + step, n_people))
-            lines = []
-            for index, answer in zip(rows, self._answer_rows(served, request, rows), strict=True):
-                if isinstance(answer, PersonAnswer):
-                    lines.append(answer.body + b"\n")
-                elif as_lines:
-                    lines.append(orjson.dumps(error_content(answer)) + b"\n")
-                else:
-                    lines.append(b"null\n")
-                    errors.append({"index": index, **error_content(answer)["error"]})
-            return separator.join(lines)
+            return separator.join(self._write_rows(served, request, rows))
 
         # errors of the options are raised here
         first = await self._pool.run(partial(write, 0), order)
@@ -254,9 +302,7 @@ class Endpoints:
             for start in range(step, n_people, step):
                 text = await self._pool.run(partial(write, start), order, is_new=False)
                 yield separator + text
-            if not as_lines:
-                end = orjson.dumps({"errors": errors, "model": served.version})
-                yield b"]," + end[1:]
+            yield end
 
         return StreamingResponse(content(), media_type=NDJSON if as_lines else JSON)
 
@@ -277,47 +323,35 @@ class Endpoints:
         """Return the metrics for Prometheus."""
         return Response(self._metrics.text(), media_type="text/plain; version=0.0.4")
 
-    def _answer_rows(
+    def _write_rows(
         self, served: ServedModel, request: Request, rows: Sequence[int]
-    ) -> list[PersonAnswer | RequestError]:
-        """Recommend to some people of a batch."""
+    ) -> Iterator[bytes]:
+        """Recommend to some people of a batch; an error of one of them stands in its place."""
         types = served.types(self._limits)
-        kinds = {"users": types.person, "user_ids": types.id}
-        given = [name for name in kinds if request[name] is not None]
-        answers: dict[int, PersonAnswer | RequestError] = {}
-        good: dict[int, list[Any]] = {}
+        written: dict[int, bytes] = {}
+        good: dict[int, Person] = {}
         for row in rows:
             try:
-                good[row] = [
-                    types.check(kinds[name], request[name][row], f"{name}.{row}") for name in given
-                ]
+                good[row] = types.read_row(request, row)
             except RequestError as error:
-                answers[row] = error
-        people = {name: [each[at] for each in good.values()] for at, name in enumerate(given)}
+                written[row] = schemas.error_body(error)
+        given = [name for name in ("users", "user_ids") if request[name] is not None]
+        people = {name: [each[name] for each in good.values()] for name in given}
         for row, answer in zip(good, self._answer(served, request, people), strict=True):
-            if isinstance(answer, ColdhashError) and answer.argument not in schemas.OPTIONS:
-                answers[row] = library_error(answer, f"{schemas.subject(request)}.{row}")
-            elif isinstance(answer, Exception):
-                raise answer
+            if isinstance(answer, PersonAnswer):
+                written[row] = answer.body
+            elif isinstance(answer, ColdhashError) and answer.argument not in schemas.OPTIONS:
+                named = schemas.library_error(answer, f"{given[-1]}.{row}")
+                written[row] = schemas.error_body(named)
             else:
-                answers[row] = answer
-        return [answers[row] for row in rows]
+                raise answer
+        return (written[row] + b"\n" for row in rows)
 
 
 def group_people(requests: Sequence[Request]) -> People:
     """Return the people of requests to recommend that differ in nothing else, as of a batch."""
     given = [name for name in ("user", "user_id") if requests[0][name] is not None]
     return {f"{name}s": [request[name] for request in requests] for name in given}
-
-
-def is_quick(model: Recommender, request: Request) -> bool:
-    """Return whether an answer is expected to take a fraction of a millisecond."""
-    if request["k"] > QUICK_K or request["where"]:
-        return False
-    history = (request["user"] or {}).get(HISTORY)
-    longest = max(len(each or ()) for each in (history, request["exclude"], request["candidates"]))
-    most = QUICK_CODES if model.has_codes else QUICK_VECTORS
-    return longest <= QUICK_LIST and len(model.item_ids) <= most
 
 
 def answer_people(served: ServedModel, request: Request, people: People) -> list[PersonAnswer]:
@@ -393,12 +427,11 @@ def similar_items(
 
 def explain(served: ServedModel, user: Person, item_id: str, popularity: float) -> Row:
     """Explain a score: return parts that add up to it, and a sentence."""
-    found: Row = {**served.model.explain(user, item_id, popularity=popularity)}
+    found = cut_title({**served.model.explain(user, item_id, popularity=popularity)})
     del found["nearest_users"]  # the ids of other people
     weights = found.pop("group_weights")
-    title = served.catalogue.title_of(item_id)
     why = _explain_in_words(served, found, user)
-    return {**found, "weights": weights, "title": title, "why": why, "model": served.version}
+    return {**found, "weights": weights, "why": why, "model": served.version}
 
 
 def ask(served: ServedModel, **request: Any) -> Row:
@@ -413,26 +446,16 @@ def _explain_in_words(served: ServedModel, found: Mapping[str, Any], user: Perso
     reasons = [_name_reason(served, name, user) for name, value in ordered if value > 0]
     if not reasons:
         return "Nothing that is known of this person speaks for this item."
-    rest = len(reasons) - MAX_REASONS
-    if rest > 0:
-        reasons[MAX_REASONS:] = [f"{rest} smaller reasons" if rest > 1 else "one smaller reason"]
-    return f"Because of {_join(reasons)}."
+    return f"Because of {' and '.join(reasons[:MAX_REASONS])}."
 
 
 def _name_reason(served: ServedModel, name: str, user: Person) -> str:
-    history, item_id = user.get(HISTORY) or {}, name.removeprefix(RATED)
-    if name.startswith(RATED) and item_id in history:
-        title = served.catalogue.title_of(item_id) or item_id
-        if isinstance(history, list):
-            return f"{title} in your history"
-        return f"your rating of {title} ({history[item_id]:g})"
+    item_id = name.removeprefix(RATED)
+    if name.startswith(RATED) and item_id in (user.get(HISTORY) or ()):
+        item = served.model.show(None).describe(served.model.item_ids.row_of(item_id))
+        return f"{cut_title(item)['title'] or item_id} in your history"
     fields = [field.name for field in served.fields.values() if field.group == name]
     known = [field for field in fields if user.get(field) not in (None, "")]
     labels = served.model.features.labels
     named = [(field, labels.get(field, {}).get(str(user[field]))) for field in known]
-    words = [f"{field} ({label})" if label else field for field, label in named]
-    return _join(words) if words else name
-
-
-def _join(words: Sequence[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]
+    return ", ".join(f"{field} ({label})" if label else field for field, label in named) or name

@@ -15,6 +15,7 @@ import select
 import time
 from collections import Counter as Counts
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from itertools import chain
@@ -41,25 +42,23 @@ class LogWriter:
     """Write entries as JSON lines to a file descriptor without ever blocking the caller.
 
     Entries wait in a queue. While nobody reads the other end, up to `max_lines` of them wait;
-    further ones are dropped, and a later line reports their number.
+    further ones are dropped.
     """
 
     def __init__(self, fd: int = STDERR, max_lines: int = MAX_LINES) -> None:
         self._fd = fd
         self._max_lines = max_lines
         self._entries: SimpleQueue[Entry | Event] = SimpleQueue()
-        self._n_dropped = 0
-        self._pid = 0  # of the process whose thread writes: a fork does not copy threads
+        self._thread = Thread()  # none yet
 
     def __call__(self, entry: Entry) -> bool:
         """Queue an entry; return False if it was dropped."""
         if self._entries.qsize() >= self._max_lines:
-            self._n_dropped += 1
             return False
         self._entries.put(entry)
-        if self._pid != os.getpid():
-            self._pid = os.getpid()
-            Thread(target=self._write, daemon=True, name="coldhash-log").start()
+        if not self._thread.is_alive():  # at the first entry, also after a fork
+            self._thread = Thread(target=self._write, daemon=True, name="coldhash-log")
+            self._thread.start()
             atexit.register(self.flush)
         return True
 
@@ -67,7 +66,7 @@ class LogWriter:
         """Wait until all lines are written, but not longer than `seconds`."""
         written = Event()
         self._entries.put(written)
-        if self._pid == os.getpid():
+        if self._thread.is_alive():
             written.wait(seconds)
 
     def _write(self) -> None:
@@ -87,19 +86,14 @@ class LogWriter:
             batch += line
             if not line or self._entries.empty():
                 batch = self._send(batch)
-                if count := self._n_dropped:
-                    self._n_dropped -= count
-                    self._send(_as_line(event("log lines dropped", count=count)))
             if isinstance(entry, Event):
                 entry.set()
 
     def _send(self, batch: bytes) -> bytes:
         """Write lines; return no lines, the next batch."""
-        try:
+        with suppress(OSError):  # the reader is gone: answers do not depend on the log
             while batch:
                 batch = batch[os.write(self._fd, batch) :]
-        except OSError:  # the reader is gone: answers do not depend on the log
-            self._n_dropped += batch.count(b"\n")
         return b""
 
 
@@ -134,22 +128,14 @@ class JsonHandler(logging.Handler):
         to_stderr(entry)
 
 
-def redirect_loggers() -> None:
-    """Send the records of uvicorn and asyncio to the log."""
-    for name in ("uvicorn", "asyncio"):
-        logger = logging.getLogger(name)
-        logger.handlers = [JsonHandler()]
-        logger.propagate = False
-
-
 class Metrics:
     """The metrics of one app, in a registry of its own."""
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry()
+        self._registry = registry = CollectorRegistry()
 
         def count(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"coldhash_{name}", text, labels, registry=self._registry)
+            return Counter(f"coldhash_{name}", text, labels, registry=registry)
 
         requests = count("requests", "Requests.", "route", "method", "status")
         self.requests = cache(requests.labels)  # `labels` takes longer than the counting
@@ -159,14 +145,12 @@ class Metrics:
         self.missing = cache(missing.labels)
         self.swaps = count("model_swaps", "New model files.", "result")
         self.dropped = count("log_dropped", "Log lines that were dropped.")
-        seconds = Histogram(
-            "coldhash_request_seconds", "Time to answer.", ["route"], buckets=BUCKETS,
-            registry=self._registry,
-        )  # fmt: skip
+        about = ("request_seconds", "Time to answer.", ["route"], "coldhash")
+        seconds = Histogram(*about, registry=registry, buckets=BUCKETS)
         self.seconds = cache(seconds.labels)
         self._workers = Gauge(
             "coldhash_model_workers", "Workers that serve a version of the model.",
-            ["version", "method"], multiprocess_mode="livesum", registry=self._registry,
+            ["version", "method"], multiprocess_mode="livesum", registry=registry,
         )  # fmt: skip
         for result in ("ok", "refused"):
             self.swaps.labels(result)  # a rate needs a zero to start from

@@ -8,11 +8,9 @@ import tempfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache, partial, reduce
-from multiprocessing.reduction import DupFd
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 import orjson
@@ -63,25 +61,12 @@ class Catalogue:
             return self._write
         return cache(partial(_write_item, self._model.show(fields)))
 
-    def warm_up(self) -> None:
-        """Search once if the catalogue is small, so that the first request does not take longer."""
-        if len(self._ids) <= MAX_IN_MEMORY:
-            self.search("", 1)
-
-    def title_of(self, item_id: str) -> str | None:
-        """Return the title of an item by its id."""
-        row = self._ids.row_of(item_id)
-        return cut_title(self._model.show(None).describe(row))["title"] if row >= 0 else None
-
     def search(self, text: str, limit: int) -> np.ndarray:
         """Find rows by a part of title or id: those that start with it first, popular ones first.
 
         The empty text finds the most popular items.
         """
-        raw = text.strip().encode()
-        offsets = pa.py_buffer(np.array([0, len(raw)], np.int32))
-        lowered = pc.utf8_lower(pa.StringArray.from_buffers(1, offsets, pa.py_buffer(raw)))
-        wanted = lowered[0].as_py()
+        wanted = "".join(map(str.lower, text.strip()))  # letter by letter, as Arrow does it
 
         def match(test: pc.Function) -> pa.Array:
             found = [pc.and_kleene(each.is_valid(), test(each, wanted)) for each in self._lowered]
@@ -114,13 +99,14 @@ def _write_item(shown: ShownItems, row: int) -> bytes:
 
 
 COPY_BLOCK = 1 << 20  # bytes
-COPY = ".copy"  # end of the name of a copy that workers share
-NAMED_SECONDS = 600  # for which a copy has a name: by then, every worker has opened it
+LOCK, NEW, ACCEPTED = "lock", ".new", ".accepted"  # names of copies that workers share
 MAX_CACHED = 4096  # answers to strangers
 MAX_CACHED_REQUEST = 500  # bytes: a longer request is hardly met twice
 MAX_CACHED_ANSWER = 4096  # bytes
 
 Stamp = tuple[int, ...]  # identifies the content of a file: device, inode, size and times
+# a private copy of a model file, which a change of the file in place does not reach; its stamp
+ModelCopy = tuple[BinaryIO, Stamp]
 
 
 class PersonAnswer(NamedTuple):
@@ -163,23 +149,20 @@ class ServedModel:
             bits = np.packbits(encoded.vectors >= 0, axis=1, bitorder="little")
             codes = [code.tobytes().hex() for code in bits]
         weights = {group: shares.tolist() for group, shares in encoded.weights.items()}
-        ignored: list[list[str]] = [[] for _ in codes]
-        for place, item_id in encoded.ignored:
-            ignored[place].append(item_id)
         return [
             {
                 "code": codes[place],
                 "n_bits": n_bits,
                 "weights": {group: shares[place] for group, shares in weights.items()},
                 "fallback": fallback,
-                "ignored": ignored[place],
+                "ignored": [item_id for row, item_id in encoded.ignored if row == place],
                 "model": self.version,
             }
             for place, fallback in enumerate(encoded.fallback.tolist())
         ]
 
     def _make_card(self) -> Row:
-        """Return what `/v1/model` says; ModelCard describes it."""
+        """Return what `/v1/model` says."""
         model, columns = self.model, item_columns(self.model)
         rated = {model.item_ids[0]: model.scale[1]} if len(model.item_ids) else {}
         without, with_rating = (model.encode({HISTORY: history}) for history in ({}, rated))
@@ -222,42 +205,15 @@ def find_images(table: pa.Table) -> tuple[str | None, list[str]]:
     return None, []
 
 
-@dataclass(frozen=True)
-class ModelCopy:
-    """A private copy of a model file: a change of the file in place does not reach it."""
-
-    file: BinaryIO
-    stamp: Stamp  # of the file that was copied
-
-    @property
-    def version(self) -> str:
-        """The version of the model: the start of the checksum at the end of the file."""
-        return read_version(self.file)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Let a process that is started have the open file."""
-        return _receive_copy, (DupFd(self.file.fileno()), self.stamp)
-
-
-def _receive_copy(file: Any, stamp: Stamp) -> ModelCopy:
-    return ModelCopy(os.fdopen(file.detach(), "rb"), stamp)
-
-
 class ModelRegistry:
     """Holds the current model; `refresh` replaces it if its file has changed.
 
-    A copy of the file is served. Processes with the same folder `copies` share one copy. The first
-    model is read from the copy `start`, or from the file. A bad model or file is an error of the
-    constructor.
+    A copy of the file is served. Processes with the same folder `copies` share it, and a process
+    that starts later begins with the last one that was accepted, so that a damaged file in its
+    place does not keep it from starting. A bad model or file is an error of the constructor.
     """
 
-    def __init__(
-        self,
-        source: Recommender | str | Path,
-        *,
-        start: ModelCopy | None = None,
-        copies: Path | None = None,
-    ) -> None:
+    def __init__(self, source: Recommender | str | Path, copies: Path | None = None) -> None:
         self._path: Path | None = None
         self._stamp: Stamp | None = None
         self._copies = copies
@@ -266,7 +222,8 @@ class ModelRegistry:
             self.current = ServedModel(source, _digest(source))
         else:
             self._path = Path(source)
-            self.current = self._load(start or copy_model(self._path))
+            accepted = None if copies is None else _open_accepted(copies)
+            self.current = self._load(accepted or copy_model(self._path, copies))
 
     def refresh(self, force: bool = False) -> bool:
         """Serve a new file, or raise an error about it and keep the current model.
@@ -286,16 +243,18 @@ class ModelRegistry:
         new = self._load(copy_model(self._path, self._copies))
         if new.version == self.current.version:
             return False
-        new.catalogue.warm_up()
         self.current = new
         return True
 
     def _load(self, copy: ModelCopy) -> ServedModel:
         assert self._path is not None
-        self._stamp = copy.stamp
-        with copy.file:
-            model = load(self._path, file=copy.file)
-            return ServedModel(model, copy.version, copy.stamp)
+        file, self._stamp = copy
+        with file:
+            model = load(self._path, file=file)
+            served = ServedModel(model, read_version(file), self._stamp)
+        if self._copies is not None:
+            _accept_copy(self._copies, self._stamp)
+        return served
 
 
 def copy_model(path: Path, folder: Path | None = None) -> ModelCopy:
@@ -311,13 +270,33 @@ def copy_model(path: Path, folder: Path | None = None) -> ModelCopy:
                 copy = stack.enter_context(_open_temporary())
                 _write_copy(path, file, copy.fileno())
                 stack.pop_all()  # it stays open
-            return ModelCopy(copy, stamp)
-        place = name_copy(folder, stamp)
-        with lock_file(folder / "lock"):  # one process copies, the others wait
-            if not place.exists():
+            return copy, stamp
+        with lock_file(folder / LOCK):  # one process copies, the others wait
+            place = next(folder.glob(f"{_name(stamp)}.*"), None)
+            if place is None:
+                for refused in folder.glob(f"*{NEW}"):
+                    refused.unlink()
+                place = folder / f"{_name(stamp)}{NEW}"
                 with replace_file(place) as draft:
                     _write_copy(path, file, draft.fileno())
-            return ModelCopy(place.open("rb"), stamp)
+            return place.open("rb"), stamp
+
+
+def _accept_copy(folder: Path, stamp: Stamp) -> None:
+    """Let processes that start later begin with a copy, unless there is a newer one already."""
+    place = folder / f"{_name(stamp)}{NEW}"
+    with lock_file(folder / LOCK):
+        if place.exists():
+            for earlier in folder.glob(f"*{ACCEPTED}"):  # who serves it has it open
+                earlier.unlink()
+            place.rename(place.with_suffix(ACCEPTED))
+
+
+def _open_accepted(folder: Path) -> ModelCopy | None:
+    with lock_file(folder / LOCK):
+        for place in folder.glob(f"*{ACCEPTED}"):
+            return place.open("rb"), tuple(map(int, place.stem.split("_")))
+    return None
 
 
 def _write_copy(path: Path, file: BinaryIO, copy: int) -> None:
@@ -337,17 +316,8 @@ def explain_failure(message: str, hint: str) -> Iterator[None]:
         raise SourceError(f"{message}: {reason_of(error)}", hint=hint) from None
 
 
-def name_copy(folder: Path, stamp: Stamp) -> Path:
-    """Return the place in a folder of the copy of a file."""
-    return folder / ("_".join(map(str, stamp)) + COPY)
-
-
-def forget_copies(folder: Path, first_seen: dict[Path, float], now: float) -> None:
-    """Remove the names of old copies, so that a server that is killed leaves none behind."""
-    for place in folder.glob(f"*{COPY}"):
-        if now - first_seen.setdefault(place, now) > NAMED_SECONDS:
-            del first_seen[place]
-            place.unlink()
+def _name(stamp: Stamp) -> str:
+    return "_".join(map(str, stamp))
 
 
 def _open_temporary() -> BinaryIO:

@@ -1,4 +1,4 @@
-"""Requests and answers of the API, and the fields of a person.
+"""Requests, their limits and answers, and the fields of a person.
 
 The types of requests depend on the model and the limits of the server: what they allow is what the
 OpenAPI document says. Answers are not built from their types, which describe them in the document.
@@ -18,28 +18,31 @@ import numpy as np
 import orjson
 import pyarrow as pa
 import pydantic
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat, PositiveInt
+from starlette.exceptions import HTTPException
 from typing_extensions import TypedDict
 
 from coldhash.data.dates import as_days
+from coldhash.errors import ColdhashError, UnknownId
 from coldhash.features.columns import Ages, FittedColumn, Given, Knots, Labels
 from coldhash.features.groups import FeatureEncoder
 from coldhash.features.people import ANSWERS, HISTORY
 from coldhash.recommender.ask import QuestionKind
 from coldhash.recommender.planes import MAX_PLANES
 from coldhash.recommender.recommender import USER_ID, Recommender, Score
+from coldhash.recommender.settings import check_types
 from coldhash.recommender.where import BOUNDS, Kind, kind_of
-from coldhash.serve.limits import HINT, Limits, RequestError
 
+JSON = "application/json"
+HINT = "see /openapi.json"
+ERROR_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
 MAX_CHOICES = 200
 LARGEST = float(np.finfo(np.float32).max)
 DECIMAL = "^[ \\t\\r\\n]*([+-]?[0-9]{1,30}([.][0-9]{0,30})?)?[ \\t\\r\\n]*$"  # or an empty text
 REF = "#/components/schemas/{model}"
-NULL = {"type": "null"}
 RATED, LISTED = "[rated]", "[listed]"  # the two forms of a history
 NO_FIELDS = ("", "[key]", RATED, LISTED)  # in the place of an error
-PEOPLE = ("users", "user", "user_ids", "user_id")  # fields that name people
-SUBJECTS = ("user_ids", "user_id", "users", "user", "item_id")  # what an error may be about
+PEOPLE = ("user_ids", "user_id", "users", "user")  # fields that name people
 TEXTS = ("search", "item_id", "user_id")  # parameters in an address that are not JSON
 MAX_FOUND = 100  # items of a search
 DESCRIPTIONS = {
@@ -62,13 +65,83 @@ ERRORS = {  # message and hint by the type of an error of pydantic
     "extra_forbidden": ("there is no such field", HINT),
     "greater_than_equal": ("less than {ge:.15g}", "at least {ge:.15g}"),
     "less_than_equal": ("more than {le:.15g}", "at most {le:.15g}"),
-    "string_too_long": ("too long a text", "at most {max_length} characters"),
     "too_long": ("more entries than this server allows", "at most {max_length}"),
 }
 
 Person = dict[str, Any]
 Request = dict[str, Any]  # fields and values
 Schema = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Limits of a request; the answer to a request beyond them names the limit.
+
+    Parameters
+    ----------
+    max_body
+        Bytes of the body.
+    max_k
+        Items of an answer.
+    max_batch
+        People of a batch.
+    max_batch_items
+        People x k of a batch.
+    max_history
+        Ratings of one person.
+    max_waiting
+        Requests that wait for a thread.
+    timeout
+        Seconds, from the head of the request to the last byte of the answer.
+
+    Raises
+    ------
+    SettingError
+        A limit is not a positive number.
+
+    Examples
+    --------
+    >>> Limits(max_k=50, timeout=5.0).max_k
+    50
+    """
+
+    max_body: PositiveInt = 1_000_000
+    max_k: PositiveInt = 1000
+    max_batch: PositiveInt = 1000
+    max_batch_items: PositiveInt = 20_000
+    max_history: PositiveInt = 1000
+    max_waiting: PositiveInt = 256
+    timeout: PositiveFloat = 30.0
+
+    def __post_init__(self) -> None:
+        check_types(self)
+
+
+class RequestError(HTTPException):
+    """An error of a request: the status, the message, the field that is wrong and a hint."""
+
+    def __init__(
+        self, status: int, message: str, *, field: str | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(status, message, ERROR_HEADERS.get(status))
+        self.field, self.hint = field, hint
+
+
+def error_body(error: HTTPException) -> bytes:
+    """Return what an answer says of an error; those of Starlette name no field."""
+    field, hint = getattr(error, "field", None), getattr(error, "hint", HINT)
+    return orjson.dumps({"error": {"field": field, "message": error.detail, "hint": hint}})
+
+
+def library_error(error: ColdhashError, field: str | None) -> RequestError:
+    """Return an error of the library as that of a request, about a field."""
+    status = 404 if isinstance(error, UnknownId) else 422
+    return RequestError(status, error.message, field=error.argument or field, hint=error.hint)
+
+
+def field_error(field: str, message: str, hint: str) -> RequestError:
+    """Return the error of a field with a wrong value."""
+    return RequestError(422, message, field=field, hint=hint)
 
 
 def _options(function: Callable[..., object], *names: str) -> Request:
@@ -111,12 +184,7 @@ def _whole(value: object) -> object:
 # one type, not a union of two: an error then names the field alone
 INT64 = {"type": "integer", "minimum": 1 - 2**63, "maximum": 2**63 - 1}
 ID: Schema = {"anyOf": [{"type": "string", "minLength": 1}, INT64]}
-Id = Annotated[str, BeforeValidator(id_text), WithJsonSchema(ID)]
-Name = Annotated[
-    str | None,
-    BeforeValidator(lambda value: value if value in (None, "") else id_text(value)),
-    WithJsonSchema({"anyOf": [ID, {"const": ""}, NULL]}),
-]
+Id = Annotated[str, BeforeValidator(id_text), pydantic.WithJsonSchema(ID)]
 ItemId = Annotated[str, Field(min_length=1)]
 Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 Plain = str | bool | int | float | None  # without the int, 1 would become 1.0
@@ -129,10 +197,10 @@ class PersonField:
     name: str
     kind: Literal["category", "date", "multi-label", "number", "text", "vector"]
     group: str
-    choices: Annotated[tuple[str, ...], Field(description="Values, the most common first.")] = ()
+    choices: tuple[str, ...] = ()  # the most common first
     min: float | None = None
     max: float | None = None
-    length: Annotated[int | None, Field(description="Of a vector.")] = None
+    length: int | None = None  # of a vector
 
     @property
     def expected(self) -> str:
@@ -174,29 +242,34 @@ class RequestTypes:
     def __init__(self, model: Recommender, limits: Limits) -> None:
         self._fields, self._known = person_fields(model.features), model.person_fields
         person = _person_type(model, self._fields, limits.max_history)
-        self.person, self.id = TypeAdapter[Any](person), TypeAdapter[Any](Id)
+        self._users, self._user_ids = (pydantic.TypeAdapter[Any](kind) for kind in (person, Id))
         # each by its name, made when it is first used
         self.request = cache(partial(_request_type, _field_types(model, person, limits)))
 
     def read(self, name: str, values: object) -> Request:
         """Return the fields of a request, with their defaults; ids are texts."""
-        try:
-            found = vars(self.request(name).model_validate(values))
-        except pydantic.ValidationError as error:
-            raise self._first_error(error) from None
+        found: Request = vars(self._check(self.request(name).model_validate, values))
         people = [field for field in PEOPLE if field in found]
         if len(people) > 1 and subject(found) is None:
-            raise field_error(people[0], "nobody is named", f"{', '.join(people)}, or both")
+            raise field_error(people[-1], "nobody is named", f"{', '.join(people)}, or both")
         return found
 
-    def check(self, kind: TypeAdapter[Any], value: object, place: str) -> Any:
-        """Return a person or an id of a batch; ids are texts."""
+    def read_row(self, request: Request, row: int) -> Request:
+        """Return one of `users` and of `user_ids` of a batch; ids are texts."""
+        kinds = {"users": self._users, "user_ids": self._user_ids}
+        return {
+            name: self._check(kind.validate_python, request[name][row], f"{name}.{row}")
+            for name, kind in kinds.items()
+            if request[name] is not None
+        }
+
+    def _check(self, validate: Callable[[object], Any], value: object, place: str = "") -> Any:
         try:
-            return kind.validate_python(value)
+            return validate(value)
         except pydantic.ValidationError as error:
             raise self._first_error(error, place) from None
 
-    def _first_error(self, error: pydantic.ValidationError, place: str = "") -> RequestError:
+    def _first_error(self, error: pydantic.ValidationError, place: str) -> RequestError:
         """Return the first of the errors of a validation as that of a request."""
         first = error.errors(include_url=False)[0]
         kind = first["type"]
@@ -229,7 +302,7 @@ def _person_type(model: Recommender, fields: Mapping[str, PersonField], most: in
         | Annotated[list[Id], listed, pydantic.Tag(LISTED)],
         pydantic.Discriminator(lambda history: LISTED if isinstance(history, list) else RATED),
     ]
-    types: dict[str, Any] = {USER_ID: Name, HISTORY: history | None}
+    types: dict[str, Any] = {USER_ID: Id | None, HISTORY: history | None}
     if model.encoder.answers is not None:
         asked = Field(max_length=most, description="Item id -> rating, null: unknown.")
         types[ANSWERS] = Annotated[dict[ItemId, rating | None], asked] | None
@@ -274,7 +347,7 @@ def _field_types(model: Recommender, person: Any, limits: Limits) -> dict[str, A
 
     def rows(schema: Schema) -> Any:
         """Return the type of a list in which what is wrong is an error of its row."""
-        row = Annotated[Any, WithJsonSchema({"anyOf": [schema, {}]})]
+        row = Annotated[Any, pydantic.WithJsonSchema({"anyOf": [schema, {}]})]
         return Annotated[list[row], Field(max_length=limits.max_batch)]
 
     return {
@@ -290,11 +363,11 @@ def _field_types(model: Recommender, person: Any, limits: Limits) -> dict[str, A
         "kinds": list[QuestionKind],
         "exclude": list[Id],
         "candidates": list[Id],
-        "where": Annotated[dict[str, Any], WithJsonSchema(_describe_where(columns))],
-        "fields": Annotated[list[str], WithJsonSchema({"type": "array", **shown})],
-        "score": Annotated[Score, WithJsonSchema({"type": "string", "enum": scores})],
+        "where": Annotated[dict[str, Any], pydantic.WithJsonSchema(_describe_where(columns))],
+        "fields": Annotated[list[str], pydantic.WithJsonSchema({"type": "array", **shown})],
+        "score": Annotated[Score, pydantic.WithJsonSchema({"type": "string", "enum": scores})],
         "exclude_seen": bool,
-        "popularity": Annotated[float, Field(ge=0, le=1), WithJsonSchema(share)],
+        "popularity": Annotated[float, Field(ge=0, le=1), pydantic.WithJsonSchema(share)],
         "search": Annotated[str, Field(max_length=200)],
     }
 
@@ -317,12 +390,9 @@ def _request_type(types: Mapping[str, Any], name: str) -> type[BaseModel]:
     for field, default in REQUESTS[name].items():
         kind = types[field] | None if default is None else types[field]
         fields[field] = kind, Field(default, description=DESCRIPTIONS.get(field))
-    people = [field for field in PEOPLE if field in fields]
-    schema: Schema = {}
-    if len(people) > 1:
-        schema["anyOf"] = [
-            {"required": [field], "properties": {field: {"not": NULL}}} for field in people
-        ]
+    given = {"not": {"type": "null"}}
+    named = [{"required": [who], "properties": {who: given}} for who in PEOPLE if who in fields]
+    schema: Schema = {"anyOf": named} if len(named) > 1 else {}
     config = ConfigDict(strict=True, extra="forbid", json_schema_extra=schema)
     request: type[BaseModel] = pydantic.create_model(name, __config__=config, **fields)
     return request
@@ -330,25 +400,19 @@ def _request_type(types: Mapping[str, Any], name: str) -> type[BaseModel]:
 
 def subject(request: Request) -> str | None:
     """Return the field of a request that an error of the library is about."""
-    return next((name for name in SUBJECTS if request.get(name) is not None), None)
+    return next((name for name in (*PEOPLE, "item_id") if request.get(name) is not None), None)
 
 
 def parse_query(query: Mapping[str, str]) -> Request:
     """Return the parameters in the address of a request: names, texts, or JSON."""
-    found: Request = {}
+    found: Request = dict(query)
     for name, text in query.items():
-        found[name] = text
         if name == "fields":
             found[name] = [field for field in text.split(",") if field]
         elif name not in TEXTS:
             with contextlib.suppress(orjson.JSONDecodeError):
                 found[name] = orjson.loads(text)
     return found
-
-
-def field_error(field: str, message: str, hint: str) -> RequestError:
-    """Return the error of a field with a wrong value."""
-    return RequestError(422, message, field=field, hint=hint)
 
 
 class ErrorDetail(BaseModel):
@@ -365,24 +429,13 @@ class ErrorAnswer(BaseModel):
     error: ErrorDetail
 
 
-class Status(BaseModel):
-    """The state of the service."""
-
-    status: Literal["ok", "ready"]
-
-
 class Item(BaseModel):
-    """An item of the catalogue, with the fields that were asked for."""
+    """An item, with the fields that were asked for; a higher score is better."""
 
     item_id: str
     title: str | None
-
-
-class RankedItem(Item):
-    """An item of an answer; a higher score is better."""
-
-    rank: int
-    score: float
+    rank: int | None = None
+    score: float | None = Field(None, description="Null in the answer to a search.")
     distance: int | None = Field(None, description="Bits that differ; only for score=hamming.")
 
 
@@ -391,27 +444,24 @@ class _Answer(BaseModel):
 
 
 class ItemsAnswer(_Answer):
-    """Items that a search found."""
+    """Items, best first."""
 
     items: list[Item]
 
 
-class SimilarAnswer(_Answer):
-    """The most similar items, best first."""
+class _EncodedPerson(_Answer):
+    """What is known of a person, and the code: bit b of it is bit b % 8 of byte b // 8."""
 
-    items: list[RankedItem]
-
-
-class _PersonAnswer(_Answer):
     weights: dict[str, float] = Field(description="The share of each group; 0: it is missing.")
     fallback: bool = Field(description="Nothing usable was known: these are the popular items.")
     ignored: list[str] = Field(description="Rated items that the model does not know.")
+    code: str | None = Field(None, description="Hexadecimal; null where a method has no codes.")
+    n_bits: int | None = None
 
 
-class ExplainAnswer(_PersonAnswer, Item):
+class ExplainAnswer(_EncodedPerson, Item):
     """What contributed to the score of an item: contributions add up to it."""
 
-    score: float
     contributions: dict[str, float]
     why: str
 
@@ -433,31 +483,16 @@ class AskAnswer(_Answer):
     questions: list[AskedQuestion]
 
 
-class PersonCode(_PersonAnswer):
-    """The code of a person: bit b of the code is bit b % 8 of byte b // 8."""
-
-    code: str | None = Field(description="Hexadecimal; null where a method has no codes.")
-    n_bits: int | None
-
-
-class RecommendAnswer(PersonCode):
+class RecommendAnswer(_EncodedPerson, ItemsAnswer):
     """The best items, best first."""
 
-    items: list[RankedItem]
     user_id: str | None = Field(None, description="As in the request, if it was there.")
 
 
-class RowError(ErrorDetail):
-    """What is wrong with one person of a batch."""
-
-    index: int = Field(description="The place of the person in the request, from 0.")
-
-
 class BatchAnswer(_Answer):
-    """One answer for each person, in the order of the request; null for one with an error."""
+    """For each person, in the order of the request, an answer, or what is wrong with that one."""
 
-    answers: list[RecommendAnswer | None]
-    errors: list[RowError]
+    answers: list[RecommendAnswer | ErrorAnswer]
 
 
 class PlanesAnswer(BaseModel):
@@ -473,41 +508,8 @@ class PlanesAnswer(BaseModel):
     gain_power: float
 
 
-class EncodeAnswer(PersonCode):
+class EncodeAnswer(_EncodedPerson):
     """A person as a vector and as a code."""
 
     vector: list[float]
     planes: PlanesAnswer | None = Field(None, description="If they were asked for.")
-
-
-class ItemField(BaseModel):
-    """A column of the item table, and how `where` compares it; null: not at all."""
-
-    name: str
-    kind: Kind | None
-
-
-class ModelCard(BaseModel):
-    """The model, and the fields of a person that it uses."""
-
-    model: str
-    coldhash: str = Field(description="The version of the package that serves it.")
-    date: str | None = Field(description="Of the model file, in UTC; null without a file.")
-    n_ratings: int | None = Field(description="Of the training users, where the model has them.")
-    feedback: str = Field(description="What the training data were: ratings, counts or events.")
-    method: str
-    n_bits: int | None
-    n_items: int
-    n_users: int
-    scale: list[float]
-    scores: list[str]
-    groups: list[str]
-    fields: list[PersonField]
-    takes_history: bool
-    takes_answers: bool = Field(description="Whether there are questions to ask: `/v1/ask`.")
-    has_level: bool = Field(description="Whether `popularity` may be less than 1.")
-    labels: dict[str, dict[str, str]] = Field(description="What values of columns are called.")
-    shown_fields: list[str] = Field(description="Columns of items that the page shows.")
-    image_field: str | None = Field(description="A column of addresses of images.")
-    judged: dict[str, Any] | None = Field(description="Held-out users, by `coldhash fit --judge`.")
-    item_fields: list[ItemField]

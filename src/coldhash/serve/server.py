@@ -1,34 +1,43 @@
-"""Run the app: in one process, or in several workers on one socket and one mapped copy."""
+"""Run the app: in one process, or in several workers on one socket and one mapped copy.
+
+Workers that die are replaced. Their parent never blocks for longer than a poll.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import gc
+import logging
 import math
+import multiprocessing
 import os
 import resource
+import shutil
 import signal
 import socket
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from multiprocessing.connection import Connection
+from multiprocessing.connection import wait
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, NamedTuple
 
+from prometheus_client.multiprocess import mark_process_dead
 from uvicorn import Config, Server
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from coldhash.errors import ColdhashError, SettingError
+from coldhash.errors import ColdhashError, SettingError, WorkerError
 from coldhash.recommender import model_file
 from coldhash.serve.app import check_token, create_app
-from coldhash.serve.limits import Limits
-from coldhash.serve.monitoring import FOLDER, event, redirect_loggers, to_stderr
-from coldhash.serve.registry import ModelCopy, ModelRegistry, copy_model, explain_failure
-from coldhash.serve.supervisor import CANNOT_START, Supervisor, report
+from coldhash.serve.monitoring import FOLDER, JsonHandler, event, to_stderr
+from coldhash.serve.registry import ModelRegistry, copy_model, explain_failure
+from coldhash.serve.schemas import Limits
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 KEEP_ALIVE = 75  # seconds: longer than the usual proxy keeps an idle connection
@@ -36,6 +45,10 @@ GRACE = 5  # seconds beyond the time limit of requests until the server gives up
 MARGIN = 2  # seconds beyond these until a worker is killed
 DRAIN = 1.0  # seconds for which a stopping server waits for requests on idle connections
 CLOSE = (b"connection", b"close")
+POLL = 0.2  # seconds between two checks of the workers
+STEADY = 30  # seconds a worker must live for its death not to count as a repeated one
+DELAYS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)  # seconds before restarts, by deaths in a row
+CANNOT_START = 3  # exit code of a worker that cannot load the model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,32 +150,126 @@ def serve(serving: Serving) -> None:
             _announce(serving, listener)
             _run(serving, registry, listener)
             return
-        start = copy_model(serving.file)
         hint = "name a folder in TMPDIR, or serve with one worker"
         with explain_failure("no temporary folder, which several workers need", hint):
             temporary = tempfile.TemporaryDirectory(prefix="coldhash-serve-")
-        with start.file, temporary as folder:
-            model_file.read(serving.file, file=start.file)  # report a bad file once
+        with temporary as folder:
+            copies = Path(folder)
+            with copy_model(serving.file, copies)[0] as file:
+                model_file.read(serving.file, file=file)  # report a bad file once
             os.environ[FOLDER] = folder
             _announce(serving, listener)
-            target = partial(run_worker, serving, Path(folder))
-            seconds = serving.grace_seconds + MARGIN
-            Supervisor(target, start, Path(folder), listener, serving.workers, seconds).run()
+            target = partial(run_worker, serving, copies)
+            Supervisor(target, listener, serving.workers, serving.grace_seconds + MARGIN).run()
 
 
-def run_worker(
-    serving: Serving, copies: Path, listener: socket.socket, start: ModelCopy, reports: Connection
-) -> None:
-    """Serve as one of several workers: the copy that the parent keeps open, then newer files."""
-    served: list[ModelRegistry] = []  # none while the model is loaded
-    Thread(target=report, args=(reports, served), daemon=True).start()
+@dataclass(eq=False)
+class Supervisor:
+    """Keeps `n_workers` processes alive that run `target(listener)`."""
+
+    target: Callable[[socket.socket], object]
+    listener: socket.socket
+    n_workers: int
+    stop_seconds: float
+
+    def __post_init__(self) -> None:
+        self._workers: list[Worker] = []
+        self._restarts = [(0.0, 0)] * self.n_workers  # when, and after how many deaths in a row
+        self._received: set[int] = set()  # signals
+
+    def run(self) -> None:
+        """Run until SIGTERM or SIGINT; pass SIGHUP on to the workers."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda number, _: self._received.add(number))
+        try:
+            while not self._received & {signal.SIGTERM, signal.SIGINT}:
+                self._check_workers(time.monotonic())
+                wait([worker.process.sentinel for worker in self._workers], POLL)
+        finally:
+            self._stop()
+            to_stderr.flush()
+
+    def _check_workers(self, now: float) -> None:
+        if signal.SIGHUP in self._received:
+            self._received.remove(signal.SIGHUP)
+            self._send(signal.SIGHUP)
+        for worker in [each for each in self._workers if not each.process.is_alive()]:
+            self._handle_death(worker, now)
+        for restart in [restart for restart in self._restarts if restart[0] <= now]:
+            self._restarts.remove(restart)
+            self._start(now, n_deaths=restart[1])
+
+    def _start(self, now: float, n_deaths: int) -> None:
+        process = multiprocessing.get_context("spawn").Process(
+            target=self.target, args=(self.listener,)
+        )
+        handler = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as long as the worker starts
+        process.start()
+        signal.signal(signal.SIGHUP, handler)
+        self._workers.append(Worker(process, now, n_deaths))
+        to_stderr(event("worker started", pid=process.pid))
+
+    def _handle_death(self, worker: Worker, now: float) -> None:
+        """Log a death and schedule the restart: with a growing delay, if deaths repeat."""
+        self._workers.remove(worker)
+        pid, code = worker.process.pid, worker.process.exitcode or 0
+        mark_process_dead(pid)  # type: ignore[no-untyped-call]
+        if code == CANNOT_START and not self._workers:
+            raise WorkerError("no worker can load the model", hint="see the log for the reason")
+        n_deaths = worker.n_deaths + 1 if now - worker.started < STEADY else 1
+        delay = DELAYS[min(n_deaths, len(DELAYS)) - 1]
+        self._restarts.append((now + delay, n_deaths))
+        ended = {"signal": signal.Signals(-code).name} if code < 0 else {"exit_code": code}
+        to_stderr(event("worker died", pid=pid, **ended, restart_seconds=delay))
+
+    def _send(self, number: signal.Signals) -> None:
+        for worker in self._workers:
+            if worker.process.is_alive():
+                assert worker.process.pid is not None
+                os.kill(worker.process.pid, number)
+
+    def _stop(self) -> None:
+        """Stop all workers; kill those that have not ended in time."""
+        self.listener.close()
+        self._send(signal.SIGTERM)
+        self._send(signal.SIGCONT)  # a stopped one could not end
+        until = time.monotonic() + self.stop_seconds
+        for worker in self._workers:
+            process = worker.process
+            process.join(max(0.0, until - time.monotonic()))
+            if process.is_alive():
+                to_stderr(event("worker killed", pid=process.pid))
+                process.kill()
+                process.join()
+
+
+class Worker(NamedTuple):
+    """A worker process, when it started, and how many deaths in a row there were before."""
+
+    process: SpawnProcess
+    started: float
+    n_deaths: int
+
+
+def run_worker(serving: Serving, copies: Path, listener: socket.socket) -> None:
+    """Serve as one of several workers, which share copies of the file."""
+    Thread(target=_end_with_parent, args=(copies,), daemon=True).start()
     try:
-        served.append(ModelRegistry(serving.file, start=start, copies=copies))
+        registry = ModelRegistry(serving.file, copies)
     except ColdhashError as error:
         to_stderr(event("worker cannot start", error=str(error)))
         sys.exit(CANNOT_START)
     with contextlib.suppress(KeyboardInterrupt):
-        _run(serving, served[0], listener)
+        _run(serving, registry, listener)
+
+
+def _end_with_parent(copies: Path) -> None:
+    """Stop this worker when its parent is gone: or the port would stay in use."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    shutil.rmtree(copies, ignore_errors=True)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _run(serving: Serving, registry: ModelRegistry, listener: socket.socket) -> None:
@@ -173,7 +280,7 @@ def _run(serving: Serving, registry: ModelRegistry, listener: socket.socket) -> 
         allowed_hosts=serving.hosts,
         allowed_origins=serving.allowed_origins,
     )
-    redirect_loggers()
+    logging.basicConfig(handlers=[JsonHandler()], force=True)  # of uvicorn, asyncio and others
     gc.freeze()  # a collection looks at what requests leave, not at the model and the modules
     config = Config(
         app,
