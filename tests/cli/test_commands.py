@@ -117,7 +117,7 @@ def test_feedback_and_favourites_can_be_set(tmp_path):
     assert told.startswith("warning: 0 of 200 ratings")
     assert told.count("\n") == 1
     assert describe("--feedback", "counts") == (["counts", 200], "")
-    assert describe("--favourite", "user-mean")[0] == ["ratings", 0]
+    assert describe("--favourite", "2")[0] == ["ratings", 4]
     run = coldhash_in_process(
         "prepare", "--ratings", "r.csv", "--out", "parts", "--feedback", "stars", cwd=tmp_path
     )

@@ -105,15 +105,14 @@ def test_updates_follow_the_kind_and_the_rule_of_the_model(stars, counts):
 
 
 def test_the_rule_holds_for_training_and_for_evaluation(stars):
-    data = stars.with_feedback(favourite="user-mean")
+    data = stars.with_feedback(favourite=5)
     ratings = data.ratings
-    means = np.array([row.data.mean() for row in ratings.matrix])
-    above = ratings.matrix.data > np.repeat(means, ratings.per_user)
+    above = ratings.matrix.data >= 5
     expected = np.bincount(ratings.matrix.indices[above], minlength=len(ratings.items))
     model: Recommender = MODELS["popularity"]().fit(data)
     np.testing.assert_array_equal(model.popularity, expected)
-    assert model.feedback == Feedback("ratings", "user-mean", data.scale)
-    for n_given in (0, 5):  # the mean is that of all ratings, given or not
+    assert model.feedback == Feedback("ratings", 5, data.scale)
+    for n_given in (0, 5):
         trial = make_trial(data, data, n_given=n_given)
         assert (trial.given.nnz > 0) == (n_given > 0)
         for user in range(len(ratings.users)):

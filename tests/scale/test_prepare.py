@@ -201,7 +201,7 @@ def test_folders_and_types_of_events_are_those_of_memory(tmp_path, ending):
         ([1, 2, 50], {}),
         ([3, 3, 3], {}),
         ([3, 3, 3], {"scale": (1.0, 5.0)}),
-        ([3, 4, 5], {"favourite": "user-mean"}),
+        ([3, 4, 5], {"favourite": 4}),
         ([3, 4, 5], {"favourite": 4, "feedback": "counts"}),
         ([3, 4, 5], {"feedback": "events"}),
     ],

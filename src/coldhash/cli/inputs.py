@@ -84,9 +84,7 @@ class TableOptions:
         Text, Option(help="Repeated rows: error, last, mean, max or sum; by --feedback.")
     ] = None
     feedback: Annotated[Text, Option(help="Values are ratings, counts or events; guessed.")] = None
-    favourite: Annotated[
-        Text, Option(help="A favourite is: 4 (and more), 60% (of the scale), user-mean.")
-    ] = None
+    favourite: Annotated[float | None, Option(help="Favourites have this rating or more.")] = None
     event_weight: Annotated[
         Texts, Option(help="What a type of events counts: purchase=5.", metavar="TYPE=WEIGHT")
     ] = None

@@ -14,7 +14,7 @@ import pyarrow as pa
 from scipy.sparse import csr_array
 
 from coldhash.data import reading
-from coldhash.data.feedback import Favourite, Feedback, FeedbackKind, Scale
+from coldhash.data.feedback import Feedback, FeedbackKind, Scale
 from coldhash.data.ids import Ids
 from coldhash.data.plan import FeaturePlan, PlanLike, as_plan, describe_columns, guess_plan
 from coldhash.data.ratings import Duplicates, Ratings
@@ -111,7 +111,7 @@ class Dataset:
         scale: Scale | None = None,
         duplicates: Duplicates | None = None,
         feedback: FeedbackKind | None = None,
-        favourite: Favourite | None = None,
+        favourite: float | None = None,
         event_weights: Mapping[str, float] | None = None,
         name: str = "data",
     ) -> Dataset:
@@ -140,10 +140,9 @@ class Dataset:
             and times, are events. Whole numbers from 0 upwards in a column called `count`,
             `quantity`, `plays` or the like, or with a highest value above 10 and at least five
             times the median, are counts. What has a declared scale is ratings.
-        favourite : float or str, optional
-            Which ratings make an item a favourite, in training and in evaluation: a number (that
-            rating and more), a share of the scale ("60%", the default for ratings), or
-            "user-mean" (above the mean of the user). Counts and events are all favourites.
+        favourite : float, optional
+            The lowest rating that makes an item a favourite, in training and in evaluation. By
+            default what is above 60% of the scale; counts and events are all favourites.
         event_weights : dict of str to float, optional
             How much an event of each type counts, such as `{"view": 1, "purchase": 5}`; 0 leaves a
             type out. The type is in the column `event`, `event_type` or `type`, and a column of
@@ -339,7 +338,7 @@ class Dataset:
         return replace(self, ratings=ratings)
 
     def with_feedback(
-        self, feedback: FeedbackKind | None = None, favourite: Favourite | None = None
+        self, feedback: FeedbackKind | None = None, favourite: float | None = None
     ) -> Dataset:
         """Return the same data with another rule of what is a favourite.
 
@@ -347,8 +346,8 @@ class Dataset:
         ----------
         feedback : {"ratings", "counts", "events"}, optional
             What the values are; by default what they were.
-        favourite : float or str, optional
-            Which ratings are favourites, as for `from_tables`; by default the rule of the kind.
+        favourite : float, optional
+            The lowest favourite, as for `from_tables`; by default the rule of the kind.
 
         Returns
         -------

@@ -19,12 +19,10 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 FeedbackKind = Literal["ratings", "counts", "events"]
-Favourite = float | str  # from this rating on, "60%" of the scale, or "user-mean"
 Scale = tuple[float, float]
 
 MAX_RATING = 1e6  # without a declared scale; times and ids are larger
-USER_MEAN = "user-mean"
-USUAL_RULE = "60%"  # 4 and 5 of 5, 7 to 10 of 10
+USUAL_SHARE = 0.6  # of the scale: 4 and 5 of 5, 7 to 10 of 10
 
 _MAX_GRADES = 10  # the highest rating of most scales
 _TAIL = 5  # times the median, which the highest count is at least
@@ -60,10 +58,9 @@ class Feedback:
     ----------
     kind : {"ratings", "counts", "events"}
         How good something is, how often something happened, or only that it did.
-    favourite : float or str, optional
-        A number: ratings from this one on. "60%": ratings above this share of the scale, counted
-        from 0, or from the lowest rating where that is below 0. "user-mean": ratings above the mean
-        of the same user. By default "60%" for ratings, and everything for counts and events.
+    favourite : float, optional
+        Ratings from this one on. By default those above 60% of the scale, counted from 0, or from
+        the lowest rating where that is below 0; everything for counts and events.
     scale : tuple of float, optional
         The lowest and the highest possible rating; by default those of the data.
 
@@ -78,14 +75,12 @@ class Feedback:
     >>> ratings = csr_array(np.array([[5.0, 4.0, 3.0], [0.0, 2.0, 1.0]]))
     >>> Feedback("ratings", scale=(1, 5)).is_favourite(ratings).tolist()
     [True, True, False, False, False]
-    >>> Feedback("ratings", "user-mean", (1, 5)).is_favourite(ratings).tolist()
-    [True, False, False, True, False]
     >>> Feedback("ratings", 5, (1, 5)).rule
     '5 and more'
     """
 
     kind: FeedbackKind = "ratings"
-    favourite: Favourite | None = None
+    favourite: float | None = None
     scale: Scale | None = None
 
     def __post_init__(self) -> None:
@@ -93,33 +88,27 @@ class Feedback:
         if self.scale is not None:
             object.__setattr__(self, "scale", check_scale(self.scale))
         if self.favourite is not None:
-            object.__setattr__(self, "favourite", _as_rule(self.favourite))
+            object.__setattr__(self, "favourite", _as_number(self.favourite))
 
     @property
-    def bound(self) -> float | None:
-        """What a favourite is above; None: the mean of its user."""
-        favourite = self.favourite
-        if favourite is None:
-            favourite = USUAL_RULE if self.kind == "ratings" else -np.inf
-        if favourite == USER_MEAN:
-            return None
-        if isinstance(favourite, str):
-            low, high = self.scale or (0.0, 1.0)
-            low = min(low, 0.0)
-            return low + (float(favourite[:-1]) / 100 + _MARGIN) * (high - low)
-        return favourite - _MARGIN * max(abs(favourite), 1.0)
+    def bound(self) -> float:
+        """What a favourite is above."""
+        if self.favourite is not None:
+            return self.favourite - _MARGIN * max(abs(self.favourite), 1.0)
+        if self.kind != "ratings":
+            return -np.inf
+        low, high = self.scale or (0.0, 1.0)
+        low = min(low, 0.0)
+        return low + (USUAL_SHARE + _MARGIN) * (high - low)
 
     @property
     def rule(self) -> str:
         """The rule in words."""
-        bound = self.bound
-        if bound is None:
-            return "above the mean of the user"
-        if bound == -np.inf:
-            return "all"
-        if isinstance(self.favourite, float):
+        if self.favourite is not None:
             return f"{self.favourite:g} and more"
-        return f"above {bound:.4g}, {self.favourite or USUAL_RULE} of the scale"
+        if self.kind != "ratings":
+            return "all"
+        return f"above {self.bound:.4g}, {USUAL_SHARE:.0%} of the scale"
 
     def is_favourite(self, ratings: csr_array) -> np.ndarray:
         """Mark favourites.
@@ -134,14 +123,7 @@ class Feedback:
         array of bool
             One for each stored entry, in the order of `ratings.data`.
         """
-        bound = self.bound
-        if bound is not None:
-            return np.asarray(ratings.data > bound)
-        counts = np.diff(ratings.indptr)
-        owners = np.repeat(np.arange(len(counts)), counts)
-        sums = np.bincount(owners, ratings.data, minlength=len(counts))
-        means = sums / np.maximum(counts, 1)
-        return np.asarray(ratings.data > (means + _MARGIN * np.maximum(np.abs(means), 1))[owners])
+        return np.asarray(ratings.data > self.bound)
 
     def warn_if_unlikely(self, n_favourites: int, n_ratings: int) -> None:
         """Warn if the rule makes almost no rating a favourite, or almost every one."""
@@ -149,22 +131,17 @@ class Feedback:
         likely = _LIKELY[0] <= share <= _LIKELY[1]
         if self.kind == "ratings" and n_ratings >= _MIN_RATINGS and not likely:
             found = f"{n_favourites:,} of {n_ratings:,} ratings ({100 * share:.1f}%) are favourites"
-            hint = "favourite=4 or 'user-mean', or feedback='counts' or 'events'"
+            hint = "favourite=4, or feedback='counts' or 'events'"
             message = f"{found} ({self.rule}); hint: {hint}"
             warnings.warn(message, UnlikelyFavourites, stacklevel=3)
 
 
-def _as_rule(favourite: Favourite) -> Favourite:
-    """Return a rule as a number or one of the texts; a number may be written as a text."""
-    text = str(favourite).strip()
-    if text == USER_MEAN:
-        return USER_MEAN
-    with suppress(ValueError):
-        if not text.endswith("%") and np.isfinite(float(text)):
-            return float(text)
-        if 0 <= float(text[:-1]) <= 100:
-            return text
-    raise SettingError(f"favourite={favourite!r}", hint="4, '60%' (of the scale) or 'user-mean'")
+def _as_number(favourite: float) -> float:
+    """Return the lowest favourite as a number; it may be written as a text."""
+    with suppress(TypeError, ValueError):
+        if np.isfinite(float(favourite)):
+            return float(favourite)
+    raise SettingError(f"favourite={favourite!r}", hint="a number, such as 4: this rating and more")
 
 
 def check_scale(scale: Scale) -> Scale:

@@ -12,9 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coldhash.data import ROLES, TITLE
-from coldhash.data.dates import as_days
-from coldhash.data.feedback import MAX_RATING, Favourite, Feedback, FeedbackKind, Scale, guess_kind
+from coldhash.data import ROLES, TITLE, as_days
+from coldhash.data.feedback import MAX_RATING, Feedback, FeedbackKind, Scale, guess_kind
 from coldhash.data.ids import Ids, NameRow, as_texts
 from coldhash.data.plan import FEW_ROWS
 from coldhash.data.ratings import Duplicates, Ratings
@@ -115,7 +114,7 @@ class RatingOptions:
 
     columns: Columns = field(default_factory=dict)
     kind: FeedbackKind | None = None
-    favourite: Favourite | None = None
+    favourite: float | None = None
     event_weights: Mapping[str, float] | None = None
     scale: Scale | None = None
     duplicates: Duplicates | None = None

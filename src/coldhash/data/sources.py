@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coldhash.data.dataset import Dataset
-from coldhash.data.feedback import Favourite, FeedbackKind
+from coldhash.data.feedback import FeedbackKind
 from coldhash.data.sample import read_sample
 from coldhash.data.tables import TableFile, TableLike
 from coldhash.errors import SettingError, SourceError
@@ -29,7 +29,7 @@ def read(
     path: str | Path | None = None,
     *,
     feedback: FeedbackKind | None = None,
-    favourite: Favourite | None = None,
+    favourite: float | None = None,
     **options: object,
 ) -> Dataset:
     """Read a known data set.
