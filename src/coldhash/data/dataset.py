@@ -201,9 +201,9 @@ class Dataset:
     def fingerprint(self) -> str:
         """A hash of the content: equal for equal ratings, tables, plan and rule of favourites."""
         matrix, times = self.ratings.matrix, self.ratings.times
-        arrays = [matrix.data, matrix.indices, matrix.indptr, *([] if times is None else [times])]
-        columns = (*map(pa.array, arrays), self.user_ids.values, self.item_ids.values)
-        tables = (pa.table([column], names=["x"]) for column in columns)
+        columns = [matrix.data, matrix.indices, matrix.indptr, *([] if times is None else [times])]
+        columns += [self.user_ids.values, self.item_ids.values]
+        tables = (pa.table({"x": column}) for column in columns)
         digest = hashlib.sha256(repr((self.feedback, self.plan)).encode())
         for table in (*tables, self.users, self.items):
             digest.update(str(table.schema).encode())

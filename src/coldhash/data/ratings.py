@@ -227,8 +227,7 @@ class Ratings:
     @property
     def sparsity(self) -> float:
         """The share of unknown entries."""
-        cells = len(self.users) * len(self.items)
-        return 1.0 - len(self) / cells if cells else 1.0
+        return 1.0 - len(self) / max(len(self.users) * len(self.items), 1)
 
     @cached_property
     def per_user(self) -> np.ndarray:

@@ -43,18 +43,9 @@ def warn_of_ids(ratings: Ratings, users: Ids | None, items: Ids | None) -> None:
         straight, swapped = _overlap(ids.values, own), _overlap(ids.values, other)
         # whole numbers may fit both sides: a table of the other side then has all ids of that side
         is_other = swapped > max(straight + 0.5, 0.9)
-        unknown = own.filter(pc.invert(pc.is_in(own, ids.values)))
-        unrated = ids.values.filter(pc.invert(pc.is_in(ids.values, own)))
-        places = pc.index_in(_spelling(unknown), _spelling(unrated))
-        n_alike = len(places) - places.null_count
         if swapped > max(10 * straight, 0.1) or is_other:
             shares = f"{100 * swapped:.0f}% fit the other column, {100 * straight:.0f}% their own"
             text = f"user and item columns look swapped: of ids in the {ids.kind} table {shares}"
-        elif n_alike > len(unknown) / 10:
-            at = pc.index(pc.is_valid(places), True).as_py()
-            example = f"{unknown[at].as_py()!r} is {unrated[places[at].as_py()].as_py()!r} there"
-            table = f"{ids.kind}s of the ratings are written differently in the {ids.kind} table"
-            text = f"{n_alike:,} {table}: {example}"
         elif not straight:
             example = f"{ids[0]!r} in the table, {own[0].as_py()!r} in the ratings"
             table = f"{len(ids):,} {ids.kind}s of the {ids.kind} table"
@@ -68,12 +59,6 @@ def _overlap(ids: pa.Array, others: pa.Array) -> float:
     """Return how many ids are in both, as a share of those in at least one."""
     n_both = pc.sum(pc.is_in(ids, others)).as_py() or 0
     return float(n_both / max(len(ids) + len(others) - n_both, 1))
-
-
-def _spelling(ids: pa.Array) -> pa.Array:
-    """Return ids without what programs change: case, spaces, zeros in front, and ".0" behind."""
-    plain = pc.utf8_lower(pc.utf8_trim_whitespace(ids))
-    return pc.utf8_ltrim(pc.replace_substring_regex(plain, r"\.0$", ""), "0")
 
 
 def read_id_table(
