@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from coldhash.data.dataset import Dataset
-from coldhash.data.splits import Order, cold_user_splits
+from coldhash.data.dataset import Dataset, Order, cold_user_splits
 from coldhash.errors import DataError, check_choice, import_extra
 from coldhash.evaluate.metrics import KS, judge
 from coldhash.evaluate.protocol import Average, ScoreFunction, make_trial, scorer

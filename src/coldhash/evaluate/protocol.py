@@ -19,9 +19,8 @@ from scipy.sparse import csr_array
 
 from coldhash.arrays.compiled import compiled
 from coldhash.arrays.threads import run_rows
-from coldhash.data.dataset import Dataset
+from coldhash.data.dataset import Dataset, Order, mark_first_ratings, resolve_order
 from coldhash.data.ratings import Ratings, as_ones, row_of_entries
-from coldhash.data.splits import Order, mark_first_ratings, resolve_order
 from coldhash.errors import DataError, check_choice
 from coldhash.recommender.recommender import USER_ID, Recommender, Score
 from coldhash.recommender.settings import check_types
