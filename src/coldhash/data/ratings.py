@@ -66,16 +66,12 @@ class Ratings:
         matrix, shape = self.matrix, (len(self.users), len(self.items))
         if matrix.shape != shape:
             turned = matrix.shape == shape[::-1]
-            hint = (
-                "it looks transposed: matrix.T" if turned else "rows are users, columns are items"
-            )
+            hint = "it looks transposed: matrix.T" if turned else "a row for each user"
             sizes = "{:,} x {:,} does not fit {:,} users x {:,} items".format(*matrix.shape, *shape)
             raise DataError(f"a matrix of {sizes}", hint=hint)
         if matrix.format != "csr" or matrix.dtype != np.float32 or not matrix.has_canonical_format:
-            message = "the matrix is not float32 in CSR form with sorted entries"
-            raise DataError(
-                message, hint="m = matrix.tocoo(); Ratings.from_columns(m.row, m.col, m.data)"
-            )
+            hint = "m = matrix.tocoo(); Ratings.from_columns(m.row, m.col, m.data)"
+            raise DataError("the matrix is not float32 in CSR form with sorted entries", hint=hint)
         if self.times is not None and len(self.times) != matrix.nnz:
             raise DataError(f"{len(self.times):,} times for {matrix.nnz:,} ratings")
 

@@ -360,9 +360,8 @@ class TableFile:
         self._text()  # raises the error of a byte that cannot be decoded
         found = (_TEXT_ERROR if names else _JSON_ERROR).match(str(error))
         if found is None:
-            return TableError(
-                str(error), file=self.title, hint=f"a row may be {READ_BYTES >> 20} MiB long"
-            )
+            hint = f"a row may be {READ_BYTES >> 20} MiB long"
+            return TableError(str(error), file=self.title, hint=hint)
         column, line = found["column"] or None, self._line(int(found["row"]) - bool(names))
         hint = "one object in each line; a column must keep one type"
         if names:
@@ -386,7 +385,7 @@ class TableFile:
         file = io.StringIO(text.replace("::", UNIT) if self.separator == UNIT else text, newline="")
         reader = csv.reader(
             file,
-            delimiter=self.separator,
+            delimiter=self.separator or ",",
             quotechar=self.quote,
             quoting=csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE,
             escapechar=self.escape,
