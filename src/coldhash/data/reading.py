@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import get_args
@@ -20,9 +20,7 @@ from coldhash.data.ratings import Duplicates, Ratings
 from coldhash.data.tables import TableLike, as_table, infer_type, infer_types
 from coldhash.errors import ColumnError, DataError, SettingError, UnlikelyData, check_choice
 
-_HEADER_HINT = "a file needs a header line (or TableFile(..., names=[...]))"
 Columns = Mapping[str, str | None]  # role -> name of its column; None: there is none
-Roles = Collection[str]
 
 
 def pad_table(table: pa.Table, n_rows: int) -> pa.Table:
@@ -180,7 +178,11 @@ def read_ratings(
 
 
 def find_columns(
-    names: list[str], columns: Columns, title: str, needed: Roles, optional: Roles = ()
+    names: list[str],
+    columns: Columns,
+    title: str,
+    needed: Iterable[str],
+    optional: Iterable[str] = (),
 ) -> dict[str, str]:
     """Find the column of each role: as mapped, or the first that has one of its usual names."""
     found: dict[str, str] = {}
@@ -192,7 +194,8 @@ def find_columns(
             wanted = f"{columns[role]!r} for {role}" if columns.get(role) else f"for {role}"
             none = ", or {'rating': None} if each row is an event" if role == "rating" else ""
             there = ", ".join(map(repr, names)) or "none"
-            hint = f"columns={{{role!r}: NAME}}{none}; {_HEADER_HINT}"
+            header = "a file needs a header line (or TableFile(..., names=[...]))"
+            hint = f"columns={{{role!r}: NAME}}{none}; {header}"
             raise ColumnError(f"{title} has no column {wanted}: it has {there}", hint=hint)
     if len(set(found.values())) < len(found):
         raise ColumnError(f"{title}: one column for two roles: {found}", hint="one column each")
@@ -255,8 +258,7 @@ def _as_times(column: pa.ChunkedArray) -> np.ndarray | None:
         return None
     if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
         with suppress(pa.ArrowInvalid):  # moments that differ by less
-            column = column.cast(pa.timestamp("us", getattr(column.type, "tz", None)))
-            column = column.cast(pa.int64())
+            column = column.cast(pa.timestamp("us")).cast(pa.int64())
     if not pa.types.is_signed_integer(column.type):
         column = pc.rank(column.combine_chunks(), tiebreaker="dense")
     return column.cast(pa.int64()).to_numpy()  # type: ignore[no-any-return]

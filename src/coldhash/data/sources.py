@@ -255,7 +255,11 @@ def _read_sample(seed: int = 0, n_users: int = 2000, n_items: int = 1000) -> Dat
     popularity *= 1 + quality / 2 + quality * quality / 8
     items = _make_item_table(rng, genre_share)
     facts, users = _draw_users(rng, n_users)
-    effects = _draw_effects(rng)
+    effects = {
+        "gender": _draw_bells(rng, 1.4, len(_FACTS["gender"]), len(_GENRES)),
+        "occupation": _draw_bells(rng, 1.1, len(_FACTS["occupation"]), len(_GENRES)),
+        "peak_age": 12 + 58 * rng.random(len(_GENRES)),
+    }
     uniform = rng.random(n_users)  # a long tail, with a mean of 1
     counts = ratings_per_user * (0.2 + 0.6 * uniform / np.sqrt(1 - uniform))
     counts = counts.clip(2, n_items / 2).astype(int)
@@ -330,15 +334,6 @@ def _draw_users(rng: Generator, n_users: int) -> tuple[dict[str, ndarray], pa.Ta
         values = np.array(_FACTS[name])[facts[name]] if name in _FACTS else facts[name]
         columns[name] = pa.array(values, mask=unknown)
     return facts, pa.table(columns)
-
-
-def _draw_effects(rng: Generator) -> dict[str, ndarray]:
-    """Draw the effect of gender, occupation and age on the taste for each genre."""
-    return {
-        "gender": _draw_bells(rng, 1.4, len(_FACTS["gender"]), len(_GENRES)),
-        "occupation": _draw_bells(rng, 1.1, len(_FACTS["occupation"]), len(_GENRES)),
-        "peak_age": 12 + 58 * rng.random(len(_GENRES)),
-    }
 
 
 def _draw_tastes(rng: Generator, facts: dict[str, ndarray], effects: dict[str, ndarray]) -> ndarray:
