@@ -21,6 +21,7 @@ from coldhash.data.tables import TableLike, as_table, infer_type, infer_types
 from coldhash.errors import ColumnError, DataError, SettingError, UnlikelyData, check_choice
 
 Columns = Mapping[str, str | None]  # role -> name of its column; None: there is none
+Roles = Iterable[str]
 
 
 def pad_table(table: pa.Table, n_rows: int) -> pa.Table:
@@ -178,11 +179,7 @@ def read_ratings(
 
 
 def find_columns(
-    names: list[str],
-    columns: Columns,
-    title: str,
-    needed: Iterable[str],
-    optional: Iterable[str] = (),
+    names: list[str], columns: Columns, title: str, needed: Roles, optional: Roles = ()
 ) -> dict[str, str]:
     """Find the column of each role: as mapped, or the first that has one of its usual names."""
     found: dict[str, str] = {}

@@ -423,15 +423,11 @@ def rank(score: ScoreFunction, trial: Trial) -> Ranks:
 def count_candidates(scores, candidates, indptr, indices, greater, equal, first, last):  # type: ignore[no-untyped-def]
     """Count, for each favourite of some users, the candidates above it and tied with it."""
     for u in range(first, last):
-        own, others = scores[u], np.empty(candidates.shape[1], scores.dtype)
-        n = 0
-        for candidate in candidates[u]:
-            if candidate >= 0:
-                others[n] = own[candidate]
-                n += 1
+        own, drawn = scores[u], candidates[u]
+        others = own[drawn[drawn >= 0]]
         for j in range(indptr[u], indptr[u + 1]):
             score, above, tied = own[indices[j]], 0, 0
-            for other in others[:n]:  # by vector instructions: sooner than a sort
+            for other in others:  # by vector instructions: sooner than a sort
                 above += other > score
                 tied += other == score
             greater[j], equal[j] = above, tied
@@ -442,16 +438,14 @@ def _find_best(scores, indptr, indices, best, first, last):  # type: ignore[no-u
     """Find the best items of some users except those listed; ties are in the order of rows."""
     k = best.shape[1]
     for u in range(first, last):
-        own = scores[u]
+        own = scores[u].astype(np.float64)
+        own[indices[indptr[u] : indptr[u + 1]]] = -np.inf
         best[u] = -1
-        listed = np.zeros(len(own), dtype=np.bool_)
-        for j in range(indptr[u], indptr[u + 1]):
-            listed[indices[j]] = True
         for i in range(len(own)):
             j = k
             while j > 0 and (best[u, j - 1] < 0 or own[best[u, j - 1]] < own[i]):
                 j -= 1
-            if j < k and not listed[i]:
+            if j < k and own[i] > -np.inf:
                 for place in range(k - 1, j, -1):
                     best[u, place] = best[u, place - 1]
                 best[u, j] = i
