@@ -481,12 +481,10 @@ def as_table(
     if isinstance(source, str | Path):
         source = TableFile(path=Path(source))
     if isinstance(source, TableFile):
-        found = NamedTable(source.read(types), source.title, source.where)
-    else:
-        name = f"the {title} table"
-        found = NamedTable(_from_frame(source, title), name, f"row {{}} of {name}".format)
-        _check_names(found.table.column_names, name)
-    return found
+        return NamedTable(source.read(types), source.title, source.where)
+    table, name = _from_frame(source, title), f"the {title} table"
+    _check_names(table.column_names, name)
+    return NamedTable(table, name, f"row {{}} of {name}".format)
 
 
 def _check_names(names: list[str], title: str) -> None:
