@@ -81,12 +81,10 @@ def read(
             hint = f"`coldhash fetch {name} --to DIR` downloads it" if can_fetch else "path=..."
             raise SettingError(f"{name} needs the path of its folder or archive", hint=hint)
         options = {"path": Path(path), **options}
-    signature = inspect.signature(SOURCES[name])
-    try:
-        signature.bind(**options)
-    except TypeError as error:
-        hint = f"it takes {', '.join(signature.parameters)}".replace("path", "path (--data)")
-        raise SettingError(f"{name}: {error}", hint=hint) from None
+    known = inspect.signature(SOURCES[name]).parameters
+    if unknown := options.keys() - known.keys():
+        hint = f"it takes {', '.join(known)}".replace("path", "path (--data)")
+        raise SettingError(f"{name}: no options {', '.join(sorted(unknown))}", hint=hint)
     data = SOURCES[name](**options)
     is_as_usual = feedback is None and favourite is None
     return data if is_as_usual else data.with_feedback(feedback, favourite)

@@ -559,10 +559,9 @@ def infer_type(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return column
     for pattern, number in ((INTEGER, pa.int64()), (DECIMAL, pa.float64())):
         if pc.all(pc.match_substring_regex(known, pattern)).as_py():
-            try:
+            with suppress(pa.ArrowInvalid):  # more digits than the type holds, or a lone "."
                 return pc.utf8_trim_whitespace(column).cast(number)
-            except pa.ArrowInvalid:  # more digits than the type holds, or a lone "."
-                return column
+            break
     return column
 
 
