@@ -230,9 +230,7 @@ def make_trial(
     ratings = cold.ratings
     first = mark_first_ratings(ratings, n_given, seed, order)
     known, rest = ratings.where(first), ratings.where(~first)
-    # by the rule for all ratings of a user, given or not
-    liked = ratings.where(ratings.favourites & ~first).matrix
-    trial = _make_trial(train.ratings, known, rest, liked, protocol, seed)
+    trial = _make_trial(train.ratings, known, rest, protocol, seed)
     return replace(
         trial,
         people=cold.users if cold.users.num_columns else trial.people,
@@ -283,15 +281,13 @@ def make_known_trial(
     """
     if train.ratings.users != later.ratings.users:
         raise DataError("the parts have different users", hint="take both from split_by_time")
-    liked = later.ratings.where(later.ratings.favourites).matrix
-    return _make_trial(train.ratings, train.ratings, later.ratings, liked, protocol, seed)
+    return _make_trial(train.ratings, train.ratings, later.ratings, protocol, seed)
 
 
 def _make_trial(
     train: Ratings,
     known: Ratings,
     rest: Ratings,
-    favourites: csr_array,
     protocol: str | Protocol,
     seed: int,
 ) -> Trial:
@@ -302,6 +298,7 @@ def _make_trial(
     if train.items != rest.items:
         raise DataError("the parts have different items", hint="take both from one split")
     given, n_drawn = known.matrix, protocol.n_candidates
+    favourites = rest.where(rest.favourites).matrix
     tested = rest.matrix if protocol.negatives == "unrated" else favourites
     excluded = as_ones(given) + as_ones(tested)  # a sum of ratings would lose those of 0
     rated = train.per_item + known.per_item + rest.per_item > 0
