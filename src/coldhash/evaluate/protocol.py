@@ -285,11 +285,7 @@ def make_known_trial(
 
 
 def _make_trial(
-    train: Ratings,
-    known: Ratings,
-    rest: Ratings,
-    protocol: str | Protocol,
-    seed: int,
+    train: Ratings, known: Ratings, rest: Ratings, protocol: str | Protocol, seed: int
 ) -> Trial:
     """Draw candidates for people of whom some ratings are known and the rest is the test."""
     if isinstance(protocol, str):
