@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # a type checker takes an alias for a public name
     from coldhash.data.dataset import Dataset as Dataset
+    from coldhash.data.dataset import cold_user_splits as cold_user_splits
+    from coldhash.data.dataset import split_by_time as split_by_time
+    from coldhash.data.dataset import split_cold_items as split_cold_items
+    from coldhash.data.dataset import split_cold_users as split_cold_users
+    from coldhash.data.dataset import split_first_ratings as split_first_ratings
     from coldhash.data.ids import Ids as Ids
     from coldhash.data.plan import FeaturePlan as FeaturePlan
     from coldhash.data.ratings import Ratings as Ratings
     from coldhash.data.sources import read as read
-    from coldhash.data.splits import cold_user_splits as cold_user_splits
-    from coldhash.data.splits import split_by_time as split_by_time
-    from coldhash.data.splits import split_cold_items as split_cold_items
-    from coldhash.data.splits import split_cold_users as split_cold_users
-    from coldhash.data.splits import split_first_ratings as split_first_ratings
     from coldhash.data.tables import TableFile as TableFile
     from coldhash.features.fitting import fit_features as fit_features
     from coldhash.features.groups import FeatureEncoder as FeatureEncoder
@@ -51,14 +51,14 @@ _HOME = {
     "Recommendations": "coldhash.recommender.results",
     "Recommender": "coldhash.recommender.recommender",
     "TableFile": "coldhash.data.tables",
-    "cold_user_splits": "coldhash.data.splits",
+    "cold_user_splits": "coldhash.data.dataset",
     "fit_features": "coldhash.features.fitting",
     "load": "coldhash.recommender.persistence",
     "read": "coldhash.data.sources",
-    "split_by_time": "coldhash.data.splits",
-    "split_cold_items": "coldhash.data.splits",
-    "split_cold_users": "coldhash.data.splits",
-    "split_first_ratings": "coldhash.data.splits",
+    "split_by_time": "coldhash.data.dataset",
+    "split_cold_items": "coldhash.data.dataset",
+    "split_cold_users": "coldhash.data.dataset",
+    "split_first_ratings": "coldhash.data.dataset",
 }
 
 __all__ = list(_HOME)

@@ -229,7 +229,7 @@ class UnlikelyData(UserWarning):
     ...     warnings.simplefilter("always", UnlikelyData)
     ...     data = Dataset.from_tables(table, users)
     >>> print(str(caught[0].message).partition(":")[0])
-    20 users of the ratings are written differently in the user table
+    none of the 20 users of the user table has a rating
     """
 
 

@@ -10,8 +10,8 @@ import worlds
 from coldhash import Dataset, read
 from coldhash.baselines.cbfknn import CBFKNN, NeighbourEncoder, nearest
 from coldhash.baselines.popularity import Popularity
+from coldhash.data.dataset import split_cold_users
 from coldhash.data.plan import Category, FeaturePlan
-from coldhash.data.splits import split_cold_users
 from coldhash.errors import DataError, SettingError
 from coldhash.evaluate.metrics import accuracy_at
 from coldhash.evaluate.protocol import make_trial, rank

@@ -13,7 +13,7 @@ from coldhash import read
 from coldhash.baselines.popularity import Popularity
 from coldhash.baselines.shared import favourite_matrix, solve_ridge, stack_features
 from coldhash.baselines.zsr import ZSR, decompose_gram, solve_sylvester
-from coldhash.data.splits import split_cold_users
+from coldhash.data.dataset import split_cold_users
 from coldhash.errors import SettingError
 from coldhash.evaluate.metrics import accuracy_at
 from coldhash.evaluate.protocol import make_trial, rank

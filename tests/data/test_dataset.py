@@ -396,9 +396,7 @@ def grid(n_users=30, n_items=20):
 @pytest.mark.parametrize(
     ("ids", "said"),
     [
-        ([f"{k:04}" for k in range(30)], "30 users .* written differently .* '0' is '0000' there"),
-        ([f"{k}.0" for k in range(30)], "30 users .* '0' is '0.0' there"),
-        ([*range(20), *(f" {k}" for k in range(20, 30))], "10 users .* '20' is ' 20' there"),
+        ([f"{k:04}" for k in range(30)], "none of the 30 users .* '0000' in the table, '0' in the"),
         ([f"u{k}" for k in range(30)], "none of the 30 users .* 'u0' in the table, '0' in the"),
     ],
 )
@@ -412,7 +410,7 @@ def test_items_that_differ_by_case_are_told():
     table = grid()
     table["item_id"] = [f"Item-{item}" for item in table["item_id"]]
     items = {"item_id": [f"ITEM-{k}" for k in range(20)], "price": list(range(20))}
-    with pytest.warns(UnlikelyData, match="20 items .* 'Item-0' is 'ITEM-0' there"):
+    with pytest.warns(UnlikelyData, match="20 items .* 'ITEM-0' in the table, 'Item-0' in"):
         Dataset.from_tables(table, items=items)
 
 

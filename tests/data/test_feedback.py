@@ -187,8 +187,8 @@ def test_a_scale_may_be_below_zero():
 
 def test_ratings_without_tables_are_guessed_too():
     assert Ratings.from_columns(range(200), [0] * 200, COUNTS).feedback.kind == "counts"
-    assert Ratings.from_matrix(csr_array(np.eye(3))).feedback.kind == "events"
-    empty = Ratings.from_matrix(csr_array((2, 2), dtype=np.float32))
+    assert Ratings.from_columns(range(3), range(3), np.ones(3)).feedback.kind == "events"
+    empty = Ratings.from_columns([], [], [])
     assert empty.feedback == Feedback("ratings", None, (0, 1))
 
 

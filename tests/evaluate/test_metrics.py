@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coldhash.errors import SettingError
-from coldhash.evaluate import metrics
 from coldhash.evaluate.metrics import (
     accuracy_at,
     group_hits,
@@ -190,14 +189,6 @@ def test_lists_do_not_touch_each_other(rng):
 def test_sums_of_rows_that_belong_together():
     found = sum_rows(np.array([1.0, 2, 4]), np.array([0, 2, 2, 3]))
     np.testing.assert_array_equal(found, [3, 0, 4])
-
-
-@pytest.mark.compiled
-def test_the_kernel_equals_its_plain_python(rng):
-    _, _, groups = several_lists(rng)
-    arrays = (groups.indptr, groups.above, groups.places, groups.relevant)
-    plain = metrics._mean_first_place.py_func(*arrays)
-    np.testing.assert_array_equal(metrics._mean_first_place(*arrays), plain)
 
 
 def test_the_trap_a_constant_score():

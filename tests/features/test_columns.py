@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coldhash.data import plan
-from coldhash.data.dates import as_days
+from coldhash.data import as_days, plan
 from coldhash.errors import DataError
 from coldhash.features.columns import FORMS
 from coldhash.features.fitting import count_values, fit_column, fit_mean

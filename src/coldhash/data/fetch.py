@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
@@ -17,6 +16,7 @@ from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+from coldhash.data.sources import KNOWN
 from coldhash.errors import ChecksumError, SourceError
 from coldhash.files import move_into_place, open_regular, replace_file, writing
 
@@ -46,8 +46,7 @@ class Archive:
         return f"import a copy with `coldhash fetch {self.name} --from FILE`"
 
 
-_KNOWN = tomllib.loads(Path(__file__).with_name("known.toml").read_text(encoding="utf-8"))
-ARCHIVES = {name: Archive(name, **s["archive"]) for name, s in _KNOWN.items() if "archive" in s}
+ARCHIVES = {name: Archive(name, **s["archive"]) for name, s in KNOWN.items() if "archive" in s}
 
 
 def fetch(archive: Archive, folder: Path, *, report: Report = lambda done, total: None) -> Path:

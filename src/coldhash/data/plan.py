@@ -38,7 +38,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from coldhash.data.dates import as_days, looks_like_date
+from coldhash.data import as_days, looks_like_date
 from coldhash.errors import ColumnError, DataError, SettingError, UnlikelyData
 
 Form = TypeVar("Form", bound=BaseModel)

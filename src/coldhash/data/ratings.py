@@ -14,7 +14,7 @@ from typing import Literal, get_args
 import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike
-from scipy.sparse import coo_array, csr_array, csr_matrix, issparse, sparray, spmatrix
+from scipy.sparse import coo_array, csr_array, csr_matrix
 
 from coldhash.data.feedback import MAX_RATING, Feedback, Scale, check_scale, guess_kind
 from coldhash.data.ids import Ids, IdValue, NameRow, assign_rows, find_repeat
@@ -63,11 +63,15 @@ class Ratings:
     declared_feedback: Feedback | None = None
 
     def __post_init__(self) -> None:
-        matrix = self.matrix
-        _check_shape(matrix.shape, (len(self.users), len(self.items)))
+        matrix, shape = self.matrix, (len(self.users), len(self.items))
+        if matrix.shape != shape:
+            turned = matrix.shape == shape[::-1]
+            hint = "it looks transposed: matrix.T" if turned else "a row for each user"
+            sizes = "{:,} x {:,} does not fit {:,} users x {:,} items".format(*matrix.shape, *shape)
+            raise DataError(f"a matrix of {sizes}", hint=hint)
         if matrix.format != "csr" or matrix.dtype != np.float32 or not matrix.has_canonical_format:
-            message = "the matrix is not float32 in CSR form with sorted entries"
-            raise DataError(message, hint="Ratings.from_matrix takes any sparse matrix")
+            hint = "m = matrix.tocoo(); Ratings.from_columns(m.row, m.col, m.data)"
+            raise DataError("the matrix is not float32 in CSR form with sorted entries", hint=hint)
         if self.times is not None and len(self.times) != matrix.nnz:
             raise DataError(f"{len(self.times):,} times for {matrix.nnz:,} ratings")
 
@@ -145,59 +149,6 @@ class Ratings:
             raise duplicate_error(user_rows, item_rows, users, items, where)
         return cls(matrix, users, items, times, scale, feedback)
 
-    @classmethod
-    def from_matrix(
-        cls,
-        matrix: sparray | spmatrix,
-        users: Iterable[IdValue] | None = None,
-        items: Iterable[IdValue] | None = None,
-        *,
-        scale: Scale | None = None,
-    ) -> Ratings:
-        """Build from a scipy sparse matrix.
-
-        Parameters
-        ----------
-        matrix : sparse array
-            Users x items.
-        users, items : sequence of str or int, optional
-            The ids of rows and columns; their numbers by default.
-        scale : tuple of float, optional
-            The lowest and the highest possible rating.
-
-        Returns
-        -------
-        Ratings
-
-        Raises
-        ------
-        DataError
-            If the matrix is not sparse, does not fit the ids, or holds impossible ratings.
-
-        Examples
-        --------
-        >>> from scipy.sparse import csr_array
-        >>> ratings = Ratings.from_matrix(csr_array([[5.0, 0.0], [0.0, 3.0]]), users=["ann", "bob"])
-        >>> ratings.per_user.tolist()
-        [1, 1]
-        """
-        if not issparse(matrix):
-            hint = "scipy.sparse.csr_array(matrix): what is not stored is unknown"
-            raise DataError(f"a {type(matrix).__name__} is not a sparse matrix", hint=hint)
-        users = Ids.of(np.arange(matrix.shape[0]) if users is None else users, "user")
-        items = Ids.of(np.arange(matrix.shape[1]) if items is None else items, "item")
-        _check_shape(matrix.shape, (len(users), len(items)))
-        stored, scale = matrix.tocoo(), None if scale is None else check_scale(scale)
-
-        def name(at: int) -> str:
-            return f"user {users[stored.row[at]]!r}, item {items[stored.col[at]]!r}"
-
-        values = as_ratings(stored.data, scale, name)
-        entries, _ = sort_ratings(stored.row, stored.col, values, None, matrix.shape, "error")
-        if entries.nnz < stored.nnz:
-            raise DataError("the matrix stores an entry twice", hint="matrix.sum_duplicates()")
-        return cls(entries, users, items, None, scale)
-
     def __len__(self) -> int:
         return int(self.matrix.nnz)
 
@@ -227,8 +178,7 @@ class Ratings:
     @property
     def sparsity(self) -> float:
         """The share of unknown entries."""
-        cells = len(self.users) * len(self.items)
-        return 1.0 - len(self) / cells if cells else 1.0
+        return 1.0 - len(self) / max(len(self.users) * len(self.items), 1)
 
     @cached_property
     def per_user(self) -> np.ndarray:
@@ -350,14 +300,6 @@ def as_ratings(values: ArrayLike, scale: Scale | None, where: NameRow) -> np.nda
     values = values.astype(np.promote_types(values.dtype, np.float32), copy=False)
     _check_values(values, scale, where)
     return values.astype(np.float32)
-
-
-def _check_shape(shape: tuple[int, ...], expected: tuple[int, int]) -> None:
-    if shape != expected:
-        turned = shape == expected[::-1]
-        hint = "it looks transposed: matrix.T" if turned else "rows are users, columns are items"
-        sizes = "{:,} x {:,} does not fit {:,} users x {:,} items".format(*shape, *expected)
-        raise DataError(f"a matrix of {sizes}", hint=hint)
 
 
 def _check_values(values: np.ndarray, scale: Scale | None, where: NameRow) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import get_args
@@ -12,18 +12,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coldhash.data import ROLES, TITLE
-from coldhash.data.dates import as_days
-from coldhash.data.feedback import MAX_RATING, Favourite, Feedback, FeedbackKind, Scale, guess_kind
+from coldhash.data import ROLES, TITLE, as_days
+from coldhash.data.feedback import MAX_RATING, Feedback, FeedbackKind, Scale, guess_kind
 from coldhash.data.ids import Ids, NameRow, as_texts
 from coldhash.data.plan import FEW_ROWS
 from coldhash.data.ratings import Duplicates, Ratings
 from coldhash.data.tables import TableLike, as_table, infer_type, infer_types
 from coldhash.errors import ColumnError, DataError, SettingError, UnlikelyData, check_choice
 
-_HEADER_HINT = "a file needs a header line (or TableFile(..., names=[...]))"
 Columns = Mapping[str, str | None]  # role -> name of its column; None: there is none
-Roles = Collection[str]
+Roles = Iterable[str]
 
 
 def pad_table(table: pa.Table, n_rows: int) -> pa.Table:
@@ -44,18 +42,9 @@ def warn_of_ids(ratings: Ratings, users: Ids | None, items: Ids | None) -> None:
         straight, swapped = _overlap(ids.values, own), _overlap(ids.values, other)
         # whole numbers may fit both sides: a table of the other side then has all ids of that side
         is_other = swapped > max(straight + 0.5, 0.9)
-        unknown = own.filter(pc.invert(pc.is_in(own, ids.values)))
-        unrated = ids.values.filter(pc.invert(pc.is_in(ids.values, own)))
-        places = pc.index_in(_spelling(unknown), _spelling(unrated))
-        n_alike = len(places) - places.null_count
         if swapped > max(10 * straight, 0.1) or is_other:
             shares = f"{100 * swapped:.0f}% fit the other column, {100 * straight:.0f}% their own"
             text = f"user and item columns look swapped: of ids in the {ids.kind} table {shares}"
-        elif n_alike > len(unknown) / 10:
-            at = pc.index(pc.is_valid(places), True).as_py()
-            example = f"{unknown[at].as_py()!r} is {unrated[places[at].as_py()].as_py()!r} there"
-            table = f"{ids.kind}s of the ratings are written differently in the {ids.kind} table"
-            text = f"{n_alike:,} {table}: {example}"
         elif not straight:
             example = f"{ids[0]!r} in the table, {own[0].as_py()!r} in the ratings"
             table = f"{len(ids):,} {ids.kind}s of the {ids.kind} table"
@@ -69,12 +58,6 @@ def _overlap(ids: pa.Array, others: pa.Array) -> float:
     """Return how many ids are in both, as a share of those in at least one."""
     n_both = pc.sum(pc.is_in(ids, others)).as_py() or 0
     return float(n_both / max(len(ids) + len(others) - n_both, 1))
-
-
-def _spelling(ids: pa.Array) -> pa.Array:
-    """Return ids without what programs change: case, spaces, zeros in front, and ".0" behind."""
-    plain = pc.utf8_lower(pc.utf8_trim_whitespace(ids))
-    return pc.utf8_ltrim(pc.replace_substring_regex(plain, r"\.0$", ""), "0")
 
 
 def read_id_table(
@@ -115,7 +98,7 @@ class RatingOptions:
 
     columns: Columns = field(default_factory=dict)
     kind: FeedbackKind | None = None
-    favourite: Favourite | None = None
+    favourite: float | None = None
     event_weights: Mapping[str, float] | None = None
     scale: Scale | None = None
     duplicates: Duplicates | None = None
@@ -208,7 +191,8 @@ def find_columns(
             wanted = f"{columns[role]!r} for {role}" if columns.get(role) else f"for {role}"
             none = ", or {'rating': None} if each row is an event" if role == "rating" else ""
             there = ", ".join(map(repr, names)) or "none"
-            hint = f"columns={{{role!r}: NAME}}{none}; {_HEADER_HINT}"
+            header = "a file needs a header line (or TableFile(..., names=[...]))"
+            hint = f"columns={{{role!r}: NAME}}{none}; {header}"
             raise ColumnError(f"{title} has no column {wanted}: it has {there}", hint=hint)
     if len(set(found.values())) < len(found):
         raise ColumnError(f"{title}: one column for two roles: {found}", hint="one column each")
@@ -271,8 +255,7 @@ def _as_times(column: pa.ChunkedArray) -> np.ndarray | None:
         return None
     if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
         with suppress(pa.ArrowInvalid):  # moments that differ by less
-            column = column.cast(pa.timestamp("us", getattr(column.type, "tz", None)))
-            column = column.cast(pa.int64())
+            column = column.cast(pa.timestamp("us")).cast(pa.int64())
     if not pa.types.is_signed_integer(column.type):
         column = pc.rank(column.combine_chunks(), tiebreaker="dense")
     return column.cast(pa.int64()).to_numpy()  # type: ignore[no-any-return]

@@ -41,7 +41,7 @@ COLUMN_BYTES = 1024  # bytes read at a time for each column: every block makes a
 UNPACKED_BYTES = 1 << 28  # bytes that any file may unpack to
 EXPANSION = 200  # how many times its size a larger file may unpack to; tables stay below 50
 COMPRESSION = {"gz": "gzip", "zst": "zstd"}
-_READ_ERRORS = (OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error, pa.ArrowException)
+_READ_ERRORS = (OSError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error)
 _MAX_DEPTH = 100  # levels of lists and objects in JSON
 _QUOTED = re.compile(rb'"(?:[^"\\]|\\.)*+"')
 NULLS = ("", "NULL", "null", "NaN", "nan", "None", "N/A", "n/a", "\\N")
@@ -60,7 +60,6 @@ _JSON_ERROR = re.compile(
 _HIVE = re.compile(r"([^/=]+)=([^/]*)/")
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 _RECBOLE_TYPES = ("token", "token_seq", "float", "float_seq")
-_TOO_LONG = f"a row may be {READ_BYTES >> 20} MiB long"
 _USUAL = {pa.binary_view(): pa.binary(), pa.float16(): pa.float32()}  # for types with few functions
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__$")  # of pandas, without a name
 INTEGER = r"^\s*-?(0|[1-9][0-9]*)\s*$"
@@ -262,12 +261,10 @@ class TableFile:
                 packed = pa.BufferReader(content)
                 with pa.CompressedInputStream(packed, COMPRESSION[suffix]) as stream:
                     content = _unpack(stream.read, len(content), self.title)
-        except KeyError:
-            raise SourceError(f"{self.path} holds no {self.member}") from None
         except SourceError:
             raise
-        except _READ_ERRORS as error:
-            reason = getattr(error, "strerror", None) or error
+        except (*_READ_ERRORS, pa.ArrowException) as error:
+            reason = getattr(error, "strerror", None) or (error.args or ("damaged",))[0]
             raise SourceError(f"{self.title}: {reason}") from None
         return content
 
@@ -328,7 +325,7 @@ class TableFile:
         if "\ufffd" in "".join(names):
             self._text()  # raises the error of a byte that cannot be decoded
         _check_names(names, self.title)
-        if file.separator == "::":
+        if file.separator == UNIT:
             if UNIT.encode() in content:
                 raise TableError("holds the byte 0x1f", file=self.title, hint="another separator")
             content = content.replace(b"::", UNIT.encode())
@@ -340,7 +337,7 @@ class TableFile:
             block_size=size, column_names=names, skip_rows_after_names=n_header
         )
         parsing = pyarrow.csv.ParseOptions(
-            delimiter=file._delimiter,
+            delimiter=file.separator,
             quote_char=file.quote or False,
             escape_char=self.escape or False,
             newlines_in_values=spans_lines,
@@ -363,7 +360,8 @@ class TableFile:
         self._text()  # raises the error of a byte that cannot be decoded
         found = (_TEXT_ERROR if names else _JSON_ERROR).match(str(error))
         if found is None:
-            return TableError(str(error), file=self.title, hint=_TOO_LONG)
+            hint = f"a row may be {READ_BYTES >> 20} MiB long"
+            return TableError(str(error), file=self.title, hint=hint)
         column, line = found["column"] or None, self._line(int(found["row"]) - bool(names))
         hint = "one object in each line; a column must keep one type"
         if names:
@@ -372,13 +370,11 @@ class TableFile:
         return TableError(found["reason"], file=self.title, line=line, column=column, hint=hint)
 
     def _with_separator(self, start: str) -> TableFile:
-        """Return the file with its separator guessed; beside `::`, quotes have no meaning."""
+        """Return the file with its separator guessed: for `::`, a byte beside which is no quote."""
         separator = self.separator or guess_separator(start, self.quote)
-        return replace(self, separator=separator, quote=None if separator == "::" else self.quote)
-
-    @property
-    def _delimiter(self) -> str:
-        return UNIT if self.separator == "::" else self.separator or ","
+        if separator == "::":
+            return replace(self, separator=UNIT, quote=None)
+        return replace(self, separator=separator)
 
     def _rows(self, text: str, strict: bool = False) -> Iterator[tuple[int, list[str]]]:
         """Iterate over the rows of a text, each with the line it starts in.
@@ -386,10 +382,10 @@ class TableFile:
         If `strict`, raise an error at a quote that does not end where a field does.
         """
         csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # Arrow has no limit
-        file = io.StringIO(text.replace("::", UNIT) if self.separator == "::" else text, newline="")
+        file = io.StringIO(text.replace("::", UNIT) if self.separator == UNIT else text, newline="")
         reader = csv.reader(
             file,
-            delimiter=self._delimiter,
+            delimiter=self.separator or ",",
             quotechar=self.quote,
             quoting=csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE,
             escapechar=self.escape,
@@ -485,12 +481,10 @@ def as_table(
     if isinstance(source, str | Path):
         source = TableFile(path=Path(source))
     if isinstance(source, TableFile):
-        found = NamedTable(source.read(types), source.title, source.where)
-    else:
-        name = f"the {title} table"
-        found = NamedTable(_from_frame(source, title), name, f"row {{}} of {name}".format)
-        _check_names(found.table.column_names, name)
-    return found
+        return NamedTable(source.read(types), source.title, source.where)
+    table, name = _from_frame(source, title), f"the {title} table"
+    _check_names(table.column_names, name)
+    return NamedTable(table, name, f"row {{}} of {name}".format)
 
 
 def _check_names(names: list[str], title: str) -> None:
@@ -565,10 +559,9 @@ def infer_type(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return column
     for pattern, number in ((INTEGER, pa.int64()), (DECIMAL, pa.float64())):
         if pc.all(pc.match_substring_regex(known, pattern)).as_py():
-            try:
+            with suppress(pa.ArrowInvalid):  # more digits than the type holds, or a lone "."
                 return pc.utf8_trim_whitespace(column).cast(number)
-            except pa.ArrowInvalid:  # more digits than the type holds, or a lone "."
-                return column
+            break
     return column
 
 

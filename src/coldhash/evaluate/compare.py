@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from coldhash.data.dataset import Dataset
-from coldhash.data.splits import Order, cold_user_splits
+from coldhash.data.dataset import Dataset, Order, cold_user_splits
 from coldhash.errors import DataError, check_choice, import_extra
 from coldhash.evaluate.metrics import KS, judge
 from coldhash.evaluate.protocol import Average, ScoreFunction, make_trial, scorer
@@ -240,7 +239,7 @@ class ComparisonTable:
         return figure
 
     def save(self, path: str | Path) -> None:
-        """Write the columns of `to_pandas`; in Markdown, of the metrics only those at `k`.
+        """Write the columns of `to_pandas`.
 
         Parameters
         ----------
@@ -254,14 +253,7 @@ class ComparisonTable:
         SourceError
             The file cannot be written.
         """
-        rows = self._records()
-        if Path(path).suffix == ".md":
-            others = tuple(f"@{k}" for k in KS if k != self.k)
-            rows = [
-                {name: row[name] for name in row if not name.split(" ")[0].endswith(others)}
-                for row in rows
-            ]
-        write_rows(rows, path)
+        write_rows(self._records(), path)
 
     def _records(self) -> list[dict[str, object]]:
         return [

@@ -26,7 +26,6 @@ from typing import get_args
 import numpy as np
 from scipy.sparse import csr_array
 
-from coldhash.arrays.compiled import compiled
 from coldhash.errors import SettingError, check_choice
 from coldhash.evaluate.protocol import Average, Ranks, ScoreFunction, Ties, Trial, rank
 
@@ -116,8 +115,18 @@ class TieGroups:
         return np.asarray(found / np.where(ideal > 0, ideal, 1.0))  # of no favourites, 0
 
     def reciprocal_ranks(self) -> np.ndarray:
-        """Compute the expected 1 / place of the first favourite of each list."""
-        return np.asarray(_mean_first_place(self.indptr, self.above, self.places, self.relevant))
+        """Compute the expected 1 / place of the first favourite of each list, in its first group.
+
+        It is at place j of the group with a chance of C(n-j, r-1) / C(n, r).
+        """
+        has_group = np.diff(self.indptr) > 0
+        first = self.indptr[:-1][has_group]
+        a, n, r = self.above[first], self.places[first], self.relevant[first]
+        found, chance = np.zeros(len(has_group)), r / n
+        for j in range(1, int(np.max(n - r, initial=0)) + 2):
+            found[has_group] += chance / (a + j)
+            chance *= np.maximum(n - j - r + 1, 0) / np.maximum(n - j, 1)
+        return found
 
     def average_precisions(self) -> np.ndarray:
         """Compute the expected mean of the precision at the places of a list's favourites.
@@ -172,22 +181,6 @@ def sum_rows(values: np.ndarray, indptr: np.ndarray) -> np.ndarray:
 def _cumulate(values: np.ndarray) -> np.ndarray:
     """Return the sums of the first 0, 1, 2, ... values."""
     return np.concatenate([np.zeros(1, dtype=values.dtype), np.cumsum(values)])
-
-
-@compiled(nogil=True)
-def _mean_first_place(indptr, above, places, relevant):  # type: ignore[no-untyped-def]
-    """Average 1 / (a + j) over the places j of the first favourite in a list's first group."""
-    found = np.zeros(len(indptr) - 1)
-    for u in range(len(indptr) - 1):
-        if indptr[u] < indptr[u + 1]:
-            first = indptr[u]
-            n, r = places[first], relevant[first]
-            chance = r / n  # C(n-j, r-1) / C(n, r) at j = 1
-            for j in range(1, n - r + 2):
-                found[u] += chance / (above[first] + j)
-                if j < n:
-                    chance *= (n - j - r + 1) / (n - j)
-    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,7 +280,7 @@ def judge(score: ScoreFunction, trial: Trial, ks: Sequence[int] = KS) -> Judgeme
     metrics |= {
         "pairs": float(pairs.sum()),
         "users": float((pairs > 0).sum()),
-        "tied": float(np.mean(ranks.equal > 0)) if len(ranks.equal) else float("nan"),
+        "tied": _divide((ranks.equal > 0).sum(), len(ranks.equal)),
     }
     hits, optimistic = found["accuracy@{}"], found["accuracy@{} optimistic"]
     return Judgement(metrics | _describe_lists(ranks, trial), hits, optimistic, pairs)
@@ -305,17 +298,21 @@ def _mean(totals: np.ndarray, counts: np.ndarray, average: Average) -> np.ndarra
 
 def _describe_lists(ranks: Ranks, trial: Trial) -> dict[str, float]:
     """Compute coverage, novelty, popularity bias and the share of distinct lists."""
-    items, k, nan = ranks.top_items[ranks.top_items >= 0], ranks.top_items.shape[1], float("nan")
-    values = {"coverage": nan, "novelty": nan, "popularity_bias": nan, "distinct_lists": nan}
-    if len(items):
-        raters = np.maximum(trial.popularity[items], 1)  # an unrated item counts as rated once
-        liked = trial.popularity[trial.favourites.indices]
-        n_rated, usual = trial.rated.sum(), liked.mean() if len(liked) else 0.0
-        n_distinct = len(np.unique(np.sort(ranks.top_items, axis=1), axis=0))
-        values = {
-            "coverage": trial.rated[np.unique(items)].sum() / n_rated if n_rated else nan,
-            "novelty": -np.log2(raters / max(trial.n_train_users, 1)).mean(),
-            "popularity_bias": trial.popularity[items].mean() / usual if usual else nan,
-            "distinct_lists": n_distinct / trial.n_users,
-        }
-    return {f"{name}@{k}": float(value) for name, value in values.items()}
+    items, k = ranks.top_items[ranks.top_items >= 0], ranks.top_items.shape[1]
+    raters = np.maximum(trial.popularity[items], 1)  # an unrated item counts as rated once
+    novelty = -np.log2(raters / max(trial.n_train_users, 1)).sum()
+    liked = trial.popularity[trial.favourites.indices]
+    usual = _divide(liked.sum(), len(liked))
+    n_distinct = len(np.unique(np.sort(ranks.top_items, axis=1), axis=0))
+    n_rated, n_users = (trial.rated.sum(), trial.n_users) if len(items) else (0, 0)
+    return {
+        f"coverage@{k}": _divide(trial.rated[np.unique(items)].sum(), n_rated),
+        f"novelty@{k}": _divide(novelty, len(items)),
+        f"popularity_bias@{k}": _divide(_divide(trial.popularity[items].sum(), len(items)), usual),
+        f"distinct_lists@{k}": _divide(n_distinct, n_users),
+    }
+
+
+def _divide(total: float, n: float) -> float:
+    """Return a mean or a share; NaN of nothing."""
+    return float(total / n) if n else float("nan")

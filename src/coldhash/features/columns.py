@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from coldhash.arrays.checks import Forms, check_places, take
-from coldhash.data.dates import EPOCH, as_days
+from coldhash.data import EPOCH, as_days
 from coldhash.errors import DataError, ModelFileError
 
 if TYPE_CHECKING:

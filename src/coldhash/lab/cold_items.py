@@ -17,8 +17,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from coldhash.baselines.shared import favourite_matrix
-from coldhash.data.dataset import Dataset
-from coldhash.data.splits import split_cold_items
+from coldhash.data.dataset import Dataset, split_cold_items
 from coldhash.errors import DataError
 from coldhash.evaluate.metrics import accuracy_at
 from coldhash.features.fitting import fit_content

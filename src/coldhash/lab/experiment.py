@@ -34,9 +34,9 @@ from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 
+from coldhash.data.dataset import Order
 from coldhash.data.plan import read_toml, validation_error
 from coldhash.data.sources import SOURCES
-from coldhash.data.splits import Order
 from coldhash.errors import check_choice
 from coldhash.evaluate.protocol import PROTOCOLS
 from coldhash.lab.printed import METHODS

@@ -28,7 +28,7 @@ from scipy.sparse import csr_array
 
 from coldhash.data import reading
 from coldhash.data.dataset import UserRecords, partition_ends
-from coldhash.data.feedback import Favourite, Feedback, FeedbackKind
+from coldhash.data.feedback import Feedback, FeedbackKind
 from coldhash.data.ids import Ids
 from coldhash.data.plan import FeaturePlan, PlanLike, as_plan, guess_plan
 from coldhash.data.ratings import Duplicates
@@ -232,7 +232,7 @@ def prepare(
     scale: tuple[float, float] | None = None,
     duplicates: Duplicates | None = None,
     feedback: FeedbackKind | None = None,
-    favourite: Favourite | None = None,
+    favourite: float | None = None,
     event_weights: Mapping[str, float] | None = None,
     part_users: int | None = None,
     memory: int | str = "2GB",

@@ -22,7 +22,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloa
 from starlette.exceptions import HTTPException
 from typing_extensions import TypedDict
 
-from coldhash.data.dates import as_days
+from coldhash.data import as_days
 from coldhash.errors import ColdhashError, UnknownId
 from coldhash.features.columns import Ages, FittedColumn, Given, Knots, Labels
 from coldhash.features.groups import FeatureEncoder
