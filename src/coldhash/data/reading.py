@@ -98,7 +98,7 @@ class RatingOptions:
 
     columns: Columns = field(default_factory=dict)
     kind: FeedbackKind | None = None
-    favourite: float | None = None
+    favourite: Favourite | None = None
     event_weights: Mapping[str, float] | None = None
     scale: Scale | None = None
     duplicates: Duplicates | None = None
