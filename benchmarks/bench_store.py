@@ -71,7 +71,7 @@ def catalogue(small: Recommender, n_items: int, n_users: int) -> Recommender:
         user_ids=counted(n_users, "user"),
         user_vectors=rng.standard_normal((n_users, index.n_bits), dtype=np.float32),
         seen=csr_array((ones, rated, starts), shape=(n_users, n_items)),
-        item_table=None,
+        item_table=pa.table({}),
     )
 
 

@@ -403,7 +403,7 @@ def _model_facts(model: ch.Recommender, file: Path) -> dict[str, object]:
         "columns": model.columns,
         "items": len(model.items),
         "users": len(model.user_ids),
-        "ratings": None if model.seen is None else len(model.seen.indices),
+        "ratings": len(model.seen.indices),
         "feedback": model.feedback.kind,
         "bytes_per_item": model.bytes_per_item,
         "groups": model.features.widths,

@@ -12,7 +12,6 @@ from coldhash.arrays.checks import Forms, take
 from coldhash.arrays.products import SparseRows, read_only, times
 from coldhash.data.ids import Ids
 from coldhash.features.groups import FeatureEncoder, Features, State
-from coldhash.features.preference import PREFERENCE
 from coldhash.recommender.answers import AnswerPart
 from coldhash.recommender.history import HistoryPart
 from coldhash.recommender.items import Items
@@ -64,11 +63,6 @@ class Encoder(ABC):
 
     answers: AnswerPart | None = None  # how answers to questions move vectors; None: not at all
 
-    @property
-    def uses_preference(self) -> bool:
-        """Whether a history counts as the preference group, too."""
-        return False
-
     @abstractmethod
     def encode(self, features: Features, history: SparseRows | None) -> Encoded:
         """Compute the vectors of people."""
@@ -78,11 +72,9 @@ class Encoder(ABC):
         del known, item_ids
         return {"all that is known": encoded.vectors[0]}
 
-    def follow_items(
-        self, items: Items, features: FeatureEncoder, rows: np.ndarray, n_new: int
-    ) -> Self:
+    def follow_items(self, items: Items, rows: np.ndarray, n_new: int) -> Self:
         """Return the encoder for other items: `rows` of those it had, then `n_new` more."""
-        del items, features, rows, n_new
+        del items, rows, n_new
         return self
 
     @abstractmethod
@@ -117,11 +109,6 @@ class ConsensusEncoder(Encoder):
     average: np.ndarray  # the vector of somebody of whom nothing is known but a history
     history: HistoryPart | None = None
     answers: AnswerPart | None = None
-
-    @property
-    def uses_preference(self) -> bool:
-        """Whether a history counts as the preference group: only if there is no other one."""
-        return PREFERENCE in self.maps
 
     def encode(self, features: Features, history: SparseRows | None) -> Encoded:
         """Compute the weighted mean of what groups say, moved by a history."""
@@ -166,11 +153,8 @@ class ConsensusEncoder(Encoder):
     def _say(self, features: Features, group: str) -> np.ndarray:
         return times(features.matrices[group], self.maps[group])
 
-    def follow_items(
-        self, items: Items, features: FeatureEncoder, rows: np.ndarray, n_new: int
-    ) -> ConsensusEncoder:
+    def follow_items(self, items: Items, rows: np.ndarray, n_new: int) -> ConsensusEncoder:
         """Return the encoder for other items: `rows` of those it had, then `n_new` more."""
-        del features
         if self.history is None:
             return self
         history = self.history.follow_items(items, rows, n_new)

@@ -118,9 +118,9 @@ def _make_table(model: Recommender, items: CodeItems, codes: dict[str, pa.Array]
         "gain": gain,
         **codes,
     }
-    own = pa.table({}) if model.item_table is None else model.item_table
-    for name in own.column_names:
-        columns[f"item_{name}" if name.lower() in columns else name] = own.column(name)
+    for name in model.item_table.column_names:
+        shown = f"item_{name}" if name.lower() in columns else name
+        columns[shown] = model.item_table.column(name)
     return pa.table(columns)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+import pyarrow as pa
 
 from coldhash.arrays.checks import check_finite, check_places, take
 from coldhash.arrays.products import SparseRows
@@ -59,14 +60,13 @@ def save_model(model: Recommender, path: Path) -> None:
         "user_ids/": model.user_ids.arrays(),
         "encoder/": encoder_arrays,
         "features/": feature_arrays,
+        "seen/": {"indptr": model.seen.indptr, "indices": model.seen.indices},
     }
-    if model.seen is not None:
-        parts["seen/"] = {"indptr": model.seen.indptr, "indices": model.seen.indices}
     tensors = {"popularity": model.popularity, "users/vectors": model.user_vectors}
     if model.guessed is not None:
         tensors["guessed"] = model.guessed
     tensors |= {prefix + name: a for prefix, own in parts.items() for name, a in own.items()}
-    if model.item_table is not None and model.item_table.num_columns and model.item_table.num_rows:
+    if model.item_table.num_columns and model.item_table.num_rows:
         tensors["item_table"] = model_file.arrow_bytes(model.item_table)
     model_file.write(path, facts, tensors)
 
@@ -156,14 +156,13 @@ def _restored(facts: dict[str, Any], tensors: dict[str, np.ndarray], verify: boo
     name = facts["encoder"]["form"]
     form = getattr(import_module(ENCODERS[name]), name)
     encoder = form.restore((facts["encoder"]["state"], part("encoder/")), items, features)
-    seen, table = None, None
-    if rated := part("seen/"):
-        rated = take(rated, {"indices": ("i", "entries"), "indptr": ("i", n_users + 1)})
-        ones = np.broadcast_to(np.float32(1), rated["indices"].shape)
-        seen = SparseRows(ones, rated["indices"], rated["indptr"], (n_users, n_items))
+    rated = take(part("seen/"), {"indices": ("i", "entries"), "indptr": ("i", n_users + 1)})
+    ones = np.broadcast_to(np.float32(1), rated["indices"].shape)
+    seen = SparseRows(ones, rated["indices"], rated["indptr"], (n_users, n_items))
     guessed = take(tensors, {"guessed": ("b", n_items)}) if "guessed" in tensors else {}
     if verify:
         _check_places(tensors, n_items, n_users, items.width)
+    table = pa.table({})
     if "item_table" in tensors:
         content = take(tensors, {"item_table": ("u1", "bytes")})["item_table"]
         table = model_file.arrow_table(content, verify)

@@ -44,7 +44,7 @@ from coldhash.recommender.ask import (
 )
 from coldhash.recommender.encoders import ConsensusEncoder, Encoded, Encoder, PeopleData
 from coldhash.recommender.items import CodeItems, Items, RealItems
-from coldhash.recommender.results import Recommendations, ShownItems, Similar
+from coldhash.recommender.results import Recommendations, ShownItems, Similar, join_columns
 from coldhash.recommender.where import ItemFilter, Where, find_column
 from coldhash.render import html_table
 from coldhash.search import Search, Subset
@@ -65,6 +65,7 @@ TITLES = (
     *("movie_title", "book_title", "track_name", "track_title", "song_title", "display_name"),
 )
 OWN_COLUMNS = ("user_id", "item_id", "score", "rank", "distance", "fallback")  # of answers
+N_NEAREST = 3  # training users that an explanation names
 MANY_ITEMS = 1_000_000  # from which one query is worth several threads
 
 
@@ -102,10 +103,10 @@ class Recommender:
         What ratings are, and which of them make an item a favourite.
     user_ids, user_vectors
         The training users.
-    report
-        What the fit reports of itself.
     seen
         What the training users rated (users x items).
+    report
+        What the fit reports of itself.
     item_table
         What to show of items.
     columns
@@ -133,9 +134,9 @@ class Recommender:
     scale: tuple[float, float]
     user_ids: Ids
     user_vectors: np.ndarray
+    seen: csr_array | SparseRows
     report: dict[str, Json] = field(default_factory=dict)
-    seen: csr_array | SparseRows | None = None
-    item_table: pa.Table | None = None
+    item_table: pa.Table = field(default_factory=lambda: pa.table({}))
     guessed: np.ndarray | None = None
     feedback: Feedback = field(default_factory=Feedback)
     columns: dict[str, str] = field(default_factory=dict)
@@ -198,27 +199,20 @@ class Recommender:
         str or None
             The one that held the ids of users in training, or one with a usual name.
         """
-        return next((name for name in self._usual_id_columns if name in names), None)
-
-    @cached_property
-    def _usual_id_columns(self) -> list[str]:
         usual = (self.columns.get(USER_ID, USER_ID), *ROLES[USER_ID])
-        return [name for name in usual if name not in self.person_fields]
-
-    @property
-    def _item_columns(self) -> pa.Table:
-        return self.item_table or pa.table({})  # also for one without rows
+        found = (name for name in usual if name in names and name not in self.person_fields)
+        return next(found, None)
 
     @cached_property
     def titles(self) -> pa.Array | None:
         """What items are called, by row; None if no column of the item table is a title."""
-        names = self._item_columns.column_names
+        names = self.item_table.column_names
         simple = {re.sub(r"\W", "_", name).lower(): name for name in names}
         usual = next((simple[name] for name in TITLES if name in simple), None)
         name = self.columns.get(TITLE, usual)
         if name not in names:
             return None
-        column = self._item_columns.column(name).combine_chunks()  # one chunk: quick to look up
+        column = self.item_table.column(name).combine_chunks()  # one chunk: quick to look up
         if pa.types.is_nested(column.type) or pa.types.is_binary(column.type):
             return None  # nothing to show
         return column.cast(pa.string())
@@ -251,7 +245,7 @@ class Recommender:
         with blame("fields"):
             for name in fields:
                 shown = f"item_{name}" if name in OWN_COLUMNS else name
-                columns[shown] = find_column(self._item_columns, name)
+                columns[shown] = find_column(self.item_table, name)
         return ShownItems(self.item_ids, columns)
 
     def encode(
@@ -259,7 +253,6 @@ class Recommender:
         people: People | Encoded | None = None,
         ratings: csr_array | None = None,
         *,
-        answers: csr_array | None = None,
         user_ids: Sequence[IdValue] | None = None,
         unknown: Unknown = "error",
     ) -> Encoded:
@@ -274,8 +267,6 @@ class Recommender:
             does not depend on who else is asked about.
         ratings
             The histories of a whole table (people x items).
-        answers
-            The answers of a whole table (people x items), a NaN for what somebody does not know.
         user_ids
             Users of the training data. With people, of the same number, these describe whom the
             model does not know.
@@ -308,7 +299,7 @@ class Recommender:
             return self._known_users(user_ids)
         if people is None:
             raise SettingError("say for whom", hint="users (strangers), user_ids, or both")
-        encoded = self._encode(self._read(people, unknown, ratings, answers))
+        encoded = self._encode(self._read(people, unknown, ratings))
         return encoded if user_ids is None else self._prefer_known(encoded, user_ids)
 
     def _encode(self, known: PeopleData) -> Encoded:
@@ -321,37 +312,31 @@ class Recommender:
         return encoded
 
     def _read(
-        self,
-        people: People,
-        unknown: Unknown,
-        ratings: csr_array | None = None,
-        answers: csr_array | None = None,
+        self, people: People, unknown: Unknown, ratings: csr_array | None = None
     ) -> PeopleData:
-        """Read what is known of people; histories and answers may be given apart."""
+        """Read what is known of people; histories may be given apart."""
         columns, n_rows = as_columns(people)
         check_choice("unknown", unknown, UNKNOWN)
         own = self.id_column(columns)
         if unknown == "error":
             check_fields(people, [n for n in columns if n != own], self.person_fields)
 
-        def read(name: str, given: csr_array | None) -> Histories:
-            if given is None and (name not in columns or name not in self.person_fields):
+        def read(name: str) -> Histories:
+            if name not in columns or name not in self.person_fields:
                 return Histories(None, [])
             with blame(name):
-                if given is not None:
-                    rows = SparseRows.of(given)
-                    if rows.shape != (n_rows, len(self.item_ids)):
-                        expected = f"{n_rows} people and {len(self.item_ids):,} items"
-                        raise DataError(f"a matrix of {rows.shape} for {expected}")
-                    return Histories(rows, [])
                 options = (n_rows, self.item_ids, self.history_scale, name == ANSWERS)
                 return read_histories(columns[name], *options)
 
-        history, ignored = read(HISTORY, ratings)
-        answered = read(ANSWERS, answers)
-        preferences = history if self.encoder.uses_preference else None
+        history, ignored = read(HISTORY)
+        answered = read(ANSWERS)
+        if ratings is not None:
+            history = SparseRows.of(ratings)
+            if history.shape != (n_rows, len(self.item_ids)):
+                expected = f"{n_rows} people and {len(self.item_ids):,} items"
+                raise DataError(f"a matrix of {history.shape} for {expected}")
         return PeopleData(
-            features=self.features.encode(columns, n_rows, preferences),
+            features=self.features.encode(columns, n_rows, history),
             history=history,
             ignored=ignored + answered.ignored,
             answers=answered.ratings,
@@ -388,22 +373,15 @@ class Recommender:
         encoded.names = [as_text(user_id, "user") for user_id in user_ids]
         return encoded
 
-    def _seen_by(self, rows: np.ndarray) -> SparseRows | None:
+    def _seen_by(self, rows: np.ndarray) -> SparseRows:
         """Return what training users have rated, nothing for the row -1."""
-        if self.seen is None:
-            return None
         ends, items = self.seen.indptr, self.seen.indices
         # of row -1, a slice from the end to the beginning, which is empty
         lists = [items[ends[row] : ends[row + 1]] for row in rows.tolist()]
         return SparseRows.of_lists(lists, self.seen.shape[1])
 
     def score(
-        self,
-        people: People | Encoded,
-        score: Score = "real",
-        popularity: float = 1.0,
-        *,
-        unknown: Unknown = "error",
+        self, people: People | Encoded, score: Score = "real", popularity: float = 1.0
     ) -> np.ndarray:
         """Compute the scores of the whole catalogue.
 
@@ -415,8 +393,6 @@ class Recommender:
             "real" or "hamming".
         popularity
             How much the level of items counts, as for `recommend`.
-        unknown
-            As for `encode`.
 
         Returns
         -------
@@ -425,7 +401,7 @@ class Recommender:
             below everything else.
         """
         weight = self.level_weight(popularity)
-        encoded = self.encode(people, unknown=unknown)
+        encoded = self.encode(people)
         scores = self.items.scores(encoded.vectors, weight, self._by_code(score))
         check_computed(scores)
         if self.items.levels is None:
@@ -520,8 +496,11 @@ class Recommender:
             allowed = allowed.select(self._filter.mask(where)[allowed.indices])
         last = None if exclude_seen else encoded.disliked
         n_found = k if last is None else k + int(last.counts().max())
-        within, n_threads = self._filter.subset(where), self._threads(threads, n_users)
-        search = Search(excluded, allowed, within, n_threads, by_code, weight)
+        if threads is None:
+            threads = 1 if n_users == 1 and len(self.items) < MANY_ITEMS else os.cpu_count() or 1
+        check_positive("threads", threads)
+        within = self._filter.subset(where)
+        search = Search(excluded, allowed, within, threads, by_code, weight)
         rows, scores = self.items.best(vectors, n_found, search)
         if encoded.fallback.any() and self.items.levels is None:
             nothing = np.zeros_like(vectors)  # leaves ties, which popularity breaks
@@ -617,13 +596,7 @@ class Recommender:
         return _nearest(shown, self._users, encoded.vectors[:1], k, own)
 
     def explain(
-        self,
-        user: Person,
-        item_id: IdValue,
-        k: int = 3,
-        *,
-        popularity: float = 1.0,
-        unknown: Unknown = "error",
+        self, user: Person, item_id: IdValue, *, popularity: float = 1.0, unknown: Unknown = "error"
     ) -> Explanation:
         """Return what carried an item for a person: parts that add up to the score.
 
@@ -633,8 +606,6 @@ class Recommender:
             A person, with or without a history.
         item_id
             An item of the model.
-        k
-            How many of the nearest training users to name.
         popularity
             How much the level of the item counts, as for `recommend`.
         unknown
@@ -644,8 +615,8 @@ class Recommender:
         -------
         Explanation
             A dict: the score, the contributions of popularity (for a model with levels), feature
-            groups and rated items, the weights of the groups, and the training users most like the
-            person.
+            groups and rated items, the weights of the groups, and the three training users most
+            like the person.
 
         Raises
         ------
@@ -682,7 +653,7 @@ class Recommender:
             "score": float(sum(contributions.values())),
             "contributions": contributions,
             "group_weights": {name: float(share[0]) for name, share in encoded.weights.items()},
-            "nearest_users": self.similar_users(encoded, k).ids,
+            "nearest_users": self.similar_users(encoded, N_NEAREST).ids,
             "fallback": bool(encoded.fallback[0]),
             "ignored": [item for _, item in known.ignored],
         }
@@ -819,7 +790,7 @@ class Recommender:
         content = self.features.content.columns.items()
         labels = {name: column.separator for name, column in content if isinstance(column, Labels)}
         separators = {name: separator for name, separator in labels.items() if separator}
-        return ItemFilter(len(self.item_ids), self._item_columns, separators, self.items.subset)
+        return ItemFilter(len(self.item_ids), self.item_table, separators, self.items.subset)
 
     def _by_code(self, score: Score) -> bool:
         check_choice("score", score, SCORES)
@@ -828,12 +799,6 @@ class Recommender:
             with blame("score"):
                 raise SettingError(message, hint="score='real'")
         return score == "hamming"
-
-    def _threads(self, threads: int | None, n_users: int) -> int:
-        if threads is not None:
-            check_positive("threads", threads)
-            return threads
-        return 1 if n_users == 1 and len(self.items) < MANY_ITEMS else os.cpu_count() or 1
 
     def level_weight(self, popularity: float) -> float:
         """Return the weight of levels for `popularity`: its cube, so that accuracy falls evenly.
@@ -878,9 +843,15 @@ def _nearest(
     itself = SparseRows.of_lists([own], len(items))
     rows, scores = items.nearest(vector, k, Search(itself, within=within))
     rows = rows[:, rows[0] >= 0]
-    distances = items.distances(vector, rows)
-    found = shown.take(pa.array(rows[0]))
-    return Similar(found, scores[0, : rows.shape[1]], None if distances is None else distances[0])
+    n_found, distances = rows.shape[1], items.distances(vector, rows)
+    columns = {
+        shown.column_names[0]: None,
+        "score": scores[0, :n_found].astype(np.float64),
+        "rank": np.arange(1, n_found + 1),
+    }
+    if distances is not None:
+        columns["distance"] = distances[0].astype(np.int64)
+    return Similar(join_columns(columns, shown.take(pa.array(rows[0]))))
 
 
 def _as_names(column: Value) -> list[str]:
@@ -892,14 +863,12 @@ def _as_names(column: Value) -> list[str]:
 
 
 def _union(one: SparseRows | None, two: SparseRows | None) -> SparseRows | None:
-    """Return ones where either has an entry."""
+    """Return ones where either has an entry, and twice where both have one."""
     if one is None or two is None:
         return two if one is None else one
-    n_rows, n_items = one.shape
-    entries = np.concatenate([rows.owners() * n_items + rows.indices for rows in (one, two)])
-    owners, items = np.divmod(np.unique(entries), n_items)
-    indptr = np.searchsorted(owners, np.arange(n_rows + 1))
-    return SparseRows(np.ones(len(items), np.float32), items.astype(np.int32), indptr, one.shape)
+    pairs = zip(one.rows(), two.rows(), strict=True)
+    lists = [np.concatenate([own.indices, more.indices]) for own, more in pairs]
+    return SparseRows.of_lists(lists, one.shape[1])
 
 
 def _move_to_the_end(

@@ -189,7 +189,7 @@ class Recommendations(Answer):
             unknown = self.fallback[people]
             columns["distance"] = pa.array(self.distances[here], pa.int32(), mask=unknown)
         columns["fallback"] = self.fallback[people]
-        return _join(columns, self.items.table.take(pa.array(self.rows[here])))
+        return join_columns(columns, self.items.table.take(pa.array(self.rows[here])))
 
     @property
     def notes(self) -> list[str]:
@@ -220,7 +220,7 @@ class Recommendations(Answer):
         return "\n".join(["user  rank  item  score", *shown, *self._remarks()])
 
 
-def _join(columns: dict[str, pa.Array | np.ndarray | None], shown: pa.Table) -> pa.Table:
+def join_columns(columns: dict[str, pa.Array | np.ndarray | None], shown: pa.Table) -> pa.Table:
     """Return columns and then those of a table, of which the id has a place among the former."""
     return pa.table(columns | dict(zip(shown.column_names, shown.columns, strict=True)))
 
@@ -236,12 +236,9 @@ class Similar(Answer):
 
     Parameters
     ----------
-    found
-        Their ids, in a column `item_id` or `user_id`, and what to show of items beside them.
-    scores
-        Their scores; higher is nearer.
-    distances
-        Hamming distances, for a model with codes.
+    table
+        Columns item_id or user_id, score (higher is nearer), rank, distance for a model with codes,
+        and what to show of items.
 
     Examples
     --------
@@ -251,14 +248,12 @@ class Similar(Answer):
     [['user_id', 'score', 'rank', 'distance']]
     """
 
-    found: pa.Table
-    scores: np.ndarray
-    distances: np.ndarray | None
+    table: pa.Table
 
     @property
     def ids(self) -> list[str]:
         """Their ids, the nearest first."""
-        ids: list[str] = self.found.column(0).to_pylist()
+        ids: list[str] = self.table.column(0).to_pylist()
         return ids
 
     def to_arrow(self) -> pa.Table:
@@ -267,13 +262,6 @@ class Similar(Answer):
         Returns
         -------
         pyarrow.Table
-            Columns item_id or user_id, score and rank, distance for codes, and details of items.
+            The parameter of the class.
         """
-        columns = {
-            self.found.column_names[0]: None,
-            "score": self.scores.astype(np.float64),
-            "rank": np.arange(1, len(self.scores) + 1),
-        }
-        if self.distances is not None:
-            columns["distance"] = self.distances.astype(np.int64)
-        return _join(columns, self.found)
+        return self.table

@@ -141,7 +141,7 @@ class ServedModel:
         self.stamp = stamp  # of the model file
         self.catalogue = Catalogue(model)
         self.fields = person_fields(model.features)
-        self.image_field, self.image_origins = find_images(model.item_table or pa.table({}))
+        self.image_field, self.image_origins = find_images(model.item_table)
         self.card = orjson.dumps(self._make_card(), option=orjson.OPT_SERIALIZE_NUMPY)
         self.types = cache(partial(RequestTypes, model))  # by the limits of the server
         # to requests: many strangers are alike
@@ -190,7 +190,7 @@ class ServedModel:
             "model": self.version,
             "coldhash": __version__,
             "date": None if self.stamp is None else file_date(self.stamp[3]),
-            "n_ratings": None if model.seen is None else len(model.seen.indices),
+            "n_ratings": len(model.seen.indices),
             "feedback": model.feedback.kind,
             "method": model.name,
             "n_bits": model.items.n_bits,

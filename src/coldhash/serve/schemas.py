@@ -16,7 +16,6 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import orjson
-import pyarrow as pa
 import pydantic
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, WithJsonSchema
 from typing_extensions import TypedDict
@@ -164,8 +163,7 @@ def _describe_column(column: FittedColumn) -> dict[str, Any]:
 
 def item_columns(model: Recommender) -> dict[str, Kind | None]:
     """Return the columns of the item table, and how `where` compares them."""
-    table = pa.table({}) if model.item_table is None else model.item_table
-    return {column.name: kind_of(column.type) for column in table.schema}
+    return {column.name: kind_of(column.type) for column in model.item_table.schema}
 
 
 class RequestTypes:
@@ -493,7 +491,7 @@ class ModelCard(BaseModel):
     model: str
     coldhash: str = Field(description="The version of the package that serves it.")
     date: str | None = Field(description="Of the model file, in UTC; null without a file.")
-    n_ratings: int | None = Field(description="Of the training users, where the model has them.")
+    n_ratings: int = Field(description="Of the training users.")
     feedback: str = Field(description="What the training data were: ratings, counts or events.")
     method: str
     n_bits: int | None
