@@ -235,13 +235,12 @@ def export(
     file: ModelFile,
     to: Annotated[str, Option(help="duckdb, sqlite, postgres or parquet.")],
     out: Annotated[Path, Option(help="The file to write.")],
-    overwrite: Annotated[bool, Option("--overwrite", help="Replace what is there.")] = False,
 ) -> None:
     """Write the items, with their codes, for a database that ranks them by SQL."""
     from coldhash.recommender.export import export as export_items
 
     inputs.check_out(out)
-    print(export_items(load_model(file), to, out, overwrite=overwrite))
+    print(export_items(load_model(file), to, out))
 
 
 @inputs.command
@@ -251,14 +250,13 @@ def query_sql(
     user: Annotated[str, Option(help=_PERSON)],
     k: HowMany = 10,
     planes: Annotated[int, Option(help="Bit planes of the query: more are more accurate.")] = 4,
-    popularity: Popularity = 1.0,
     condition: Annotated[Text, Option(help="SQL after WHERE: year >= 1990.")] = None,
 ) -> None:
     """Print the SQL that ranks the items of an exported database for a person."""
-    from coldhash.recommender import planes as bit_planes
+    from coldhash.recommender import export as database
 
-    options: Arguments = {"planes": planes, "popularity": popularity, "condition": condition}
-    print(bit_planes.query_sql(load_model(file), to, parse_person(user), k, **options))
+    options: Arguments = {"planes": planes, "condition": condition}
+    print(database.query_sql(load_model(file), to, parse_person(user), k, **options))
 
 
 @inputs.command

@@ -25,7 +25,7 @@ from coldhash.features.columns import Ages, FittedColumn, Given, Knots, Labels
 from coldhash.features.groups import FeatureEncoder
 from coldhash.features.people import ANSWERS, HISTORY
 from coldhash.recommender.ask import QuestionKind
-from coldhash.recommender.planes import MAX_PLANES
+from coldhash.recommender.export import MAX_PLANES
 from coldhash.recommender.recommender import USER_ID, Recommender, Score
 from coldhash.recommender.where import BOUNDS, Kind, kind_of
 from coldhash.serve.limits import HINT, Limits, RequestError
@@ -84,7 +84,7 @@ OPTIONS = _options(
 REQUESTS: dict[str, Request] = {
     "RecommendRequest": {"user": None, "user_id": None, **OPTIONS},
     "BatchRequest": {"users": None, "user_ids": None, **OPTIONS},
-    "EncodeRequest": {"user": ..., "planes": None, "popularity": OPTIONS["popularity"]},
+    "EncodeRequest": {"user": ..., "planes": None},
     "ExplainRequest": {"user": ..., "item_id": ..., "popularity": OPTIONS["popularity"]},
     "AskRequest": _options(Recommender.ask, "user", "n", "kinds", "exclude", "candidates", "where"),
     "ItemsQuery": {"fields": None, "search": "", "limit": 20},
@@ -459,16 +459,11 @@ class BatchAnswer(_Answer):
 
 
 class PlanesAnswer(BaseModel):
-    """A vector as bit planes: h·d ≈ scale (offset - 2 Σ_j 2^j bit_count(d xor bits_j)).
-
-    The score is gain^gain_power (base_weight base + h·d).
-    """
+    """A vector as bit planes: h·d ≈ scale (offset - 2 Σ_j 2^j bit_count(d xor bits_j))."""
 
     bits: list[str] = Field(description="The planes, the lowest first, in the form of `code`.")
     scale: float
     offset: int
-    base_weight: float
-    gain_power: float
 
 
 class EncodeAnswer(PersonCode):
