@@ -12,8 +12,7 @@ from coldhash.arrays.checks import Forms, take
 from coldhash.arrays.products import SparseRows, read_only, times
 from coldhash.data.ids import Ids
 from coldhash.features.groups import FeatureEncoder, Features, State
-from coldhash.recommender.answers import AnswerPart
-from coldhash.recommender.history import HistoryPart
+from coldhash.recommender.history import AnswerPart, HistoryPart
 from coldhash.recommender.items import Items
 
 
@@ -107,8 +106,8 @@ class ConsensusEncoder(Encoder):
     maps: dict[str, np.ndarray]
     weights: dict[str, float]
     average: np.ndarray  # the vector of somebody of whom nothing is known but a history
-    history: HistoryPart | None = None
-    answers: AnswerPart | None = None
+    history: HistoryPart
+    answers: AnswerPart
 
     def encode(self, features: Features, history: SparseRows | None) -> Encoded:
         """Compute the weighted mean of what groups say, moved by a history."""
@@ -125,7 +124,7 @@ class ConsensusEncoder(Encoder):
             fallback = np.asarray(~shares.any(axis=1))
         vectors[fallback] = self.average
         disliked = None
-        if history is not None and self.history is not None:
+        if history is not None:
             moved, disliked = self.history.apply(history)
             vectors += moved
             fallback &= history.counts() == 0
@@ -145,7 +144,7 @@ class ConsensusEncoder(Encoder):
             ("rated", known.history, self.history),
             ("asked", known.answers, self.answers),
         ):
-            if rows is not None and part is not None:
+            if rows is not None:
                 names = (f"{said} {item_ids[row]}" for row in rows.indices)
                 parts |= zip(names, part.split(rows), strict=True)
         return parts
@@ -155,10 +154,8 @@ class ConsensusEncoder(Encoder):
 
     def follow_items(self, items: Items, rows: np.ndarray, n_new: int) -> ConsensusEncoder:
         """Return the encoder for other items: `rows` of those it had, then `n_new` more."""
-        if self.history is None:
-            return self
         history = self.history.follow_items(items, rows, n_new)
-        answers = self.answers and self.answers.follow_items(history, rows, n_new)
+        answers = self.answers.follow_items(history, rows, n_new)
         return replace(self, history=history, answers=answers)
 
     def _shares(self, features: Features, said: dict[str, np.ndarray]) -> np.ndarray:
@@ -180,11 +177,10 @@ class ConsensusEncoder(Encoder):
         """Return what only the encoder knows."""
         arrays = {f"map/{name}": matrix for name, matrix in self.maps.items()}
         arrays["average"] = self.average
-        json: dict[str, Any] = {"weights": self.weights, "history": None}
-        for prefix, part in (("history", self.history), ("answers", self.answers)):
-            if part is not None:
-                json[prefix], more = part.state()
-                arrays |= {f"{prefix}/{name}": array for name, array in more.items()}
+        json: dict[str, Any] = {"weights": self.weights}
+        for prefix in ("history", "answers"):
+            json[prefix], more = getattr(self, prefix).state()
+            arrays |= {f"{prefix}/{name}": array for name, array in more.items()}
         return json, arrays
 
     @classmethod
@@ -202,10 +198,7 @@ class ConsensusEncoder(Encoder):
             more = {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
             return json[name], more
 
-        history, answers = None, None
-        if json["history"] is not None:
-            history = HistoryPart.restore(part("history"), items)
-            if "answers" in json:  # not in files of before
-                answers = AnswerPart.restore(part("answers"), history)
+        history = HistoryPart.restore(part("history"), items)
+        answers = AnswerPart.restore(part("answers"), history)
         maps = dict(zip(groups, map(read_only, own.values()), strict=True))
         return cls(maps, json["weights"], average, history, answers)

@@ -11,7 +11,7 @@ import numpy as np
 from coldhash.arrays.checks import check_computed, take
 from coldhash.arrays.codes import pack, signs
 from coldhash.arrays.products import times
-from coldhash.errors import DataError, SettingError
+from coldhash.errors import SettingError
 from coldhash.search import CodeIndex, Search, Subset
 from coldhash.search.index import EVERYTHING, GROUP, N_LEVELS
 
@@ -137,8 +137,6 @@ class CodeItems:
         self, packed: np.ndarray, popularity: np.ndarray, levels: np.ndarray | None
     ) -> CodeItems:
         """Return an item side with other codes, whose levels mean the same."""
-        if (levels is None) != (self.index.levels is None):
-            raise DataError("either all items have a level, or none")
         gains, steps = self.index.gains, self.index.steps
         return CodeItems(CodeIndex.of(packed, self.n_bits, popularity, levels, gains, steps))
 

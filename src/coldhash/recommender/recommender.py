@@ -22,7 +22,7 @@ from coldhash.data import ROLES, TITLE
 from coldhash.data.feedback import MAX_RATING, Feedback
 from coldhash.data.ids import Ids, IdValue, as_text
 from coldhash.errors import DataError, SettingError, blame, check_choice, check_positive
-from coldhash.features.columns import Labels, Value
+from coldhash.features.columns import Value
 from coldhash.features.groups import FeatureEncoder
 from coldhash.features.people import (
     ANSWERS,
@@ -307,8 +307,13 @@ class Recommender:
             encoded = self.encoder.encode(known.features, known.history)
         check_computed(encoded.vectors)
         encoded.history, encoded.ignored, encoded.names = known.history, known.ignored, known.names
-        if known.answers is not None:
-            self._add_answers(encoded, known.answers)
+        part, answers = self.encoder.answers, known.answers
+        if part is not None and answers is not None:
+            rated = answers.select(~np.isnan(answers.data))
+            encoded.vectors = encoded.vectors + part.deviation(answers)
+            encoded.fallback = encoded.fallback & (answers.counts() == 0)
+            encoded.history = _union(encoded.history, rated)
+            encoded.disliked = _union(encoded.disliked, part.history.disliked(rated))
         return encoded
 
     def _read(
@@ -342,17 +347,6 @@ class Recommender:
             answers=answered.ratings,
             names=[] if own is None else _as_names(columns[own]),
         )
-
-    def _add_answers(self, encoded: Encoded, answers: SparseRows) -> None:
-        """Move people by their answers; what they know counts as seen."""
-        part = self.encoder.answers
-        if part is None:
-            raise SettingError(f"{self.name} does not learn from answers", hint="use MFDCF")
-        known = answers.select(~np.isnan(answers.data))
-        encoded.vectors = encoded.vectors + part.deviation(answers)
-        encoded.fallback = encoded.fallback & (answers.counts() == 0)
-        encoded.history = _union(encoded.history, known)
-        encoded.disliked = _union(encoded.disliked, part.history.disliked(known))
 
     def _known_users(self, user_ids: Sequence[IdValue]) -> Encoded:
         rows = self.user_ids.rows(user_ids)
@@ -787,10 +781,8 @@ class Recommender:
 
     @cached_property
     def _filter(self) -> ItemFilter:
-        content = self.features.content.columns.items()
-        labels = {name: column.separator for name, column in content if isinstance(column, Labels)}
-        separators = {name: separator for name, separator in labels.items() if separator}
-        return ItemFilter(len(self.item_ids), self.item_table, separators, self.items.subset)
+        columns = self.features.content.columns
+        return ItemFilter(len(self.item_ids), self.item_table, columns, self.items.subset)
 
     def _by_code(self, score: Score) -> bool:
         check_choice("score", score, SCORES)
