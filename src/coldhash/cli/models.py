@@ -55,7 +55,7 @@ def fit(
     as_json: AsJson = False,
 ) -> None:
     """Fit a model and write it to one file."""
-    from coldhash.recommender.settings import settings_from
+    from coldhash.registry import settings_from
     from coldhash.scale.prepared import Prepared
 
     method = inputs.find_method(model)

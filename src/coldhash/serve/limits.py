@@ -15,8 +15,7 @@ from typing import Any, TypeVar
 from pydantic import PositiveFloat, PositiveInt
 from starlette.exceptions import HTTPException
 
-from coldhash.errors import ColdhashError, UnknownId
-from coldhash.recommender.settings import check_types
+from coldhash.errors import ColdhashError, UnknownId, check_types
 
 T = TypeVar("T")
 

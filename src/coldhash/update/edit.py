@@ -18,10 +18,10 @@ from coldhash.data.reading import RatingOptions, pad_table, read_id_table, read_
 from coldhash.data.tables import TableLike
 from coldhash.errors import DataError, SettingError, UnknownId
 from coldhash.mfdcf.model import MFDCF
+from coldhash.mfdcf.report import Callback
 from coldhash.recommender.items import CodeItems, code_items
 from coldhash.recommender.recommender import Recommender
-from coldhash.recommender.settings import Callback, settings_from
-from coldhash.registry import MODELS
+from coldhash.registry import MODELS, settings_from
 from coldhash.update.new_items import estimate_items
 
 Source = Literal["ratings", "content", "average"]  # what the code of a new item was made from
