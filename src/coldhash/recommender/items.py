@@ -10,7 +10,7 @@ import numpy as np
 
 from coldhash.arrays.checks import check_computed, take
 from coldhash.arrays.codes import pack, signs
-from coldhash.arrays.products import times
+from coldhash.arrays.products import SparseRows, times
 from coldhash.errors import SettingError
 from coldhash.search import CodeIndex, Search, Subset
 from coldhash.search.index import EVERYTHING, GROUP, N_LEVELS
@@ -277,3 +277,15 @@ def code_items(items: Items) -> CodeItems:
         hint = "fit a method that learns codes, e.g. MFDCF"
         raise SettingError("the model has real-valued items, so there are no codes", hint=hint)
     return items
+
+
+def move_to_the_end(
+    rows: np.ndarray, scores: np.ndarray, some: SparseRows
+) -> tuple[np.ndarray, np.ndarray]:
+    """Move some of the items of each person behind all others, whatever their scores."""
+    places = np.arange(len(rows))[:, None] * some.shape[1] + rows
+    last = np.isin(places, some.owners() * some.shape[1] + some.indices)
+    order = np.argsort(np.where(rows < 0, 2, last), axis=1, kind="stable")
+    lowest = np.where(last | (rows < 0), np.inf, scores).min(axis=1, keepdims=True)
+    scores = np.where(last, np.minimum(scores, lowest), scores)
+    return np.take_along_axis(rows, order, axis=1), np.take_along_axis(scores, order, axis=1)

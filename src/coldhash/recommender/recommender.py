@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import pyarrow as pa
 
 from coldhash.arrays.checks import check_computed
 from coldhash.arrays.codes import signs
-from coldhash.arrays.products import SparseRows
+from coldhash.arrays.products import SparseRows, union
 from coldhash.arrays.threads import one_blas_thread
 from coldhash.data import ROLES, TITLE
 from coldhash.data.feedback import MAX_RATING, Feedback
@@ -35,6 +34,7 @@ from coldhash.features.people import (
     read_histories,
 )
 from coldhash.files import Json
+from coldhash.recommender import results
 from coldhash.recommender.ask import (
     ITEMS_AND_FIELDS,
     Question,
@@ -43,11 +43,10 @@ from coldhash.recommender.ask import (
     find_questions,
 )
 from coldhash.recommender.encoders import ConsensusEncoder, Encoded, Encoder, PeopleData
-from coldhash.recommender.items import CodeItems, Items, RealItems
-from coldhash.recommender.results import Recommendations, ShownItems, Similar, join_columns
+from coldhash.recommender.items import CodeItems, Items, RealItems, move_to_the_end
 from coldhash.recommender.where import ItemFilter, Where, find_column
 from coldhash.render import html_table
-from coldhash.search import Search, Subset
+from coldhash.search import Search
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -59,27 +58,9 @@ Unknown = Literal["error", "ignore"]
 SCORES, UNKNOWN = get_args(Score), get_args(Unknown)
 
 USER_ID = "user_id"
-# what a column of titles may be called, in lower case and with underscores
-TITLES = (
-    *("title", "name", "product_name", "item_name", "product_title", "item_title"),
-    *("movie_title", "book_title", "track_name", "track_title", "song_title", "display_name"),
-)
 OWN_COLUMNS = ("user_id", "item_id", "score", "rank", "distance", "fallback")  # of answers
 N_NEAREST = 3  # training users that an explanation names
 MANY_ITEMS = 1_000_000  # from which one query is worth several threads
-
-
-class Explanation(TypedDict):
-    """What carried an item for a person."""
-
-    item_id: str
-    title: str | None
-    score: float
-    contributions: dict[str, float]
-    group_weights: dict[str, float]
-    nearest_users: list[str]
-    fallback: bool
-    ignored: list[str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,22 +187,13 @@ class Recommender:
     @cached_property
     def titles(self) -> pa.Array | None:
         """What items are called, by row; None if no column of the item table is a title."""
-        names = self.item_table.column_names
-        simple = {re.sub(r"\W", "_", name).lower(): name for name in names}
-        usual = next((simple[name] for name in TITLES if name in simple), None)
-        name = self.columns.get(TITLE, usual)
-        if name not in names:
-            return None
-        column = self.item_table.column(name).combine_chunks()  # one chunk: quick to look up
-        if pa.types.is_nested(column.type) or pa.types.is_binary(column.type):
-            return None  # nothing to show
-        return column.cast(pa.string())
+        return results.find_titles(self.item_table, self.columns.get(TITLE))
 
     @cached_property
-    def _shown(self) -> ShownItems:
-        return ShownItems(self.item_ids, {} if self.titles is None else {TITLE: self.titles})
+    def _shown(self) -> results.ShownItems:
+        return results.ShownItems(self.item_ids, self.titles, {})
 
-    def show(self, fields: Sequence[str] | None) -> ShownItems:
+    def show(self, fields: Sequence[str] | None) -> results.ShownItems:
         """Return what answers show of items: ids, titles and the chosen columns.
 
         Parameters
@@ -241,12 +213,12 @@ class Recommender:
         """
         if not fields:
             return self._shown
-        columns = {} if self.titles is None else {TITLE: self.titles}
+        columns = {}
         with blame("fields"):
             for name in fields:
                 shown = f"item_{name}" if name in OWN_COLUMNS else name
                 columns[shown] = find_column(self.item_table, name)
-        return ShownItems(self.item_ids, columns)
+        return results.ShownItems(self.item_ids, self.titles, columns)
 
     def encode(
         self,
@@ -295,12 +267,15 @@ class Recommender:
         """
         if isinstance(people, Encoded):
             return people
-        if user_ids is not None and people is None:
-            return self._known_users(user_ids)
-        if people is None:
+        if people is not None:
+            encoded = self._encode(self._read(people, unknown, ratings))
+            return encoded if user_ids is None else self._prefer_known(encoded, user_ids)
+        if user_ids is None:
             raise SettingError("say for whom", hint="users (strangers), user_ids, or both")
-        encoded = self._encode(self._read(people, unknown, ratings))
-        return encoded if user_ids is None else self._prefer_known(encoded, user_ids)
+        rows = self.user_ids.rows(user_ids)
+        seen, names = self._seen_by(rows), [self.user_ids[row] for row in rows]
+        nobody = np.zeros(len(rows), dtype=bool)
+        return Encoded(self.user_vectors[rows], {}, nobody, history=seen, names=names)
 
     def _encode(self, known: PeopleData) -> Encoded:
         with np.errstate(all="ignore"):  # what overflows is an error
@@ -312,8 +287,8 @@ class Recommender:
             rated = answers.select(~np.isnan(answers.data))
             encoded.vectors = encoded.vectors + part.deviation(answers)
             encoded.fallback = encoded.fallback & (answers.counts() == 0)
-            encoded.history = _union(encoded.history, rated)
-            encoded.disliked = _union(encoded.disliked, part.history.disliked(rated))
+            encoded.history = union(encoded.history, rated)
+            encoded.disliked = union(encoded.disliked, part.history.disliked(rated))
         return encoded
 
     def _read(
@@ -348,12 +323,6 @@ class Recommender:
             names=[] if own is None else _as_names(columns[own]),
         )
 
-    def _known_users(self, user_ids: Sequence[IdValue]) -> Encoded:
-        rows = self.user_ids.rows(user_ids)
-        nobody, names = np.zeros(len(rows), dtype=bool), [self.user_ids[row] for row in rows]
-        seen = self._seen_by(rows)
-        return Encoded(self.user_vectors[rows], {}, nobody, history=seen, names=names)
-
     def _prefer_known(self, encoded: Encoded, user_ids: Sequence[IdValue]) -> Encoded:
         """Return people with the vectors of training users, where they are some."""
         if len(user_ids) != len(encoded.vectors):
@@ -362,8 +331,8 @@ class Recommender:
         known = rows >= 0
         encoded.vectors[known] = self.user_vectors[rows[known]]
         encoded.weights = {name: np.where(known, 0, w) for name, w in encoded.weights.items()}
-        encoded.fallback = encoded.fallback & ~known
-        encoded.history = _union(self._seen_by(rows), encoded.history)
+        encoded.fallback &= ~known
+        encoded.history = union(self._seen_by(rows), encoded.history)
         encoded.names = [as_text(user_id, "user") for user_id in user_ids]
         return encoded
 
@@ -420,7 +389,7 @@ class Recommender:
         threads: int | None = None,
         unknown: Unknown = "error",
         fields: Sequence[str] | None = None,
-    ) -> Recommendations:
+    ) -> results.Recommendations:
         """Return the k best items for strangers (`users`) or for training users (`user_ids`).
 
         Parameters
@@ -484,7 +453,7 @@ class Recommender:
         vectors, n_users = encoded.vectors, len(encoded.vectors)
         excluded = self._item_lists("exclude", exclude, n_users)
         if exclude_seen:
-            excluded = _union(excluded, encoded.history)
+            excluded = union(excluded, encoded.history)
         allowed = self._item_lists("candidates", candidates, n_users)
         if allowed is not None and where is not None:
             allowed = allowed.select(self._filter.mask(where)[allowed.indices])
@@ -503,8 +472,8 @@ class Recommender:
             mark = encoded.fallback[:, None]
             rows, scores = np.where(mark, popular, rows), np.where(mark, counts, scores)
         if last is not None:
-            rows, scores = (found[:, :k] for found in _move_to_the_end(rows, scores, last))
-        return Recommendations(
+            rows, scores = (found[:, :k] for found in move_to_the_end(rows, scores, last))
+        return results.Recommendations(
             user_ids=encoded.names or [str(place) for place in range(n_users)],
             items=items,
             rows=rows,
@@ -521,7 +490,7 @@ class Recommender:
         *,
         where: Where | None = None,
         fields: Sequence[str] | None = None,
-    ) -> Similar:
+    ) -> results.Similar:
         """Return the items whose codes (or vectors) are nearest to an item's.
 
         Parameters
@@ -556,11 +525,11 @@ class Recommender:
         own = self.item_ids.rows([item_id])
         vector = self.items.rows(own).astype(np.float32)
         shown, within = self.show(fields).table, self._filter.subset(where)
-        return _nearest(shown, self.items, vector, k, own, within)
+        return results.find_similar(shown, self.items, vector, k, own, within)
 
     def similar_users(
         self, user: People | Encoded | None = None, k: int = 10, *, user_id: IdValue | None = None
-    ) -> Similar:
+    ) -> results.Similar:
         """Return the training users nearest to a stranger or to a training user.
 
         Parameters
@@ -587,11 +556,11 @@ class Recommender:
         encoded = self.encode(user, user_ids=None if user_id is None else [user_id])
         own = self.user_ids.find([] if user_id is None else [user_id])
         shown = pa.table({USER_ID: self.user_ids.values})
-        return _nearest(shown, self._users, encoded.vectors[:1], k, own)
+        return results.find_similar(shown, self._users, encoded.vectors[:1], k, own, None)
 
     def explain(
         self, user: Person, item_id: IdValue, *, popularity: float = 1.0, unknown: Unknown = "error"
-    ) -> Explanation:
+    ) -> results.Explanation:
         """Return what carried an item for a person: parts that add up to the score.
 
         Parameters
@@ -823,53 +792,9 @@ class Recommender:
         return popularity**3
 
 
-def _nearest(
-    shown: pa.Table,
-    items: Items,
-    vector: np.ndarray,
-    k: int,
-    own: np.ndarray,
-    within: Subset | None = None,
-) -> Similar:
-    """Find the nearest of some items (or users), the row `own` left out."""
-    itself = SparseRows.of_lists([own], len(items))
-    rows, scores = items.nearest(vector, k, Search(itself, within=within))
-    rows = rows[:, rows[0] >= 0]
-    n_found, distances = rows.shape[1], items.distances(vector, rows)
-    columns = {
-        shown.column_names[0]: None,
-        "score": scores[0, :n_found].astype(np.float64),
-        "rank": np.arange(1, n_found + 1),
-    }
-    if distances is not None:
-        columns["distance"] = distances[0].astype(np.int64)
-    return Similar(join_columns(columns, shown.take(pa.array(rows[0]))))
-
-
 def _as_names(column: Value) -> list[str]:
     """Return what people are called: their ids, or else their places."""
     values = column.to_pylist() if isinstance(column, pa.ChunkedArray) else column
     # whole numbers are floats in a pandas column where one is missing
     values = [int(n) if isinstance(n, float) and n.is_integer() else n for n in values]
     return [str(place) if name is None else str(name) for place, name in enumerate(values)]
-
-
-def _union(one: SparseRows | None, two: SparseRows | None) -> SparseRows | None:
-    """Return ones where either has an entry, and twice where both have one."""
-    if one is None or two is None:
-        return two if one is None else one
-    pairs = zip(one.rows(), two.rows(), strict=True)
-    lists = [np.concatenate([own.indices, more.indices]) for own, more in pairs]
-    return SparseRows.of_lists(lists, one.shape[1])
-
-
-def _move_to_the_end(
-    rows: np.ndarray, scores: np.ndarray, some: SparseRows
-) -> tuple[np.ndarray, np.ndarray]:
-    """Move some of the items of each person behind all others, whatever their scores."""
-    places = np.arange(len(rows))[:, None] * some.shape[1] + rows
-    last = np.isin(places, some.owners() * some.shape[1] + some.indices)
-    order = np.argsort(np.where(rows < 0, 2, last), axis=1, kind="stable")
-    lowest = np.where(last | (rows < 0), np.inf, scores).min(axis=1, keepdims=True)
-    scores = np.where(last, np.minimum(scores, lowest), scores)
-    return np.take_along_axis(rows, order, axis=1), np.take_along_axis(scores, order, axis=1)
