@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from coldhash.arrays.checks import Forms, take
+from coldhash.arrays.checks import Forms, part_of, take
 from coldhash.arrays.products import SparseRows, read_only, times
 from coldhash.data.ids import Ids
 from coldhash.features.groups import FeatureEncoder, Features, State
@@ -193,12 +193,7 @@ class ConsensusEncoder(Encoder):
         own = take(arrays, forms | {"average": ("f", items.width)})
         average = own.pop("average")
 
-        def part(name: str) -> State:
-            prefix = f"{name}/"
-            more = {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
-            return json[name], more
-
-        history = HistoryPart.restore(part("history"), items)
-        answers = AnswerPart.restore(part("answers"), history)
+        history = HistoryPart.restore((json["history"], part_of(arrays, "history/")), items)
+        answers = AnswerPart.restore((json["answers"], part_of(arrays, "answers/")), history)
         maps = dict(zip(groups, map(read_only, own.values()), strict=True))
         return cls(maps, json["weights"], average, history, answers)

@@ -32,7 +32,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from coldhash.arrays.checks import check_finite, check_places, take
+from coldhash.arrays.checks import check_finite, check_places, part_of, take
 from coldhash.arrays.products import SparseRows
 from coldhash.data.feedback import Feedback
 from coldhash.data.ids import Ids
@@ -179,20 +179,18 @@ def check_answers(model: Recommender) -> None:
 
 
 def _restored(facts: dict[str, Any], tensors: dict[str, np.ndarray], verify: bool) -> Recommender:
-    def part(prefix: str) -> dict[str, np.ndarray]:
-        return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
-
-    item_ids = Ids.stored(part("item_ids/"), "item", verify)
-    user_ids = Ids.stored(part("user_ids/"), "user", verify)
+    item_ids = Ids.stored(part_of(tensors, "item_ids/"), "item", verify)
+    user_ids = Ids.stored(part_of(tensors, "user_ids/"), "user", verify)
     n_items, n_users = len(item_ids), len(user_ids)
     popularity = take(tensors, {"popularity": ("f i u", n_items)})["popularity"]
-    items = restore_items(part("items/"), facts["n_bits"], facts["levels"], popularity)
+    items = restore_items(part_of(tensors, "items/"), facts["n_bits"], facts["levels"], popularity)
     vectors = take(tensors, {"users/vectors": ("f", n_users, items.width)})["users/vectors"]
-    features = FeatureEncoder.from_state(facts["features"], part("features/"), n_items)
+    features = FeatureEncoder.from_state(facts["features"], part_of(tensors, "features/"), n_items)
     name = facts["encoder"]["form"]
     form = getattr(import_module(ENCODERS[name]), name)
-    encoder = form.restore((facts["encoder"]["state"], part("encoder/")), items, features)
-    rated = take(part("seen/"), {"indices": ("i", "entries"), "indptr": ("i", n_users + 1)})
+    state = facts["encoder"]["state"], part_of(tensors, "encoder/")
+    encoder = form.restore(state, items, features)
+    rated = take(tensors, {"indices": ("i", "entries"), "indptr": ("i", n_users + 1)}, "seen/")
     ones = np.broadcast_to(np.float32(1), rated["indices"].shape)
     seen = SparseRows(ones, rated["indices"], rated["indptr"], (n_users, n_items))
     guessed = take(tensors, {"guessed": ("b", n_items)}) if "guessed" in tensors else {}

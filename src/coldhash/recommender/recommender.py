@@ -26,7 +26,6 @@ from coldhash.features.groups import FeatureEncoder
 from coldhash.features.people import (
     ANSWERS,
     HISTORY,
-    Histories,
     People,
     Person,
     as_columns,
@@ -301,15 +300,12 @@ class Recommender:
         if unknown == "error":
             check_fields(people, [n for n in columns if n != own], self.person_fields)
 
-        def read(name: str) -> Histories:
-            if name not in columns or name not in self.person_fields:
-                return Histories(None, [])
-            with blame(name):
-                options = (n_rows, self.item_ids, self.history_scale, name == ANSWERS)
-                return read_histories(columns[name], *options)
-
-        history, ignored = read(HISTORY)
-        answered = read(ANSWERS)
+        about = n_rows, self.item_ids, self.history_scale
+        with blame(HISTORY):
+            history, ignored = read_histories(columns.get(HISTORY), *about)
+        with blame(ANSWERS):
+            said = columns.get(ANSWERS) if ANSWERS in self.person_fields else None
+            answers, unknown_items = read_histories(said, *about, answers=True)
         if ratings is not None:
             history = SparseRows.of(ratings)
             if history.shape != (n_rows, len(self.item_ids)):
@@ -318,8 +314,8 @@ class Recommender:
         return PeopleData(
             features=self.features.encode(columns, n_rows, history),
             history=history,
-            ignored=ignored + answered.ignored,
-            answers=answered.ratings,
+            ignored=ignored + unknown_items,
+            answers=answers,
             names=[] if own is None else _as_names(columns[own]),
         )
 

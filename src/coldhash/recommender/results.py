@@ -40,8 +40,7 @@ def find_titles(table: pa.Table, chosen: str | None) -> pa.Array | None:
     """Return what items are called; None if no column of the item table is a title."""
     names = table.column_names
     simple = {re.sub(r"\W", "_", name).lower(): name for name in names}
-    usual = next((simple[name] for name in TITLES if name in simple), None)
-    name = chosen or usual
+    name = chosen or next((simple[name] for name in TITLES if name in simple), None)
     if name not in names:
         return None
     column = table.column(name).combine_chunks()  # one chunk: quick to look up
