@@ -171,10 +171,6 @@ class RealItems:
         """Rows in the order in which ties are broken: the most popular first."""
         return np.argsort(-self.popularity, kind="stable")
 
-    @cached_property
-    def _rank(self) -> np.ndarray:
-        return np.argsort(self.order, kind="stable")
-
     def __len__(self) -> int:
         return int(self.vectors.shape[0])
 
@@ -214,7 +210,7 @@ class RealItems:
         if excluded is not None:
             allowed[excluded.owners(), excluded.indices] = False
         scores[~allowed] = -np.inf
-        rows = np.lexsort((np.broadcast_to(self._rank, scores.shape), -scores))[:, :k]
+        rows = np.lexsort((np.broadcast_to(-self.popularity, scores.shape), -scores))[:, :k]
         best = np.take_along_axis(scores, rows, axis=1)
         return np.where(best > -np.inf, rows, -1), best
 
