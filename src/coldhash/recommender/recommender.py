@@ -746,8 +746,7 @@ class Recommender:
 
     @cached_property
     def _filter(self) -> ItemFilter:
-        columns = self.features.content.columns
-        return ItemFilter(len(self.item_ids), self.item_table, columns, self.items.subset)
+        return ItemFilter(self.items, self.item_table, self.features.content.columns)
 
     def _by_code(self, score: Score) -> bool:
         check_choice("score", score, SCORES)

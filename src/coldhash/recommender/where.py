@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from operator import methodcaller
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -22,6 +22,7 @@ from coldhash.data.ids import Ids, is_text
 from coldhash.errors import SettingError, blame
 from coldhash.features.columns import FittedColumn
 from coldhash.features.people import suggest
+from coldhash.recommender.items import Items
 
 Value: TypeAlias = str | float | bool
 Condition: TypeAlias = Value | Sequence[Value] | Mapping[str, float]
@@ -95,23 +96,15 @@ class ItemFilter:
 
     Parameters
     ----------
-    n_items
-        The number of items.
+    items
+        The item side of the model.
     table
         The item table; one without columns may have no rows.
     fitted
         The columns that were learned from: some divide texts into labels.
-    subset
-        Converts a mask of rows to what a search takes.
     """
 
-    def __init__(
-        self,
-        n_items: int,
-        table: pa.Table,
-        fitted: Mapping[str, FittedColumn],
-        subset: Callable[[np.ndarray], np.ndarray],
-    ) -> None:
+    def __init__(self, items: Items, table: pa.Table, fitted: Mapping[str, FittedColumn]) -> None:
         # functions without self, so that a model is gone at once when it is not used any more
         @cache
         def index(name: str) -> ColumnIndex:
@@ -119,16 +112,16 @@ class ItemFilter:
             return ColumnIndex.of(name, find_column(table, name), separator)
 
         def match(text: str) -> np.ndarray:
-            mask = np.ones(n_items, dtype=bool)
+            mask = np.ones(len(items), dtype=bool)
             with blame("where"):
                 for name, condition in json.loads(text).items():
-                    matches = np.zeros(n_items, dtype=bool)
+                    matches = np.zeros(len(items), dtype=bool)
                     matches[index(name).find(condition)] = True
                     mask &= matches
             return mask
 
         self._match = match
-        self._subset = lru_cache(MAX_KEPT)(lambda text: subset(match(text)))
+        self._subset = lru_cache(MAX_KEPT)(lambda text: items.subset(match(text)))
 
     def mask(self, where: Where) -> np.ndarray:
         """Return whether each item matches."""
