@@ -26,6 +26,7 @@ from coldhash.features.groups import FeatureEncoder
 from coldhash.features.people import (
     ANSWERS,
     HISTORY,
+    Histories,
     People,
     Person,
     as_columns,
@@ -300,12 +301,15 @@ class Recommender:
         if unknown == "error":
             check_fields(people, [n for n in columns if n != own], self.person_fields)
 
-        about = n_rows, self.item_ids, self.history_scale
-        with blame(HISTORY):
-            history, ignored = read_histories(columns.get(HISTORY), *about)
-        with blame(ANSWERS):
-            said = columns.get(ANSWERS) if ANSWERS in self.person_fields else None
-            answers, unknown_items = read_histories(said, *about, answers=True)
+        def read(name: str) -> Histories:
+            if name not in columns or name not in self.person_fields:
+                return Histories(None, [])
+            with blame(name):
+                scale, is_answers = self.history_scale, name == ANSWERS
+                return read_histories(columns[name], n_rows, self.item_ids, scale, is_answers)
+
+        history, ignored = read(HISTORY)
+        answers, unknown_items = read(ANSWERS)
         if ratings is not None:
             history = SparseRows.of(ratings)
             if history.shape != (n_rows, len(self.item_ids)):
