@@ -21,8 +21,7 @@ from table import Row, finish, options
 from coldhash import MFDCF, Recommender, read, split_cold_users
 from coldhash.evaluate.metrics import accuracy_at
 from coldhash.evaluate.protocol import ScoreFunction, make_trial, rank, scorer
-from coldhash.recommender.export import export
-from coldhash.recommender.planes import Planes, query_sql
+from coldhash.recommender.export import Planes, export, query_sql
 
 N_ITEMS = 1_000_000
 PEOPLE = [
@@ -35,7 +34,8 @@ def by_planes(model: Recommender, n_planes: int) -> ScoreFunction:
 
     def score(people, history):
         encoded = model.encode(people, history, unknown="ignore")
-        vectors = [Planes.of(vector, n_planes).vector for vector in encoded.vectors]
+        every = [Planes.of(vector, n_planes) for vector in encoded.vectors]
+        vectors = [each.scale * (2.0 ** np.arange(n_planes) @ each.bits) for each in every]
         return model.score(replace(encoded, vectors=np.array(vectors, np.float32)))
 
     return score

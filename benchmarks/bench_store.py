@@ -23,6 +23,7 @@ from scipy.sparse import csr_array
 from table import Row, best_times, finish, options
 
 from coldhash import MFDCF, Ids, Recommender, load, read
+from coldhash.baselines.shared import StackEncoder
 from coldhash.recommender.items import CodeItems
 from coldhash.search.index import CodeIndex
 
@@ -61,17 +62,18 @@ def catalogue(small: Recommender, n_items: int, n_users: int) -> Recommender:
     popularity = rng.integers(10_000, size=n_items).astype(np.float32)
     levels = np.maximum(255 * np.sqrt(popularity / 10_000), 1).astype(np.uint8)
     tables = (levels, index.gains, index.steps)
+    ((group, matrix),) = small.encoder.maps.items()
     return replace(
         small,
         features=replace(small.features, preference=None),
-        encoder=replace(small.encoder, history=None),
+        encoder=StackEncoder((group,), matrix),
         items=CodeItems(CodeIndex.of(packed, index.n_bits, popularity, *tables)),
         item_ids=counted(n_items, "item"),
         popularity=popularity,
         user_ids=counted(n_users, "user"),
         user_vectors=rng.standard_normal((n_users, index.n_bits), dtype=np.float32),
         seen=csr_array((ones, rated, starts), shape=(n_users, n_items)),
-        item_table=None,
+        item_table=pa.table({}),
     )
 
 
@@ -122,7 +124,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         small, path = Path(folder) / "small", Path(folder) / "large"
         model = MFDCF(n_bits=64).fit(read("sample", n_users=200, n_items=120))
-        model.save(small)
+        catalogue(model, 12_000, 120).save(small)
         model = catalogue(model, n_items, n_items // 100)
         start = time.perf_counter()
         model.save(path)

@@ -21,8 +21,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 from types import ModuleType
+from typing import TYPE_CHECKING, get_type_hints
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+MAX_SETTING = 1e12  # the squares of larger ones leave single precision
 
 
 class ColdhashError(Exception):
@@ -276,6 +283,32 @@ def check_positive(name: str, value: int) -> None:
     """Raise an error if an argument is not a whole number, or is below 1."""
     if not hasattr(value, "__index__") or value < 1:
         raise SettingError(f"{name}={value!r}", hint="a whole number, at least 1")
+
+
+def check_types(settings: object) -> None:
+    """Raise an error for a value outside its declared type or range, and for NaN and huge ones."""
+    from pydantic import ValidationError
+
+    method = type(settings)
+    for name, adapter in _adapters(method).items():  # type: ignore[arg-type]  # it is hashable
+        value = getattr(settings, name)
+        try:
+            adapter.validate_python(value)
+        except ValidationError as error:
+            why = error.errors()[0]["msg"]
+            raise SettingError(f"{method.__name__}: {name}={value!r:.80}", hint=why) from None
+        if isinstance(value, int | float) and abs(value) > MAX_SETTING:
+            message = f"{method.__name__}: {name}={value!r:.80}"
+            raise SettingError(message, hint=f"up to {MAX_SETTING:g}")
+
+
+@cache
+def _adapters(method: type) -> dict[str, TypeAdapter[object]]:
+    from pydantic import ConfigDict, TypeAdapter
+
+    strict = ConfigDict(strict=True, allow_inf_nan=False)
+    kinds = get_type_hints(method, include_extras=True)  # with the ranges of `Annotated` types
+    return {name: TypeAdapter(kind, config=strict) for name, kind in kinds.items()}
 
 
 def import_extra(name: str, extra: str) -> ModuleType:

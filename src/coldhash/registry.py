@@ -13,14 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast, get_type_hints
 
 from coldhash.errors import SettingError
 
 if TYPE_CHECKING:
     from coldhash.data.dataset import Dataset
+    from coldhash.mfdcf.report import Callback
     from coldhash.recommender.recommender import Recommender
-    from coldhash.recommender.settings import Callback
+
+Settings = TypeVar("Settings")
 
 _GROUP = "coldhash.models"
 _CLASSES = {
@@ -116,3 +118,15 @@ class _Models(Mapping[str, type[Model]]):
 
 
 MODELS: Mapping[str, type[Model]] = _Models()
+
+
+def settings_from(method: type[Settings], values: Mapping[str, object]) -> Settings:
+    """Make the settings of a method from JSON or TOML, where lists stand for tuples.
+
+    Raises SettingError for a name that the method does not have.
+    """
+    names = get_type_hints(method)
+    for name in values:
+        if name not in names:
+            raise SettingError(f"no setting is called {name!r}", hint=", ".join(sorted(names)))
+    return method(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})

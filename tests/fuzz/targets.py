@@ -313,7 +313,7 @@ def command_seeds() -> list[bytes]:
         "similar m --user-id 3",
         "inspect m --json",
         "inspect m",
-        "export m --to parquet --out e.parquet --overwrite",
+        "export m --to parquet --out e.parquet",
         "export m --to sqlite --out e.sqlite",
         "describe --ratings r.csv --users u.csv --plan p.toml --json",
         "describe --ratings r.csv --column user_id=item_id --column item_id=user_id",

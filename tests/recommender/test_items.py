@@ -69,11 +69,6 @@ def test_some_rows_and_more_rows_keep_their_levels(items, counts, rng):
     again = some.extend(items.rows(rest), counts[both], items.levels[rest])
     np.testing.assert_array_equal(again.levels, items.levels[both])
     np.testing.assert_array_equal(again.rows(), items.rows(both))
-    with pytest.raises(DataError, match="level"):
-        some.extend(items.rows(rest), counts[both])
-    plain = CodeItems.of(items.rows(rows), counts[rows])
-    with pytest.raises(DataError, match="level"):
-        plain.extend(items.rows(rest), counts[both], items.levels[rest])
 
 
 def test_items_come_back_from_their_arrays(items, counts, vectors):

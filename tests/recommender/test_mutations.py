@@ -162,7 +162,7 @@ def test_an_answer_is_finite_or_an_error(name, data, tmp_path):
             for who in ({"users": person}, {"users": {"history": {item: 5}}}, {"user_ids": [user]})
         ]
         questions += [
-            lambda model=model, item=item: model.similar_items(item, k=69).scores,
+            lambda model=model, item=item: model.similar_items(item, k=69).to_arrow()["score"],
             lambda model=model, item=item: [model.explain({"history": {item: 5}}, item)["score"]],
             lambda model=model, person=person: model.score(person),
         ]

@@ -100,7 +100,7 @@ def test_chosen_columns_come_along(model, shop):
         model.recommend({}, fields=["prise"])
 
 
-@pytest.mark.parametrize("table", [None, pa.table({"title": [[1]] * 60}), pa.table({})])
+@pytest.mark.parametrize("table", [pa.table({"title": [[1]] * 60}), pa.table({})])
 def test_without_a_column_for_it_there_is_no_title(model, table):
     bare = replace(model, item_table=table)
     assert "title" not in bare.recommend({}, k=1).to_arrow().column_names

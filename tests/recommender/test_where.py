@@ -117,7 +117,7 @@ def test_what_cannot_match_is_an_error(model, where, message):
 
 
 def test_a_model_without_an_item_table_has_no_columns(model, tmp_path):
-    bare = replace(model, item_table=None)
+    bare = replace(model, item_table=pa.table({}))
     assert bare.recommend({}, k=2, where={}).item_ids == bare.recommend({}, k=2).item_ids
     with pytest.raises(SettingError, match="no column 'genres'"):
         bare.recommend({}, where={"genres": "drama"})

@@ -209,12 +209,6 @@ def test_planes_add_up_to_the_vector(client, model):
     rounded = planes["scale"] * (2.0 ** np.arange(4) @ signs_of)
     assert np.abs(rounded - by_body["vector"]).max() <= 2 * planes["scale"]
     assert planes["offset"] == 24 * 15
-    assert (planes["base_weight"], planes["gain_power"]) == (1.0, 1.0)
-    ask = {"user": PERSON, "planes": 4, "popularity": 0.5}
-    planes = client.post("/v1/encode", json=ask).json()["planes"]
-    by_query = client.post("/v1/encode?planes=4&popularity=0.5", json={"user": PERSON}).json()
-    assert by_query["planes"] == planes
-    assert (planes["base_weight"], planes["gain_power"]) == (3 / 17, 1 / 8)
     for wrong in ("planes=0", "planes=9", "planes=x", "plane=4", f"planes={'9' * 5000}"):
         refused = client.post(f"/v1/encode?{wrong}", json={"user": PERSON})
         assert (refused.status_code, refused.json()["error"]["field"]) == (422, wrong.split("=")[0])

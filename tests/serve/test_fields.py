@@ -139,7 +139,7 @@ def test_a_catalogue_that_stays_in_the_file_says_the_same(model, monkeypatch):
 def test_titles_of_any_type(model, titles):
     from dataclasses import replace
 
-    table = None if titles is None else pa.table({"title": titles})
+    table = pa.table({} if titles is None else {"title": titles})
     with TestClient(create_app(replace(model, item_table=table), log=lambda _: None)) as client:
         item = client.post("/v1/recommend", json={"user": {}, "k": 1}).json()["items"][0]
         row = model.item_ids.row_of(item["item_id"])

@@ -293,7 +293,7 @@ def test_a_server_that_wants_a_token_gets_it(live, visit, model_file):
 def test_models_without_codes_or_titles_have_a_page(live, visit, sample, tmp_path):
     path = tmp_path / "popularity.coldhash"
     model = MODELS["popularity"]().fit(sample)
-    replace(model, item_table=None).save(path)
+    replace(model, item_table=pa.table({})).save(path)
     one = visit(live(path).url).open()
     expect(one.page.locator("#code")).to_be_hidden()
     expect(one.page.locator("#dial")).to_be_hidden()

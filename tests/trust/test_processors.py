@@ -11,7 +11,7 @@ import pytest
 
 from coldhash import MFDCF, read
 from coldhash.baselines.popularity import Popularity
-from coldhash.recommender.persistence import ENCODERS
+from coldhash.recommender.model_file import ENCODERS
 from coldhash.registry import MODELS
 from processors import code_paths
 

@@ -47,6 +47,11 @@ def take(arrays: Mapping[str, np.ndarray], forms: Forms, prefix: str = "") -> di
     return {name: arrays[prefix + name] for name in forms}
 
 
+def part_of(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    """Return the arrays whose names begin with a prefix, named without it."""
+    return {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
+
+
 def check_places(name: str, places: np.ndarray, end: int) -> None:
     """Raise an error if a place is outside of 0 to `end`."""
     if places.size and not 0 <= places.min() <= places.max() < end:

@@ -85,6 +85,15 @@ class SparseRows:
         return np.repeat(np.arange(self.shape[0]), self.counts())
 
 
+def union(one: SparseRows | None, two: SparseRows | None) -> SparseRows | None:
+    """Return ones where either has an entry, and twice where both have one."""
+    if one is None or two is None:
+        return two if one is None else one
+    pairs = zip(one.rows(), two.rows(), strict=True)
+    lists = [np.concatenate([own.indices, more.indices]) for own, more in pairs]
+    return SparseRows.of_lists(lists, one.shape[1])
+
+
 def times(A: np.ndarray | csr_array | SparseRows, B: np.ndarray) -> np.ndarray:
     """Multiply a sparse (CSR) or dense matrix by a dense one, in B's precision."""
     B = read_only(np.ascontiguousarray(B))

@@ -29,15 +29,14 @@ from coldhash.arrays.codes import signs
 from coldhash.arrays.products import times
 from coldhash.data.dataset import Dataset
 from coldhash.data.ratings import Ratings, RatingTarget, TargetKind, as_ones
-from coldhash.errors import DataError, SettingError
+from coldhash.errors import DataError, SettingError, check_types
 from coldhash.features.fitting import fit_features
 from coldhash.features.groups import FeatureEncoder, Features, State
 from coldhash.features.preference import PREFERENCE
-from coldhash.mfdcf.report import code_report, warn_of_collapse
+from coldhash.mfdcf.report import Callback, code_report, warn_of_collapse
 from coldhash.recommender.encoders import Encoded, Encoder, scale_rows
 from coldhash.recommender.items import CodeItems, Items, RealItems
 from coldhash.recommender.recommender import Recommender
-from coldhash.recommender.settings import Callback, check_types
 
 Bits = Annotated[int, Field(ge=1, le=1024)]
 Step = Callable[[csr_array, np.ndarray, np.ndarray], np.ndarray]  # entries, rows, columns: rows

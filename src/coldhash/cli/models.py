@@ -55,7 +55,7 @@ def fit(
     as_json: AsJson = False,
 ) -> None:
     """Fit a model and write it to one file."""
-    from coldhash.recommender.settings import settings_from
+    from coldhash.registry import settings_from
     from coldhash.scale.prepared import Prepared
 
     method = inputs.find_method(model)
@@ -235,13 +235,12 @@ def export(
     file: ModelFile,
     to: Annotated[str, Option(help="duckdb, sqlite, postgres or parquet.")],
     out: Annotated[Path, Option(help="The file to write.")],
-    overwrite: Annotated[bool, Option("--overwrite", help="Replace what is there.")] = False,
 ) -> None:
     """Write the items, with their codes, for a database that ranks them by SQL."""
     from coldhash.recommender.export import export as export_items
 
     inputs.check_out(out)
-    print(export_items(load_model(file), to, out, overwrite=overwrite))
+    print(export_items(load_model(file), to, out))
 
 
 @inputs.command
@@ -251,14 +250,13 @@ def query_sql(
     user: Annotated[str, Option(help=_PERSON)],
     k: HowMany = 10,
     planes: Annotated[int, Option(help="Bit planes of the query: more are more accurate.")] = 4,
-    popularity: Popularity = 1.0,
     condition: Annotated[Text, Option(help="SQL after WHERE: year >= 1990.")] = None,
 ) -> None:
     """Print the SQL that ranks the items of an exported database for a person."""
-    from coldhash.recommender import planes as bit_planes
+    from coldhash.recommender import export as database
 
-    options: Arguments = {"planes": planes, "popularity": popularity, "condition": condition}
-    print(bit_planes.query_sql(load_model(file), to, parse_person(user), k, **options))
+    options: Arguments = {"planes": planes, "condition": condition}
+    print(database.query_sql(load_model(file), to, parse_person(user), k, **options))
 
 
 @inputs.command
@@ -403,7 +401,7 @@ def _model_facts(model: ch.Recommender, file: Path) -> dict[str, object]:
         "columns": model.columns,
         "items": len(model.items),
         "users": len(model.user_ids),
-        "ratings": None if model.seen is None else len(model.seen.indices),
+        "ratings": len(model.seen.indices),
         "feedback": model.feedback.kind,
         "bytes_per_item": model.bytes_per_item,
         "groups": model.features.widths,

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coldhash.data import ROLES, TITLE, as_days
-from coldhash.data.feedback import MAX_RATING, Feedback, FeedbackKind, Scale, guess_kind
+from coldhash.data.feedback import MAX_RATING, Favourite, Feedback, FeedbackKind, Scale, guess_kind
 from coldhash.data.ids import Ids, NameRow, as_texts
 from coldhash.data.plan import FEW_ROWS
 from coldhash.data.ratings import Duplicates, Ratings

@@ -21,9 +21,8 @@ from coldhash.arrays.compiled import compiled
 from coldhash.arrays.threads import run_rows
 from coldhash.data.dataset import Dataset, Order, mark_first_ratings, resolve_order
 from coldhash.data.ratings import Ratings, as_ones, row_of_entries
-from coldhash.errors import DataError, check_choice
+from coldhash.errors import DataError, check_choice, check_types
 from coldhash.recommender.recommender import USER_ID, Recommender, Score
-from coldhash.recommender.settings import check_types
 
 SCORE_BLOCK = 256  # users scored at a time
 LIST_LENGTH = 10  # of the list that a user would get

@@ -81,7 +81,8 @@ class Panel:
 
     def judge(self, asked: np.ndarray) -> Asked:
         """Compute accuracy on what was not asked about."""
-        trial, answers = self.trial, self.answers(asked)
+        trial, answers, part = self.trial, self.answers(asked), self.model.encoder.answers
+        assert part is not None
         liked = np.zeros_like(asked)
         liked[trial.favourites.nonzero()] = True
         candidates, excluded = trial.candidates, trial.excluded
@@ -99,8 +100,10 @@ class Panel:
         )
 
         def score(people: object, given: csr_array | None) -> np.ndarray:
-            encoded = self.model.encode(people, answers=given, unknown="ignore")  # type: ignore[arg-type]
-            return self.model.items.scores(encoded.vectors)
+            vectors = self.model.encode(people, unknown="ignore").vectors  # type: ignore[arg-type]
+            if given is not None:
+                vectors = vectors + part.deviation(SparseRows.of(given))
+            return self.model.items.scores(vectors)
 
         found = [judge(score, each, (10,)) for each in (rest, replace(rest, history=None))]
         accuracy, without = (each.metrics["accuracy@10"] for each in found)

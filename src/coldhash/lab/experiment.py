@@ -40,7 +40,7 @@ from coldhash.data.sources import SOURCES
 from coldhash.errors import check_choice
 from coldhash.evaluate.protocol import PROTOCOLS
 from coldhash.lab.printed import METHODS
-from coldhash.recommender.settings import settings_from
+from coldhash.registry import settings_from
 
 Item = TypeVar("Item")
 Some = Annotated[list[Item], Field(min_length=1)]

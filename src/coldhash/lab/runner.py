@@ -33,7 +33,7 @@ from coldhash.files import lock_file, writing
 from coldhash.lab.experiment import Experiment, Question, Run
 from coldhash.lab.printed import METHODS
 from coldhash.lab.results import Results, Row, read_runs, write_run, write_tables
-from coldhash.recommender.settings import settings_from
+from coldhash.registry import settings_from
 
 _LOGGED_KS = (5, 10, 20, 50)  # for which hits are logged user by user
 

@@ -45,8 +45,7 @@ from coldhash.lab.experiment import Strict, TomlConfig
 from coldhash.lab.printed import METHODS
 from coldhash.lab.results import Row
 from coldhash.lab.runner import stamp
-from coldhash.recommender.settings import settings_from
-from coldhash.registry import MODELS, Model
+from coldhash.registry import MODELS, Model, settings_from
 from coldhash.render import write_rows
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from coldhash.data.dataset import UserRecords
 from coldhash.mfdcf.equations import FitState, stranger_vectors
 from coldhash.mfdcf.problem import ItemSums, Problem, UserBlock, uniform
 from coldhash.partitions import Partitions
-from coldhash.recommender.answers import AnswerPart
-from coldhash.recommender.history import HistoryPart
+from coldhash.recommender.history import AnswerPart, HistoryPart
 
 ENOUGH = 2_000  # users to learn from
 MOST_ASKED = 1000  # items to learn the answers of: those that are rated most

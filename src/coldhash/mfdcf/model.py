@@ -40,7 +40,7 @@ from coldhash.arrays.codes import signs
 from coldhash.arrays.threads import one_blas_thread, run_pieces
 from coldhash.data.dataset import Dataset
 from coldhash.data.ratings import RatingTarget, TargetKind
-from coldhash.errors import DataError, SettingError
+from coldhash.errors import DataError, SettingError, check_types
 from coldhash.features.fitting import learn_features
 from coldhash.features.groups import FeatureEncoder
 from coldhash.features.preference import PREFERENCE
@@ -51,13 +51,12 @@ from coldhash.mfdcf.equations import FitState
 from coldhash.mfdcf.history import fit_history
 from coldhash.mfdcf.items import descend
 from coldhash.mfdcf.problem import Group, Level, Problem, item_weights, make_blocks
-from coldhash.mfdcf.report import Progress, code_report, warn_of_collapse
+from coldhash.mfdcf.report import Callback, Progress, code_report, warn_of_collapse
 from coldhash.mfdcf.ridges import FIRST_RIDGE, choose_ridges
 from coldhash.partitions import Partitions
 from coldhash.recommender.encoders import ConsensusEncoder
 from coldhash.recommender.items import CodeItems
 from coldhash.recommender.recommender import Recommender
-from coldhash.recommender.settings import Callback, check_settings, check_types
 from coldhash.scale import Prepared, open_partitions
 from coldhash.scale.places import Place
 
@@ -132,14 +131,13 @@ class MFDCF:
 
     def __post_init__(self) -> None:
         check_types(self)
-        check_settings(
-            self,
-            n_bits=(self.n_code_bits >= 1, f"more than {LEVEL_BITS}, which are for the level"),
-            retained_rank=(
-                (self.retained_rank or 1) <= self.n_code_bits,
-                "1 to the length of codes",
-            ),
-        )
+        name = type(self).__name__
+        if self.n_code_bits < 1:
+            hint = f"more than {LEVEL_BITS}, which are for the level"
+            raise SettingError(f"{name}: n_bits={self.n_bits}", hint=hint)
+        if (self.retained_rank or 1) > self.n_code_bits:
+            hint = "1 to the length of codes"
+            raise SettingError(f"{name}: retained_rank={self.retained_rank}", hint=hint)
 
     def fit(
         self,

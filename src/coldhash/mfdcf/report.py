@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from coldhash.arrays.codes import pack, signs
 from coldhash.errors import CodeCollapse
-from coldhash.recommender.settings import Callback
+
+Callback = Callable[[int, float], None]  # called with the round, from 0, and the objective after it
 
 COLLAPSED = 0.05  # distinct codes per distinct profile
 REPORTED = 50_000  # entities that a report looks at

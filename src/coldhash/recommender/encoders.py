@@ -8,13 +8,11 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from coldhash.arrays.checks import Forms, take
+from coldhash.arrays.checks import Forms, part_of, take
 from coldhash.arrays.products import SparseRows, read_only, times
 from coldhash.data.ids import Ids
 from coldhash.features.groups import FeatureEncoder, Features, State
-from coldhash.features.preference import PREFERENCE
-from coldhash.recommender.answers import AnswerPart
-from coldhash.recommender.history import HistoryPart
+from coldhash.recommender.history import AnswerPart, HistoryPart
 from coldhash.recommender.items import Items
 
 
@@ -64,11 +62,6 @@ class Encoder(ABC):
 
     answers: AnswerPart | None = None  # how answers to questions move vectors; None: not at all
 
-    @property
-    def uses_preference(self) -> bool:
-        """Whether a history counts as the preference group, too."""
-        return False
-
     @abstractmethod
     def encode(self, features: Features, history: SparseRows | None) -> Encoded:
         """Compute the vectors of people."""
@@ -78,11 +71,9 @@ class Encoder(ABC):
         del known, item_ids
         return {"all that is known": encoded.vectors[0]}
 
-    def follow_items(
-        self, items: Items, features: FeatureEncoder, rows: np.ndarray, n_new: int
-    ) -> Self:
+    def follow_items(self, items: Items, rows: np.ndarray, n_new: int) -> Self:
         """Return the encoder for other items: `rows` of those it had, then `n_new` more."""
-        del items, features, rows, n_new
+        del items, rows, n_new
         return self
 
     @abstractmethod
@@ -115,13 +106,8 @@ class ConsensusEncoder(Encoder):
     maps: dict[str, np.ndarray]
     weights: dict[str, float]
     average: np.ndarray  # the vector of somebody of whom nothing is known but a history
-    history: HistoryPart | None = None
-    answers: AnswerPart | None = None
-
-    @property
-    def uses_preference(self) -> bool:
-        """Whether a history counts as the preference group: only if there is no other one."""
-        return PREFERENCE in self.maps
+    history: HistoryPart
+    answers: AnswerPart
 
     def encode(self, features: Features, history: SparseRows | None) -> Encoded:
         """Compute the weighted mean of what groups say, moved by a history."""
@@ -138,7 +124,7 @@ class ConsensusEncoder(Encoder):
             fallback = np.asarray(~shares.any(axis=1))
         vectors[fallback] = self.average
         disliked = None
-        if history is not None and self.history is not None:
+        if history is not None:
             moved, disliked = self.history.apply(history)
             vectors += moved
             fallback &= history.counts() == 0
@@ -158,7 +144,7 @@ class ConsensusEncoder(Encoder):
             ("rated", known.history, self.history),
             ("asked", known.answers, self.answers),
         ):
-            if rows is not None and part is not None:
+            if rows is not None:
                 names = (f"{said} {item_ids[row]}" for row in rows.indices)
                 parts |= zip(names, part.split(rows), strict=True)
         return parts
@@ -166,15 +152,10 @@ class ConsensusEncoder(Encoder):
     def _say(self, features: Features, group: str) -> np.ndarray:
         return times(features.matrices[group], self.maps[group])
 
-    def follow_items(
-        self, items: Items, features: FeatureEncoder, rows: np.ndarray, n_new: int
-    ) -> ConsensusEncoder:
+    def follow_items(self, items: Items, rows: np.ndarray, n_new: int) -> ConsensusEncoder:
         """Return the encoder for other items: `rows` of those it had, then `n_new` more."""
-        del features
-        if self.history is None:
-            return self
         history = self.history.follow_items(items, rows, n_new)
-        answers = self.answers and self.answers.follow_items(history, rows, n_new)
+        answers = self.answers.follow_items(history, rows, n_new)
         return replace(self, history=history, answers=answers)
 
     def _shares(self, features: Features, said: dict[str, np.ndarray]) -> np.ndarray:
@@ -196,11 +177,10 @@ class ConsensusEncoder(Encoder):
         """Return what only the encoder knows."""
         arrays = {f"map/{name}": matrix for name, matrix in self.maps.items()}
         arrays["average"] = self.average
-        json: dict[str, Any] = {"weights": self.weights, "history": None}
-        for prefix, part in (("history", self.history), ("answers", self.answers)):
-            if part is not None:
-                json[prefix], more = part.state()
-                arrays |= {f"{prefix}/{name}": array for name, array in more.items()}
+        json: dict[str, Any] = {"weights": self.weights}
+        for prefix in ("history", "answers"):
+            json[prefix], more = getattr(self, prefix).state()
+            arrays |= {f"{prefix}/{name}": array for name, array in more.items()}
         return json, arrays
 
     @classmethod
@@ -213,15 +193,7 @@ class ConsensusEncoder(Encoder):
         own = take(arrays, forms | {"average": ("f", items.width)})
         average = own.pop("average")
 
-        def part(name: str) -> State:
-            prefix = f"{name}/"
-            more = {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
-            return json[name], more
-
-        history, answers = None, None
-        if json["history"] is not None:
-            history = HistoryPart.restore(part("history"), items)
-            if "answers" in json:  # not in files of before
-                answers = AnswerPart.restore(part("answers"), history)
+        history = HistoryPart.restore((json["history"], part_of(arrays, "history/")), items)
+        answers = AnswerPart.restore((json["answers"], part_of(arrays, "answers/")), history)
         maps = dict(zip(groups, map(read_only, own.values()), strict=True))
         return cls(maps, json["weights"], average, history, answers)

@@ -17,7 +17,16 @@ text, and a list is one in JSON, except in DuckDB and Parquet. A column that is 
 these has the prefix `item_`.
 
 Bit b of a code is bit b % 64 of word b // 64, bit b % 8 of byte b // 8 or, in a bit string,
-character b from the left and from 0; it is set for +1. `coldhash.recommender.planes` makes queries.
+character b from the left and from 0; it is set for +1.
+
+`query_sql` makes queries, in which a person is a few bit planes: a vector h is rounded to n planes,
+h ≈ s Σ_j 2^j p_j, with p_j of +1 and -1 and one scale s for all coordinates, chosen so that the sum
+of squared errors is the smallest. Then, for a code d of b bits,
+
+    h·d ≈ s (offset - 2 Σ_j 2^j bit_count(d xor p_j)),   offset = b (2^n - 1),
+
+which any database computes that counts bits, and the score is gain * (base + h·d) with the columns
+above.
 """
 
 from __future__ import annotations
@@ -27,22 +36,34 @@ import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import parquet
 
-from coldhash.errors import DataError, SourceError, check_choice, import_extra
+from coldhash.arrays.codes import pack
+from coldhash.errors import (
+    DataError,
+    SettingError,
+    SourceError,
+    check_choice,
+    check_positive,
+    import_extra,
+)
+from coldhash.features.people import Person
 from coldhash.files import draft_folder, move_into_place
 from coldhash.recommender.items import CodeItems, code_items
 from coldhash.recommender.recommender import Recommender
 
 TABLE = "items"
+MAX_PLANES = 8
+N_SCALES = 64  # that are tried
+NARROWEST = 0.2  # of the range of a vector, which the smallest one covers
 _BLOCK_ROWS = 1 << 16  # written at a time
 
 
-def export(model: Recommender, to: str, path: str | Path, *, overwrite: bool = False) -> Path:
+def export(model: Recommender, to: str, path: str | Path) -> Path:
     """Write the items of a model, codes and levels included, for a database.
 
     Parameters
@@ -53,9 +74,8 @@ def export(model: Recommender, to: str, path: str | Path, *, overwrite: bool = F
         `duckdb`, `sqlite`, `postgres` or `parquet`; the docstring of this module describes what
         each one writes.
     path
-        The file to write, in one step: a failed export leaves nothing behind.
-    overwrite
-        Replace a file that is there.
+        The file to write, in one step: a failed export leaves nothing behind. One that is there is
+        not replaced.
 
     Returns
     -------
@@ -77,6 +97,7 @@ def export(model: Recommender, to: str, path: str | Path, *, overwrite: bool = F
     >>> from coldhash.data.sources import read
     >>> from coldhash.mfdcf.model import MFDCF
     >>> model = MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100))
+    >>> from pyarrow import parquet
     >>> with TemporaryDirectory() as folder:
     ...     file = export(model, "parquet", Path(folder) / "items.parquet")
     ...     parquet.read_table(file).column_names
@@ -84,14 +105,9 @@ def export(model: Recommender, to: str, path: str | Path, *, overwrite: bool = F
     """
     check_choice("to", to, EXPORTERS)
     items, target = code_items(model.items), Path(os.path.abspath(path))
-    if target.is_dir():
-        raise SourceError(f"{target} is a folder", hint="another path")
-    for place in (target, target.with_name(f"{target.name}.wal")):
-        if os.path.lexists(place) and not (overwrite and place == target):
-            hint = "another path, or overwrite=True"
-            if place != target:
-                hint = "it is of a database that is open, or was not closed properly"
-            raise SourceError(f"{place} exists already", hint=hint)
+    for place in (target, target.with_name(f"{target.name}.wal")):  # the log of a database
+        if os.path.lexists(place):
+            raise SourceError(f"{place} exists already", hint="another path, or remove it first")
     with draft_folder(target) as draft:
         try:
             EXPORTERS[to](model, items, draft / "new")
@@ -118,9 +134,9 @@ def _make_table(model: Recommender, items: CodeItems, codes: dict[str, pa.Array]
         "gain": gain,
         **codes,
     }
-    own = pa.table({}) if model.item_table is None else model.item_table
-    for name in own.column_names:
-        columns[f"item_{name}" if name.lower() in columns else name] = own.column(name)
+    for name in model.item_table.column_names:
+        shown = f"item_{name}" if name.lower() in columns else name
+        columns[shown] = model.item_table.column(name)
     return pa.table(columns)
 
 
@@ -129,6 +145,8 @@ def _words(items: CodeItems) -> dict[str, np.ndarray]:
 
 
 def _parquet(model: Recommender, items: CodeItems, path: Path) -> None:
+    from pyarrow import parquet  # a service, which makes planes, does not need it
+
     n_bytes = -(-items.n_bits // 8)
     codes = np.ascontiguousarray(items.packed.astype("<u8", copy=False).view(np.uint8)[:, :n_bytes])
     buffers = [None, pa.py_buffer(codes)]
@@ -220,3 +238,161 @@ EXPORTERS: dict[str, Callable[[Recommender, CodeItems, Path], None]] = {
     "postgres": _postgres,
     "parquet": _parquet,
 }
+
+
+@dataclass(frozen=True, eq=False)
+class Planes:
+    """A vector as bit planes, the lowest first.
+
+    Parameters
+    ----------
+    bits
+        Planes x coordinates, +1 and -1 (int8).
+    scale
+        What 1 of the lowest plane is worth.
+
+    Examples
+    --------
+    >>> planes = Planes.of(np.array([3.0, 1.0, -1.0, -3.0], dtype=np.float32), 2)
+    >>> planes.bits.tolist(), planes.scale
+    ([[1, -1, 1, -1], [1, 1, -1, -1]], 1.0)
+    """
+
+    bits: np.ndarray
+    scale: float
+
+    @classmethod
+    def of(cls, vector: np.ndarray, n_planes: int = 4) -> Planes:
+        """Round a vector to planes.
+
+        Parameters
+        ----------
+        vector
+            Real numbers.
+        n_planes
+            How many planes: each one costs the database a count of bits for each item.
+
+        Returns
+        -------
+        Planes
+            The planes with the smallest squared error, of the scales that are tried.
+
+        Raises
+        ------
+        SettingError
+            `n_planes` is not between 1 and 8.
+        """
+        if not 1 <= n_planes <= MAX_PLANES:
+            raise SettingError(f"planes={n_planes}", hint=f"1 to {MAX_PLANES}")
+        vector = np.asarray(vector, np.float64)
+        most = 2**n_planes - 1
+        steps = np.abs(vector).max(initial=0.0) / most * np.linspace(NARROWEST, 1, N_SCALES)
+        if not steps[-1] > 0:
+            return cls(np.ones((n_planes, len(vector)), np.int8), 0.0)
+        digits = np.clip(np.rint((vector / steps[:, None] + most) / 2), 0, most)
+        odd = 2 * digits - most  # what the planes add up to
+        scales = (odd @ vector) / (odd**2).sum(axis=1)
+        best = int(np.argmin(((vector - scales[:, None] * odd) ** 2).sum(axis=1)))
+        places = np.arange(n_planes)[:, None]
+        bits = (digits[best].astype(np.int64) >> places & 1) * 2 - 1
+        return cls(bits.astype(np.int8), float(np.float32(scales[best])))
+
+    @property
+    def offset(self) -> int:
+        """What the planes add up to where all bits agree with a code."""
+        n_planes, n_bits = self.bits.shape
+        return int(n_bits * (2**n_planes - 1))
+
+    @property
+    def texts(self) -> list[str]:
+        """The planes in hexadecimal: bit b is bit b % 8 of byte b // 8."""
+        packed = np.packbits(self.bits > 0, axis=1, bitorder="little")
+        return [plane.tobytes().hex() for plane in packed]
+
+
+def query_sql(
+    model: Recommender,
+    to: str,
+    person: Person,
+    k: int = 10,
+    *,
+    planes: int = 4,
+    condition: str | None = None,
+) -> str:
+    """Return the SQL that ranks the items of an exported database for a person.
+
+    Parameters
+    ----------
+    model
+        The model that was exported.
+    to
+        `duckdb`, `sqlite` or `postgres`.
+    person
+        As for `Recommender.recommend`; items of the history are left out.
+    k
+        How many items.
+    planes
+        How many bit planes: with 4, lists are about as accurate as the model's own.
+    condition
+        What stands after WHERE, such as `year >= 1990`: SQL, which is not checked.
+
+    Returns
+    -------
+    str
+        A query of id and score. SQLite has to know a function `bit_count` of an integer.
+
+    Raises
+    ------
+    SettingError
+        The model has no codes, or `planes` is not between 1 and 8.
+    DataError
+        A value or a rating cannot be right.
+
+    Examples
+    --------
+    >>> from coldhash import MFDCF, read
+    >>> model = MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100))
+    >>> sql = query_sql(model, "duckdb", {"age": 30}, k=3, condition="year >= 2000")
+    >>> print(sql[sql.index("FROM") :])
+    FROM items
+    WHERE (year >= 2000)
+    ORDER BY score DESC, place
+    LIMIT 3;
+    """
+    check_choice("to", to, COUNTS)
+    check_positive("k", k)
+    code_items(model.items)
+    encoded = model.encode([person])
+    found = Planes.of(encoded.vectors[0], planes)
+    counts = " + ".join(
+        f"{2**place} * ({COUNTS[to](plane[None])})" for place, plane in enumerate(found.bits)
+    )
+    conditions = [] if condition is None else [f"({condition})"]
+    if encoded.history is not None and len(encoded.history.indices):
+        seen = [model.item_ids[row] for row in encoded.history.indices.tolist()]
+        texts = ", ".join("'" + item_id.replace("'", "''") + "'" for item_id in seen)
+        conditions.append(f"id NOT IN ({texts})")
+    where = f"WHERE {' AND '.join(conditions)}\n" if conditions else ""
+    scale = f"CAST({found.scale:.9e} AS double precision)"
+    return (
+        f"SELECT id, gain * (base + {scale} * ({found.offset} - 2 * ({counts}))) AS score\n"
+        f"FROM {TABLE}\n{where}ORDER BY score DESC, place\nLIMIT {k};"
+    )
+
+
+def _count_words(plane: np.ndarray) -> str:
+    words = enumerate(pack(plane)[0].tolist())
+    # as DOUBLE: exact, and faster than integers, which are checked
+    return " + ".join(f"bit_count(xor(word{w}, {word}::UBIGINT))::DOUBLE" for w, word in words)
+
+
+def _count_signed_words(plane: np.ndarray) -> str:
+    words = enumerate(pack(plane)[0].view(np.int64).tolist())  # SQLite has no exclusive or
+    return " + ".join(f"bit_count((word{w} | {word}) - (word{w} & {word}))" for w, word in words)
+
+
+def _count_bits(plane: np.ndarray) -> str:
+    return f"bit_count(code # B'{bit_strings(plane)[0]}')"
+
+
+COUNTS = {"duckdb": _count_words, "sqlite": _count_signed_words, "postgres": _count_bits}

@@ -10,8 +10,8 @@ import numpy as np
 
 from coldhash.arrays.checks import check_computed, take
 from coldhash.arrays.codes import pack, signs
-from coldhash.arrays.products import times
-from coldhash.errors import DataError, SettingError
+from coldhash.arrays.products import SparseRows, times
+from coldhash.errors import SettingError
 from coldhash.search import CodeIndex, Search, Subset
 from coldhash.search.index import EVERYTHING, GROUP, N_LEVELS
 
@@ -137,8 +137,6 @@ class CodeItems:
         self, packed: np.ndarray, popularity: np.ndarray, levels: np.ndarray | None
     ) -> CodeItems:
         """Return an item side with other codes, whose levels mean the same."""
-        if (levels is None) != (self.index.levels is None):
-            raise DataError("either all items have a level, or none")
         gains, steps = self.index.gains, self.index.steps
         return CodeItems(CodeIndex.of(packed, self.n_bits, popularity, levels, gains, steps))
 
@@ -172,10 +170,6 @@ class RealItems:
     def order(self) -> np.ndarray:
         """Rows in the order in which ties are broken: the most popular first."""
         return np.argsort(-self.popularity, kind="stable")
-
-    @cached_property
-    def _rank(self) -> np.ndarray:
-        return np.argsort(self.order, kind="stable")
 
     def __len__(self) -> int:
         return int(self.vectors.shape[0])
@@ -216,7 +210,7 @@ class RealItems:
         if excluded is not None:
             allowed[excluded.owners(), excluded.indices] = False
         scores[~allowed] = -np.inf
-        rows = np.lexsort((np.broadcast_to(self._rank, scores.shape), -scores))[:, :k]
+        rows = np.lexsort((np.broadcast_to(-self.popularity, scores.shape), -scores))[:, :k]
         best = np.take_along_axis(scores, rows, axis=1)
         return np.where(best > -np.inf, rows, -1), best
 
@@ -279,3 +273,15 @@ def code_items(items: Items) -> CodeItems:
         hint = "fit a method that learns codes, e.g. MFDCF"
         raise SettingError("the model has real-valued items, so there are no codes", hint=hint)
     return items
+
+
+def move_to_the_end(
+    rows: np.ndarray, scores: np.ndarray, some: SparseRows
+) -> tuple[np.ndarray, np.ndarray]:
+    """Move some of the items of each person behind all others, whatever their scores."""
+    places = np.arange(len(rows))[:, None] * some.shape[1] + rows
+    last = np.isin(places, some.owners() * some.shape[1] + some.indices)
+    order = np.argsort(np.where(rows < 0, 2, last), axis=1, kind="stable")
+    lowest = np.where(last | (rows < 0), np.inf, scores).min(axis=1, keepdims=True)
+    scores = np.where(last, np.minimum(scores, lowest), scores)
+    return np.take_along_axis(rows, order, axis=1), np.take_along_axis(scores, order, axis=1)

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import pyarrow as pa
 
 from coldhash.arrays.checks import check_computed
 from coldhash.arrays.codes import signs
-from coldhash.arrays.products import SparseRows
+from coldhash.arrays.products import SparseRows, union
 from coldhash.arrays.threads import one_blas_thread
 from coldhash.data import ROLES, TITLE
 from coldhash.data.feedback import MAX_RATING, Feedback
 from coldhash.data.ids import Ids, IdValue, as_text
 from coldhash.errors import DataError, SettingError, blame, check_choice, check_positive
-from coldhash.features.columns import Labels, Value
+from coldhash.features.columns import Value
 from coldhash.features.groups import FeatureEncoder
 from coldhash.features.people import (
     ANSWERS,
@@ -35,6 +34,7 @@ from coldhash.features.people import (
     read_histories,
 )
 from coldhash.files import Json
+from coldhash.recommender import results
 from coldhash.recommender.ask import (
     ITEMS_AND_FIELDS,
     Question,
@@ -43,11 +43,10 @@ from coldhash.recommender.ask import (
     find_questions,
 )
 from coldhash.recommender.encoders import ConsensusEncoder, Encoded, Encoder, PeopleData
-from coldhash.recommender.items import CodeItems, Items, RealItems
-from coldhash.recommender.results import Recommendations, ShownItems, Similar
+from coldhash.recommender.items import CodeItems, Items, RealItems, move_to_the_end
 from coldhash.recommender.where import ItemFilter, Where, find_column
 from coldhash.render import html_table
-from coldhash.search import Search, Subset
+from coldhash.search import Search
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -59,26 +58,9 @@ Unknown = Literal["error", "ignore"]
 SCORES, UNKNOWN = get_args(Score), get_args(Unknown)
 
 USER_ID = "user_id"
-# what a column of titles may be called, in lower case and with underscores
-TITLES = (
-    *("title", "name", "product_name", "item_name", "product_title", "item_title"),
-    *("movie_title", "book_title", "track_name", "track_title", "song_title", "display_name"),
-)
 OWN_COLUMNS = ("user_id", "item_id", "score", "rank", "distance", "fallback")  # of answers
+N_NEAREST = 3  # training users that an explanation names
 MANY_ITEMS = 1_000_000  # from which one query is worth several threads
-
-
-class Explanation(TypedDict):
-    """What carried an item for a person."""
-
-    item_id: str
-    title: str | None
-    score: float
-    contributions: dict[str, float]
-    group_weights: dict[str, float]
-    nearest_users: list[str]
-    fallback: bool
-    ignored: list[str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,10 +84,10 @@ class Recommender:
         What ratings are, and which of them make an item a favourite.
     user_ids, user_vectors
         The training users.
-    report
-        What the fit reports of itself.
     seen
         What the training users rated (users x items).
+    report
+        What the fit reports of itself.
     item_table
         What to show of items.
     columns
@@ -133,9 +115,9 @@ class Recommender:
     scale: tuple[float, float]
     user_ids: Ids
     user_vectors: np.ndarray
+    seen: csr_array | SparseRows
     report: dict[str, Json] = field(default_factory=dict)
-    seen: csr_array | SparseRows | None = None
-    item_table: pa.Table | None = None
+    item_table: pa.Table = field(default_factory=lambda: pa.table({}))
     guessed: np.ndarray | None = None
     feedback: Feedback = field(default_factory=Feedback)
     columns: dict[str, str] = field(default_factory=dict)
@@ -198,36 +180,20 @@ class Recommender:
         str or None
             The one that held the ids of users in training, or one with a usual name.
         """
-        return next((name for name in self._usual_id_columns if name in names), None)
-
-    @cached_property
-    def _usual_id_columns(self) -> list[str]:
         usual = (self.columns.get(USER_ID, USER_ID), *ROLES[USER_ID])
-        return [name for name in usual if name not in self.person_fields]
-
-    @property
-    def _item_columns(self) -> pa.Table:
-        return self.item_table or pa.table({})  # also for one without rows
+        found = (name for name in usual if name in names and name not in self.person_fields)
+        return next(found, None)
 
     @cached_property
     def titles(self) -> pa.Array | None:
         """What items are called, by row; None if no column of the item table is a title."""
-        names = self._item_columns.column_names
-        simple = {re.sub(r"\W", "_", name).lower(): name for name in names}
-        usual = next((simple[name] for name in TITLES if name in simple), None)
-        name = self.columns.get(TITLE, usual)
-        if name not in names:
-            return None
-        column = self._item_columns.column(name).combine_chunks()  # one chunk: quick to look up
-        if pa.types.is_nested(column.type) or pa.types.is_binary(column.type):
-            return None  # nothing to show
-        return column.cast(pa.string())
+        return results.find_titles(self.item_table, self.columns.get(TITLE))
 
     @cached_property
-    def _shown(self) -> ShownItems:
-        return ShownItems(self.item_ids, {} if self.titles is None else {TITLE: self.titles})
+    def _shown(self) -> results.ShownItems:
+        return results.ShownItems(self.item_ids, self.titles, {})
 
-    def show(self, fields: Sequence[str] | None) -> ShownItems:
+    def show(self, fields: Sequence[str] | None) -> results.ShownItems:
         """Return what answers show of items: ids, titles and the chosen columns.
 
         Parameters
@@ -247,19 +213,18 @@ class Recommender:
         """
         if not fields:
             return self._shown
-        columns = {} if self.titles is None else {TITLE: self.titles}
+        columns = {}
         with blame("fields"):
             for name in fields:
                 shown = f"item_{name}" if name in OWN_COLUMNS else name
-                columns[shown] = find_column(self._item_columns, name)
-        return ShownItems(self.item_ids, columns)
+                columns[shown] = find_column(self.item_table, name)
+        return results.ShownItems(self.item_ids, self.titles, columns)
 
     def encode(
         self,
         people: People | Encoded | None = None,
         ratings: csr_array | None = None,
         *,
-        answers: csr_array | None = None,
         user_ids: Sequence[IdValue] | None = None,
         unknown: Unknown = "error",
     ) -> Encoded:
@@ -274,8 +239,6 @@ class Recommender:
             does not depend on who else is asked about.
         ratings
             The histories of a whole table (people x items).
-        answers
-            The answers of a whole table (people x items), a NaN for what somebody does not know.
         user_ids
             Users of the training data. With people, of the same number, these describe whom the
             model does not know.
@@ -304,76 +267,61 @@ class Recommender:
         """
         if isinstance(people, Encoded):
             return people
-        if user_ids is not None and people is None:
-            return self._known_users(user_ids)
-        if people is None:
+        if people is not None:
+            encoded = self._encode(self._read(people, unknown, ratings))
+            return encoded if user_ids is None else self._prefer_known(encoded, user_ids)
+        if user_ids is None:
             raise SettingError("say for whom", hint="users (strangers), user_ids, or both")
-        encoded = self._encode(self._read(people, unknown, ratings, answers))
-        return encoded if user_ids is None else self._prefer_known(encoded, user_ids)
+        rows = self.user_ids.rows(user_ids)
+        seen, names = self._seen_by(rows), [self.user_ids[row] for row in rows]
+        nobody = np.zeros(len(rows), dtype=bool)
+        return Encoded(self.user_vectors[rows], {}, nobody, history=seen, names=names)
 
     def _encode(self, known: PeopleData) -> Encoded:
         with np.errstate(all="ignore"):  # what overflows is an error
             encoded = self.encoder.encode(known.features, known.history)
         check_computed(encoded.vectors)
         encoded.history, encoded.ignored, encoded.names = known.history, known.ignored, known.names
-        if known.answers is not None:
-            self._add_answers(encoded, known.answers)
+        part, answers = self.encoder.answers, known.answers
+        if part is not None and answers is not None:
+            rated = answers.select(~np.isnan(answers.data))
+            encoded.vectors = encoded.vectors + part.deviation(answers)
+            encoded.fallback = encoded.fallback & (answers.counts() == 0)
+            encoded.history = union(encoded.history, rated)
+            encoded.disliked = union(encoded.disliked, part.history.disliked(rated))
         return encoded
 
     def _read(
-        self,
-        people: People,
-        unknown: Unknown,
-        ratings: csr_array | None = None,
-        answers: csr_array | None = None,
+        self, people: People, unknown: Unknown, ratings: csr_array | None = None
     ) -> PeopleData:
-        """Read what is known of people; histories and answers may be given apart."""
+        """Read what is known of people; histories may be given apart."""
         columns, n_rows = as_columns(people)
         check_choice("unknown", unknown, UNKNOWN)
         own = self.id_column(columns)
         if unknown == "error":
             check_fields(people, [n for n in columns if n != own], self.person_fields)
 
-        def read(name: str, given: csr_array | None) -> Histories:
-            if given is None and (name not in columns or name not in self.person_fields):
+        def read(name: str) -> Histories:
+            if name not in columns or name not in self.person_fields:
                 return Histories(None, [])
             with blame(name):
-                if given is not None:
-                    rows = SparseRows.of(given)
-                    if rows.shape != (n_rows, len(self.item_ids)):
-                        expected = f"{n_rows} people and {len(self.item_ids):,} items"
-                        raise DataError(f"a matrix of {rows.shape} for {expected}")
-                    return Histories(rows, [])
-                options = (n_rows, self.item_ids, self.history_scale, name == ANSWERS)
-                return read_histories(columns[name], *options)
+                scale, is_answers = self.history_scale, name == ANSWERS
+                return read_histories(columns[name], n_rows, self.item_ids, scale, is_answers)
 
-        history, ignored = read(HISTORY, ratings)
-        answered = read(ANSWERS, answers)
-        preferences = history if self.encoder.uses_preference else None
+        history, ignored = read(HISTORY)
+        answers, unknown_items = read(ANSWERS)
+        if ratings is not None:
+            history = SparseRows.of(ratings)
+            if history.shape != (n_rows, len(self.item_ids)):
+                expected = f"{n_rows} people and {len(self.item_ids):,} items"
+                raise DataError(f"a matrix of {history.shape} for {expected}")
         return PeopleData(
-            features=self.features.encode(columns, n_rows, preferences),
+            features=self.features.encode(columns, n_rows, history),
             history=history,
-            ignored=ignored + answered.ignored,
-            answers=answered.ratings,
+            ignored=ignored + unknown_items,
+            answers=answers,
             names=[] if own is None else _as_names(columns[own]),
         )
-
-    def _add_answers(self, encoded: Encoded, answers: SparseRows) -> None:
-        """Move people by their answers; what they know counts as seen."""
-        part = self.encoder.answers
-        if part is None:
-            raise SettingError(f"{self.name} does not learn from answers", hint="use MFDCF")
-        known = answers.select(~np.isnan(answers.data))
-        encoded.vectors = encoded.vectors + part.deviation(answers)
-        encoded.fallback = encoded.fallback & (answers.counts() == 0)
-        encoded.history = _union(encoded.history, known)
-        encoded.disliked = _union(encoded.disliked, part.history.disliked(known))
-
-    def _known_users(self, user_ids: Sequence[IdValue]) -> Encoded:
-        rows = self.user_ids.rows(user_ids)
-        nobody, names = np.zeros(len(rows), dtype=bool), [self.user_ids[row] for row in rows]
-        seen = self._seen_by(rows)
-        return Encoded(self.user_vectors[rows], {}, nobody, history=seen, names=names)
 
     def _prefer_known(self, encoded: Encoded, user_ids: Sequence[IdValue]) -> Encoded:
         """Return people with the vectors of training users, where they are some."""
@@ -383,27 +331,20 @@ class Recommender:
         known = rows >= 0
         encoded.vectors[known] = self.user_vectors[rows[known]]
         encoded.weights = {name: np.where(known, 0, w) for name, w in encoded.weights.items()}
-        encoded.fallback = encoded.fallback & ~known
-        encoded.history = _union(self._seen_by(rows), encoded.history)
+        encoded.fallback &= ~known
+        encoded.history = union(self._seen_by(rows), encoded.history)
         encoded.names = [as_text(user_id, "user") for user_id in user_ids]
         return encoded
 
-    def _seen_by(self, rows: np.ndarray) -> SparseRows | None:
+    def _seen_by(self, rows: np.ndarray) -> SparseRows:
         """Return what training users have rated, nothing for the row -1."""
-        if self.seen is None:
-            return None
         ends, items = self.seen.indptr, self.seen.indices
         # of row -1, a slice from the end to the beginning, which is empty
         lists = [items[ends[row] : ends[row + 1]] for row in rows.tolist()]
         return SparseRows.of_lists(lists, self.seen.shape[1])
 
     def score(
-        self,
-        people: People | Encoded,
-        score: Score = "real",
-        popularity: float = 1.0,
-        *,
-        unknown: Unknown = "error",
+        self, people: People | Encoded, score: Score = "real", popularity: float = 1.0
     ) -> np.ndarray:
         """Compute the scores of the whole catalogue.
 
@@ -415,8 +356,6 @@ class Recommender:
             "real" or "hamming".
         popularity
             How much the level of items counts, as for `recommend`.
-        unknown
-            As for `encode`.
 
         Returns
         -------
@@ -425,7 +364,7 @@ class Recommender:
             below everything else.
         """
         weight = self.level_weight(popularity)
-        encoded = self.encode(people, unknown=unknown)
+        encoded = self.encode(people)
         scores = self.items.scores(encoded.vectors, weight, self._by_code(score))
         check_computed(scores)
         if self.items.levels is None:
@@ -450,7 +389,7 @@ class Recommender:
         threads: int | None = None,
         unknown: Unknown = "error",
         fields: Sequence[str] | None = None,
-    ) -> Recommendations:
+    ) -> results.Recommendations:
         """Return the k best items for strangers (`users`) or for training users (`user_ids`).
 
         Parameters
@@ -514,14 +453,17 @@ class Recommender:
         vectors, n_users = encoded.vectors, len(encoded.vectors)
         excluded = self._item_lists("exclude", exclude, n_users)
         if exclude_seen:
-            excluded = _union(excluded, encoded.history)
+            excluded = union(excluded, encoded.history)
         allowed = self._item_lists("candidates", candidates, n_users)
         if allowed is not None and where is not None:
             allowed = allowed.select(self._filter.mask(where)[allowed.indices])
         last = None if exclude_seen else encoded.disliked
         n_found = k if last is None else k + int(last.counts().max())
-        within, n_threads = self._filter.subset(where), self._threads(threads, n_users)
-        search = Search(excluded, allowed, within, n_threads, by_code, weight)
+        if threads is None:
+            threads = 1 if n_users == 1 and len(self.items) < MANY_ITEMS else os.cpu_count() or 1
+        check_positive("threads", threads)
+        within = self._filter.subset(where)
+        search = Search(excluded, allowed, within, threads, by_code, weight)
         rows, scores = self.items.best(vectors, n_found, search)
         if encoded.fallback.any() and self.items.levels is None:
             nothing = np.zeros_like(vectors)  # leaves ties, which popularity breaks
@@ -530,8 +472,8 @@ class Recommender:
             mark = encoded.fallback[:, None]
             rows, scores = np.where(mark, popular, rows), np.where(mark, counts, scores)
         if last is not None:
-            rows, scores = (found[:, :k] for found in _move_to_the_end(rows, scores, last))
-        return Recommendations(
+            rows, scores = (found[:, :k] for found in move_to_the_end(rows, scores, last))
+        return results.Recommendations(
             user_ids=encoded.names or [str(place) for place in range(n_users)],
             items=items,
             rows=rows,
@@ -548,7 +490,7 @@ class Recommender:
         *,
         where: Where | None = None,
         fields: Sequence[str] | None = None,
-    ) -> Similar:
+    ) -> results.Similar:
         """Return the items whose codes (or vectors) are nearest to an item's.
 
         Parameters
@@ -583,11 +525,11 @@ class Recommender:
         own = self.item_ids.rows([item_id])
         vector = self.items.rows(own).astype(np.float32)
         shown, within = self.show(fields).table, self._filter.subset(where)
-        return _nearest(shown, self.items, vector, k, own, within)
+        return results.find_similar(shown, self.items, vector, k, own, within)
 
     def similar_users(
         self, user: People | Encoded | None = None, k: int = 10, *, user_id: IdValue | None = None
-    ) -> Similar:
+    ) -> results.Similar:
         """Return the training users nearest to a stranger or to a training user.
 
         Parameters
@@ -614,17 +556,11 @@ class Recommender:
         encoded = self.encode(user, user_ids=None if user_id is None else [user_id])
         own = self.user_ids.find([] if user_id is None else [user_id])
         shown = pa.table({USER_ID: self.user_ids.values})
-        return _nearest(shown, self._users, encoded.vectors[:1], k, own)
+        return results.find_similar(shown, self._users, encoded.vectors[:1], k, own, None)
 
     def explain(
-        self,
-        user: Person,
-        item_id: IdValue,
-        k: int = 3,
-        *,
-        popularity: float = 1.0,
-        unknown: Unknown = "error",
-    ) -> Explanation:
+        self, user: Person, item_id: IdValue, *, popularity: float = 1.0, unknown: Unknown = "error"
+    ) -> results.Explanation:
         """Return what carried an item for a person: parts that add up to the score.
 
         Parameters
@@ -633,8 +569,6 @@ class Recommender:
             A person, with or without a history.
         item_id
             An item of the model.
-        k
-            How many of the nearest training users to name.
         popularity
             How much the level of the item counts, as for `recommend`.
         unknown
@@ -644,8 +578,8 @@ class Recommender:
         -------
         Explanation
             A dict: the score, the contributions of popularity (for a model with levels), feature
-            groups and rated items, the weights of the groups, and the training users most like the
-            person.
+            groups and rated items, the weights of the groups, and the three training users most
+            like the person.
 
         Raises
         ------
@@ -682,7 +616,7 @@ class Recommender:
             "score": float(sum(contributions.values())),
             "contributions": contributions,
             "group_weights": {name: float(share[0]) for name, share in encoded.weights.items()},
-            "nearest_users": self.similar_users(encoded, k).ids,
+            "nearest_users": self.similar_users(encoded, N_NEAREST).ids,
             "fallback": bool(encoded.fallback[0]),
             "ignored": [item for _, item in known.ignored],
         }
@@ -776,7 +710,7 @@ class Recommender:
         SourceError
             The file cannot be written.
         """
-        from coldhash.recommender.persistence import save_model
+        from coldhash.recommender.model_file import save_model
 
         save_model(self, Path(path))
 
@@ -816,10 +750,7 @@ class Recommender:
 
     @cached_property
     def _filter(self) -> ItemFilter:
-        content = self.features.content.columns.items()
-        labels = {name: column.separator for name, column in content if isinstance(column, Labels)}
-        separators = {name: separator for name, separator in labels.items() if separator}
-        return ItemFilter(len(self.item_ids), self._item_columns, separators, self.items.subset)
+        return ItemFilter(self.items, self.item_table, self.features.content.columns)
 
     def _by_code(self, score: Score) -> bool:
         check_choice("score", score, SCORES)
@@ -828,12 +759,6 @@ class Recommender:
             with blame("score"):
                 raise SettingError(message, hint="score='real'")
         return score == "hamming"
-
-    def _threads(self, threads: int | None, n_users: int) -> int:
-        if threads is not None:
-            check_positive("threads", threads)
-            return threads
-        return 1 if n_users == 1 and len(self.items) < MANY_ITEMS else os.cpu_count() or 1
 
     def level_weight(self, popularity: float) -> float:
         """Return the weight of levels for `popularity`: its cube, so that accuracy falls evenly.
@@ -866,49 +791,9 @@ class Recommender:
         return popularity**3
 
 
-def _nearest(
-    shown: pa.Table,
-    items: Items,
-    vector: np.ndarray,
-    k: int,
-    own: np.ndarray,
-    within: Subset | None = None,
-) -> Similar:
-    """Find the nearest of some items (or users), the row `own` left out."""
-    itself = SparseRows.of_lists([own], len(items))
-    rows, scores = items.nearest(vector, k, Search(itself, within=within))
-    rows = rows[:, rows[0] >= 0]
-    distances = items.distances(vector, rows)
-    found = shown.take(pa.array(rows[0]))
-    return Similar(found, scores[0, : rows.shape[1]], None if distances is None else distances[0])
-
-
 def _as_names(column: Value) -> list[str]:
     """Return what people are called: their ids, or else their places."""
     values = column.to_pylist() if isinstance(column, pa.ChunkedArray) else column
     # whole numbers are floats in a pandas column where one is missing
     values = [int(n) if isinstance(n, float) and n.is_integer() else n for n in values]
     return [str(place) if name is None else str(name) for place, name in enumerate(values)]
-
-
-def _union(one: SparseRows | None, two: SparseRows | None) -> SparseRows | None:
-    """Return ones where either has an entry."""
-    if one is None or two is None:
-        return two if one is None else one
-    n_rows, n_items = one.shape
-    entries = np.concatenate([rows.owners() * n_items + rows.indices for rows in (one, two)])
-    owners, items = np.divmod(np.unique(entries), n_items)
-    indptr = np.searchsorted(owners, np.arange(n_rows + 1))
-    return SparseRows(np.ones(len(items), np.float32), items.astype(np.int32), indptr, one.shape)
-
-
-def _move_to_the_end(
-    rows: np.ndarray, scores: np.ndarray, some: SparseRows
-) -> tuple[np.ndarray, np.ndarray]:
-    """Move some of the items of each person behind all others, whatever their scores."""
-    places = np.arange(len(rows))[:, None] * some.shape[1] + rows
-    last = np.isin(places, some.owners() * some.shape[1] + some.indices)
-    order = np.argsort(np.where(rows < 0, 2, last), axis=1, kind="stable")
-    lowest = np.where(last | (rows < 0), np.inf, scores).min(axis=1, keepdims=True)
-    scores = np.where(last, np.minimum(scores, lowest), scores)
-    return np.take_along_axis(rows, order, axis=1), np.take_along_axis(scores, order, axis=1)

@@ -2,28 +2,51 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 import pyarrow as pa
 
+from coldhash.arrays.products import SparseRows
+from coldhash.data import TITLE
 from coldhash.data.ids import Ids
 from coldhash.files import Json
+from coldhash.recommender.items import Items
 from coldhash.render import html_table
+from coldhash.search import Search, Subset
 
 if TYPE_CHECKING:
     import pandas
     import polars
 
+# what a column of titles may be called, in lower case and with underscores
+TITLES = (
+    *("title", "name", "product_name", "item_name", "product_title", "item_title"),
+    *("movie_title", "book_title", "track_name", "track_title", "song_title", "display_name"),
+)
 MAX_NAMED = 5  # ids in a note
 MAX_SHOWN = 10  # rows of an answer
 MAX_DESCRIBED = 1 << 14  # items whose ids and titles are kept as Python strings
 Row = dict[str, Any]  # one line of an answer: ids, names, numbers
+
+
+def find_titles(table: pa.Table, chosen: str | None) -> pa.Array | None:
+    """Return what items are called; None if no column of the item table is a title."""
+    names = table.column_names
+    simple = {re.sub(r"\W", "_", name).lower(): name for name in names}
+    name = chosen or next((simple[name] for name in TITLES if name in simple), None)
+    if name not in names:
+        return None
+    column = table.column(name).combine_chunks()  # one chunk: quick to look up
+    if pa.types.is_nested(column.type) or pa.types.is_binary(column.type):
+        return None  # nothing to show
+    return column.cast(pa.string())
 
 
 class ShownItems:
@@ -33,13 +56,18 @@ class ShownItems:
     ----------
     ids
         The ids of all items.
+    titles
+        What items are called, if that is known.
     columns
-        Titles and chosen columns of the item table, by name.
+        Chosen columns of the item table, by name.
     """
 
-    def __init__(self, ids: Ids, columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> None:
+    def __init__(
+        self, ids: Ids, titles: pa.Array | None, columns: Mapping[str, pa.ChunkedArray]
+    ) -> None:
         self.ids = ids
-        every = {"item_id": ids.values, **columns}
+        named = {} if titles is None else {TITLE: titles}
+        every = {"item_id": ids.values, **named, **columns}
         self.table = pa.table(every)
 
         @lru_cache(MAX_DESCRIBED)
@@ -47,6 +75,19 @@ class ShownItems:
             return {name: column[row].as_py() for name, column in every.items()}
 
         self.describe = describe
+
+
+class Explanation(TypedDict):
+    """What carried an item for a person."""
+
+    item_id: str
+    title: str | None
+    score: float
+    contributions: dict[str, float]
+    group_weights: dict[str, float]
+    nearest_users: list[str]
+    fallback: bool
+    ignored: list[str]
 
 
 class Answer(ABC):
@@ -189,7 +230,7 @@ class Recommendations(Answer):
             unknown = self.fallback[people]
             columns["distance"] = pa.array(self.distances[here], pa.int32(), mask=unknown)
         columns["fallback"] = self.fallback[people]
-        return _join(columns, self.items.table.take(pa.array(self.rows[here])))
+        return join_columns(columns, self.items.table.take(pa.array(self.rows[here])))
 
     @property
     def notes(self) -> list[str]:
@@ -220,7 +261,7 @@ class Recommendations(Answer):
         return "\n".join(["user  rank  item  score", *shown, *self._remarks()])
 
 
-def _join(columns: dict[str, pa.Array | np.ndarray | None], shown: pa.Table) -> pa.Table:
+def join_columns(columns: dict[str, pa.Array | np.ndarray | None], shown: pa.Table) -> pa.Table:
     """Return columns and then those of a table, of which the id has a place among the former."""
     return pa.table(columns | dict(zip(shown.column_names, shown.columns, strict=True)))
 
@@ -236,12 +277,9 @@ class Similar(Answer):
 
     Parameters
     ----------
-    found
-        Their ids, in a column `item_id` or `user_id`, and what to show of items beside them.
-    scores
-        Their scores; higher is nearer.
-    distances
-        Hamming distances, for a model with codes.
+    table
+        Columns item_id or user_id, score (higher is nearer), rank, distance for a model with codes,
+        and what to show of items.
 
     Examples
     --------
@@ -251,14 +289,12 @@ class Similar(Answer):
     [['user_id', 'score', 'rank', 'distance']]
     """
 
-    found: pa.Table
-    scores: np.ndarray
-    distances: np.ndarray | None
+    table: pa.Table
 
     @property
     def ids(self) -> list[str]:
         """Their ids, the nearest first."""
-        ids: list[str] = self.found.column(0).to_pylist()
+        ids: list[str] = self.table.column(0).to_pylist()
         return ids
 
     def to_arrow(self) -> pa.Table:
@@ -267,13 +303,24 @@ class Similar(Answer):
         Returns
         -------
         pyarrow.Table
-            Columns item_id or user_id, score and rank, distance for codes, and details of items.
+            The parameter of the class.
         """
-        columns = {
-            self.found.column_names[0]: None,
-            "score": self.scores.astype(np.float64),
-            "rank": np.arange(1, len(self.scores) + 1),
-        }
-        if self.distances is not None:
-            columns["distance"] = self.distances.astype(np.int64)
-        return _join(columns, self.found)
+        return self.table
+
+
+def find_similar(
+    table: pa.Table, items: Items, query: np.ndarray, k: int, own: np.ndarray, within: Subset | None
+) -> Similar:
+    """Find the nearest of some items (or users), the row `own` left out."""
+    itself = SparseRows.of_lists([own], len(items))
+    rows, scores = items.nearest(query, k, Search(itself, within=within))
+    rows = rows[:, rows[0] >= 0]
+    n_found, distances = rows.shape[1], items.distances(query, rows)
+    columns = {
+        table.column_names[0]: None,
+        "score": scores[0, :n_found].astype(np.float64),
+        "rank": np.arange(1, n_found + 1),
+    }
+    if distances is not None:
+        columns["distance"] = distances[0].astype(np.int64)
+    return Similar(join_columns(columns, table.take(pa.array(rows[0]))))

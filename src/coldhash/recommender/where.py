@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
+from operator import methodcaller
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -19,7 +20,9 @@ import pyarrow.compute as pc
 
 from coldhash.data.ids import Ids, is_text
 from coldhash.errors import SettingError, blame
+from coldhash.features.columns import FittedColumn
 from coldhash.features.people import suggest
+from coldhash.recommender.items import Items
 
 Value: TypeAlias = str | float | bool
 Condition: TypeAlias = Value | Sequence[Value] | Mapping[str, float]
@@ -27,7 +30,7 @@ Where: TypeAlias = Mapping[str, Condition]
 Kind = Literal["number", "boolean", "text"]
 
 MAX_KEPT = 32  # subsets: a bit for each item
-BOUNDS = ("min", "max")
+BOUNDS = {"min": -np.inf, "max": np.inf}
 LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
 EXPECTED = {"number": "a number", "boolean": "true or false", "text": "a text"}
 
@@ -58,25 +61,19 @@ class ColumnIndex(NamedTuple):
         """Return the rows that match."""
         matches = np.zeros(len(self.values), dtype=bool)
         if isinstance(condition, Mapping):
-            matches |= self._is_within(condition)
-            return np.asarray(self.rows[matches[self.places]])
-        wanted: list[Any] = condition if isinstance(condition, list) else [condition]
-        for key in [self._as_key(value) for value in wanted]:
-            if isinstance(self.values, np.ndarray):
-                matches |= self.values == key
-            elif (place := self.values.row_of(key)) >= 0:
-                matches[place] = True
+            if isinstance(self.values, Ids) or not condition or not {*condition} <= {*BOUNDS}:
+                hint = 'a value, a list of values or, of numbers, {"min": 1, "max": 2}'
+                raise SettingError(f"column {self.name!r}: {condition} is no range", hint=hint)
+            low, high = (self._as_key(condition.get(name, end)) for name, end in BOUNDS.items())
+            matches |= (self.values >= low) & (self.values <= high)
+        else:
+            wanted: list[Any] = condition if isinstance(condition, list) else [condition]
+            for key in [self._as_key(value) for value in wanted]:
+                if isinstance(self.values, np.ndarray):
+                    matches |= self.values == key
+                elif (place := self.values.row_of(key)) >= 0:
+                    matches[place] = True
         return np.asarray(self.rows[matches[self.places]])
-
-    def _is_within(self, bounds: Mapping[str, float]) -> np.ndarray:
-        if isinstance(self.values, Ids) or not bounds or not set(bounds) <= set(BOUNDS):
-            hint = 'a value, a list of values or, of numbers, {"min": 1, "max": 2}'
-            raise SettingError(f"column {self.name!r}: {dict(bounds)} is no range", hint=hint)
-        low, high = (
-            self._as_key(bounds.get("min", -np.inf)),
-            self._as_key(bounds.get("max", np.inf)),
-        )
-        return np.asarray((self.values >= low) & (self.values <= high))
 
     def _as_key(self, value: Value) -> Any:
         """Return a value as it is in the index; raise an error if it is of another type."""
@@ -99,39 +96,32 @@ class ItemFilter:
 
     Parameters
     ----------
-    n_items
-        The number of items.
+    items
+        The item side of the model.
     table
         The item table; one without columns may have no rows.
-    separators
-        What divides the texts of columns into labels.
-    subset
-        Converts a mask of rows to what a search takes.
+    fitted
+        The columns that were learned from: some divide texts into labels.
     """
 
-    def __init__(
-        self,
-        n_items: int,
-        table: pa.Table,
-        separators: Mapping[str, str],
-        subset: Callable[[np.ndarray], np.ndarray],
-    ) -> None:
+    def __init__(self, items: Items, table: pa.Table, fitted: Mapping[str, FittedColumn]) -> None:
         # functions without self, so that a model is gone at once when it is not used any more
         @cache
         def index(name: str) -> ColumnIndex:
-            return ColumnIndex.of(name, find_column(table, name), separators.get(name))
+            separator = getattr(fitted.get(name), "separator", None)
+            return ColumnIndex.of(name, find_column(table, name), separator)
 
         def match(text: str) -> np.ndarray:
-            mask = np.ones(n_items, dtype=bool)
+            mask = np.ones(len(items), dtype=bool)
             with blame("where"):
                 for name, condition in json.loads(text).items():
-                    matches = np.zeros(n_items, dtype=bool)
+                    matches = np.zeros(len(items), dtype=bool)
                     matches[index(name).find(condition)] = True
                     mask &= matches
             return mask
 
         self._match = match
-        self._subset = lru_cache(MAX_KEPT)(lambda text: subset(match(text)))
+        self._subset = lru_cache(MAX_KEPT)(lambda text: items.subset(match(text)))
 
     def mask(self, where: Where) -> np.ndarray:
         """Return whether each item matches."""
@@ -188,17 +178,8 @@ def _as_json(where: Where) -> str:
     """Return conditions as a text: a key under which 1 and true differ."""
     try:
         conditions = {str(name): condition for name, condition in where.items()}
-    except AttributeError:
+        return json.dumps(conditions, sort_keys=True, default=methodcaller("tolist"))  # of numpy
+    except (AttributeError, TypeError, ValueError):
         hint = 'columns and values, such as {"year": {"min": 1990}}'
         with blame("where"):
             raise SettingError(f"where={where!r:.80}", hint=hint) from None
-    return json.dumps(conditions, sort_keys=True, default=_plain)
-
-
-def _plain(value: object) -> object:
-    """Return what JSON does not know as a list, a dict, a number or a text."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, np.generic):
-        return value.item()
-    return list(value) if isinstance(value, set | frozenset | np.ndarray) else str(value)

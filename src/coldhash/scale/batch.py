@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from coldhash.errors import SettingError, SourceError, check_positive
 from coldhash.files import open_regular, replace_file, replace_text, writing
-from coldhash.recommender.persistence import load
+from coldhash.recommender.model_file import load
 from coldhash.recommender.recommender import Recommender
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 
 from coldhash.errors import ColdhashError
 from coldhash.features.people import HISTORY
-from coldhash.recommender.planes import Planes, weigh_levels
+from coldhash.recommender.export import Planes
 from coldhash.recommender.recommender import USER_ID
 from coldhash.recommender.results import Recommendations, Row
 from coldhash.recommender.where import Where
@@ -395,7 +395,7 @@ def write_lists(found: Recommendations, write: Callable[[int], bytes]) -> Iterat
         yield b",".join(items)
 
 
-def encode(served: ServedModel, user: Person, planes: int | None, popularity: float) -> Row:
+def encode(served: ServedModel, user: Person, planes: int | None) -> Row:
     """Encode a person: return the vector and the code."""
     encoded = served.model.encode([user])
     (described,) = served.describe(encoded)
@@ -403,8 +403,6 @@ def encode(served: ServedModel, user: Person, planes: int | None, popularity: fl
     if planes is not None:
         found = Planes.of(encoded.vectors[0], planes)
         rounded = {"bits": found.texts, "scale": found.scale, "offset": found.offset}
-        weights = weigh_levels(served.model, popularity)
-        rounded["base_weight"], rounded["gain_power"] = weights
     return {"vector": encoded.vectors[0].tolist(), "planes": rounded, **described}
 
 

@@ -23,8 +23,13 @@ from coldhash.features.columns import Given, Words
 from coldhash.features.people import ANSWERS, HISTORY
 from coldhash.files import lock_file, open_regular, reason_of, replace_file
 from coldhash.recommender.encoders import Encoded
-from coldhash.recommender.model_file import N_VERSION, file_date, read_version
-from coldhash.recommender.persistence import check_answers, load
+from coldhash.recommender.model_file import (
+    N_VERSION,
+    check_answers,
+    file_date,
+    load,
+    read_version,
+)
 from coldhash.recommender.recommender import USER_ID, Recommender
 from coldhash.recommender.results import Row, ShownItems
 from coldhash.serve.schemas import Person, RequestTypes, item_columns, person_fields
@@ -127,7 +132,7 @@ class ServedModel:
         self.stamp = stamp  # of the model file
         self.catalogue = Catalogue(model)
         self.fields = person_fields(model.features)
-        self.image_field, self.image_origins = find_images(model.item_table or pa.table({}))
+        self.image_field, self.image_origins = find_images(model.item_table)
         self.card = orjson.dumps(self._make_card(), option=orjson.OPT_SERIALIZE_NUMPY)
         self.types = cache(partial(RequestTypes, model))  # by the limits of the server
         # to requests: many strangers are alike
@@ -173,7 +178,7 @@ class ServedModel:
             "model": self.version,
             "coldhash": __version__,
             "date": None if self.stamp is None else file_date(self.stamp[3]),
-            "n_ratings": None if model.seen is None else len(model.seen.indices),
+            "n_ratings": len(model.seen.indices),
             "feedback": model.feedback.kind,
             "method": model.name,
             "n_bits": model.items.n_bits,

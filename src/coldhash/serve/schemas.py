@@ -16,21 +16,19 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import orjson
-import pyarrow as pa
 import pydantic
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat, PositiveInt
 from starlette.exceptions import HTTPException
 from typing_extensions import TypedDict
 
 from coldhash.data import as_days
-from coldhash.errors import ColdhashError, UnknownId
+from coldhash.errors import ColdhashError, UnknownId, check_types
 from coldhash.features.columns import Ages, FittedColumn, Given, Knots, Labels
 from coldhash.features.groups import FeatureEncoder
 from coldhash.features.people import ANSWERS, HISTORY
 from coldhash.recommender.ask import QuestionKind
-from coldhash.recommender.planes import MAX_PLANES
+from coldhash.recommender.export import MAX_PLANES
 from coldhash.recommender.recommender import USER_ID, Recommender, Score
-from coldhash.recommender.settings import check_types
 from coldhash.recommender.where import BOUNDS, Kind, kind_of
 
 JSON = "application/json"
@@ -158,7 +156,7 @@ OPTIONS = _options(
 REQUESTS: dict[str, Request] = {
     "RecommendRequest": {"user": None, "user_id": None, **OPTIONS},
     "BatchRequest": {"users": None, "user_ids": None, **OPTIONS},
-    "EncodeRequest": {"user": ..., "planes": None, "popularity": OPTIONS["popularity"]},
+    "EncodeRequest": {"user": ..., "planes": None},
     "ExplainRequest": {"user": ..., "item_id": ..., "popularity": OPTIONS["popularity"]},
     "AskRequest": _options(Recommender.ask, "user", "n", "kinds", "exclude", "candidates", "where"),
     "ItemsQuery": {"fields": None, "search": "", "limit": 20},
@@ -232,8 +230,7 @@ def _describe_column(column: FittedColumn) -> dict[str, Any]:
 
 def item_columns(model: Recommender) -> dict[str, Kind | None]:
     """Return the columns of the item table, and how `where` compares them."""
-    table = pa.table({}) if model.item_table is None else model.item_table
-    return {column.name: kind_of(column.type) for column in table.schema}
+    return {column.name: kind_of(column.type) for column in model.item_table.schema}
 
 
 class RequestTypes:
@@ -496,16 +493,11 @@ class BatchAnswer(_Answer):
 
 
 class PlanesAnswer(BaseModel):
-    """A vector as bit planes: h·d ≈ scale (offset - 2 Σ_j 2^j bit_count(d xor bits_j)).
-
-    The score is gain^gain_power (base_weight base + h·d).
-    """
+    """A vector as bit planes: h·d ≈ scale (offset - 2 Σ_j 2^j bit_count(d xor bits_j))."""
 
     bits: list[str] = Field(description="The planes, the lowest first, in the form of `code`.")
     scale: float
     offset: int
-    base_weight: float
-    gain_power: float
 
 
 class EncodeAnswer(_EncodedPerson):

@@ -18,10 +18,10 @@ from coldhash.data.reading import RatingOptions, pad_table, read_id_table, read_
 from coldhash.data.tables import TableLike
 from coldhash.errors import DataError, SettingError, UnknownId
 from coldhash.mfdcf.model import MFDCF
+from coldhash.mfdcf.report import Callback
 from coldhash.recommender.items import CodeItems, code_items
 from coldhash.recommender.recommender import Recommender
-from coldhash.recommender.settings import Callback, settings_from
-from coldhash.registry import MODELS
+from coldhash.registry import MODELS, settings_from
 from coldhash.update.new_items import estimate_items
 
 Source = Literal["ratings", "content", "average"]  # what the code of a new item was made from
@@ -154,19 +154,17 @@ def add_items(
     favourites = np.bincount(rated.matrix.indices[liked], minlength=len(ids))
     popularity = np.concatenate([model.popularity, favourites.astype(model.popularity.dtype)])
     codes = codes.extend(added.codes, popularity, added.levels)
-    preference, seen, rows = model.features.preference, model.seen, np.arange(len(model.item_ids))
+    preference, rows = model.features.preference, np.arange(len(model.item_ids))
     features = replace(model.features, preference=preference and preference.extend(content))
-    if seen is not None:
-        new = rated.of_users(np.arange(len(model.user_ids))).matrix
-        seen = csr_array(hstack([as_ones(seen), as_ones(new)], format="csr"))
+    new = rated.of_users(np.arange(len(model.user_ids))).matrix
     grown = replace(
         model,
         items=codes,
         item_ids=assign_rows(ids.values, model.item_ids, "item", str)[0],
         popularity=popularity,
         features=features,
-        encoder=model.encoder.follow_items(codes, features, rows, len(ids)),
-        seen=seen,
+        encoder=model.encoder.follow_items(codes, rows, len(ids)),
+        seen=csr_array(hstack([as_ones(model.seen), as_ones(new)], format="csr")),
         item_table=model.item_table and pa.concat_tables([model.item_table, table]),
         guessed=np.concatenate([model.guesses, np.ones(len(ids), bool)]),
     )
@@ -219,8 +217,8 @@ def remove_items(model: Recommender, item_ids: Iterable[str | int]) -> tuple[Rec
         item_ids=model.item_ids.take(kept),
         popularity=popularity,
         features=features,
-        encoder=model.encoder.follow_items(items, features, kept, 0),
-        seen=None if model.seen is None else csr_array(as_ones(model.seen)[:, kept]),
+        encoder=model.encoder.follow_items(items, kept, 0),
+        seen=csr_array(as_ones(model.seen)[:, kept]),
         item_table=model.item_table and model.item_table.take(pa.array(kept)),
         guessed=model.guesses[kept],
     )
@@ -281,13 +279,11 @@ def update_users(
     n_known = len(model.user_ids)
     vectors = np.pad(model.user_vectors, ((0, len(user_ids) - n_known), (0, 0)))
     vectors[rows] = model.encode(people, given).vectors
-    seen = model.seen
-    if seen is not None:
-        seen = as_ones(seen)
-        seen.resize(len(user_ids), len(model.item_ids))
-        if given is not None:
-            places = np.repeat(rows, np.diff(given.indptr)), given.indices
-            seen = as_ones(seen + csr_array((np.ones_like(given.data), places), shape=seen.shape))
+    seen = as_ones(model.seen)
+    seen.resize(len(user_ids), len(model.item_ids))
+    if given is not None:
+        places = np.repeat(rows, np.diff(given.indptr)), given.indices
+        seen = as_ones(seen + csr_array((np.ones_like(given.data), places), shape=seen.shape))
     return replace(model, user_ids=user_ids, user_vectors=vectors, seen=seen), Change(
         users_added=[ids[at] for at in np.flatnonzero(rows >= n_known)],
         users_changed=[ids[at] for at in np.flatnonzero(rows < n_known)],
@@ -329,7 +325,7 @@ def _encode_strangers(model: Recommender, rated: Ratings, users: TableLike | Non
 
 def _match_columns(model: Recommender, table: pa.Table, n_rows: int) -> pa.Table:
     """Return a table of new items with the columns and types of the model's."""
-    if model.item_table is None:
+    if not model.item_table.num_columns:
         return table
     columns = []
     for wanted in model.item_table.schema:

@@ -87,7 +87,7 @@ def estimate_items(
         fitted = _fitted_items(model, items)
         table = model.item_table
         known = csr_array((len(items), content.shape[1]), dtype=np.float32)
-        if table is not None and table.num_columns:
+        if table.num_columns:
             known = model.features.item_content(table, len(items))
         content_map = _ContentMap(known[fitted.rows], content)
         said, levels = content_map.predict(fitted.x, fitted.weights), items.levels
@@ -119,7 +119,7 @@ def _fitted_items(model: Recommender, items: CodeItems) -> _Fitted:
     """Take codes as they are and, beside them, what the vectors of the raters say."""
     rows = np.arange(len(items)) if model.guessed is None else np.flatnonzero(~model.guessed)
     H = np.asarray(model.user_vectors, np.float32)
-    activity = np.ones(len(H)) if model.seen is None else np.diff(model.seen.indptr) + 1e-3
+    activity = np.diff(model.seen.indptr) + 1e-3
     share = (activity / activity.sum()).astype(np.float32)[:, None]
     usual = np.sum(H * share, axis=0) if items.levels is not None else np.zeros(H.shape[1], H.dtype)
     sigma = ((H - usual).T @ ((H - usual) * share)).astype(np.float64)
@@ -133,7 +133,7 @@ def _fitted_items(model: Recommender, items: CodeItems) -> _Fitted:
     gains, known = gains.astype(np.float32), np.asarray(model.popularity, np.float32)[rows] + 1
     weights = known / (known + FEW_RATINGS)
     square = float(np.mean(np.sum(x**2, axis=1, dtype=np.float64)))
-    if model.seen is None or not len(model.seen.indices):
+    if not len(model.seen.indices):
         return _Fitted(rows, gains, weights, x, usual, root, square, 1.0, 0.0)
     shown, counts = _mean_vectors(as_ones(model.seen)[:, rows].T.tocsr(), H - usual, root, gains)
     length = float(np.linalg.norm(x)) / max(float(np.linalg.norm(shown)), 1e-12)
@@ -180,7 +180,7 @@ def _observed_gains(
     model: Recommender, roots: np.ndarray, ratings: csr_array, fitted: _Fitted
 ) -> np.ndarray:
     """Correct √p by the share of favourites among the first ratings, and by their number."""
-    if model.seen is None or not len(model.seen.indices) or not len(ratings.indices):
+    if not len(model.seen.indices) or not len(ratings.indices):
         return roots
     n = np.bincount(model.seen.indices, minlength=len(model.popularity))[fitted.rows]
     k = np.asarray(model.popularity, np.float64)[fitted.rows]
