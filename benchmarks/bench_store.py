@@ -63,7 +63,6 @@ def catalogue(small: Recommender, n_items: int, n_users: int) -> Recommender:
     tables = (levels, index.gains, index.steps)
     return replace(
         small,
-        features=replace(small.features, preference=None),
         encoder=replace(small.encoder, history=None),
         items=CodeItems(CodeIndex.of(packed, index.n_bits, popularity, *tables)),
         item_ids=counted(n_items, "item"),

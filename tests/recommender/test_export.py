@@ -91,7 +91,7 @@ def with_random_codes(model, n_bits, has_level):
 class Projected:
     """An encoder whose vectors have another length."""
 
-    uses_preference, answers = False, None
+    answers = None
 
     def __init__(self, encoder, weights):
         self.encoder, self.weights = encoder, weights

@@ -26,7 +26,7 @@ from coldhash.arrays.compiled import compiled
 from coldhash.arrays.products import SparseRows
 from coldhash.arrays.threads import run_pieces
 from coldhash.data.dataset import UserRecords
-from coldhash.features.folding import mix_bits
+from coldhash.features.groups import mix_bits
 from coldhash.mfdcf.equations import FitState, mean_projection, stranger_vectors, vdot
 from coldhash.mfdcf.problem import BY_COLUMN, BY_ROW, ItemSums, Problem, UserBlock
 from coldhash.partitions import add_up

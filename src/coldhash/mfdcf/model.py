@@ -43,13 +43,13 @@ from coldhash.data.ratings import RatingTarget, TargetKind
 from coldhash.errors import DataError, SettingError
 from coldhash.features.fitting import learn_features
 from coldhash.features.groups import FeatureEncoder
-from coldhash.features.preference import PREFERENCE
 from coldhash.mfdcf import equations
 from coldhash.mfdcf.answers import fit_answers
 from coldhash.mfdcf.checkpoint import Checkpoint
 from coldhash.mfdcf.equations import FitState
 from coldhash.mfdcf.history import fit_history
 from coldhash.mfdcf.items import descend
+from coldhash.mfdcf.preference import PREFERENCE, PreferenceMap, fit_preference
 from coldhash.mfdcf.problem import Group, Level, Problem, item_weights, make_blocks
 from coldhash.mfdcf.report import Progress, code_report, warn_of_collapse
 from coldhash.mfdcf.ridges import FIRST_RIDGE, choose_ridges
@@ -181,10 +181,13 @@ class MFDCF:
         with one_blas_thread(), open_partitions(data, on) as users:
             if not data.n_ratings:
                 raise DataError("there are no ratings to learn from")
-            plan = data.plan.model_copy(update={"preference": None}) if self.level else data.plan
-            encoder = learn_features(users, plan, data.items, data.scale, seed)
+            encoder, preference = learn_features(users, data.plan, data.items), None
+            if data.plan.preference is not None and not self.level:
+                content = encoder.item_content(data.items, len(data.item_ids))
+                width, drawn = data.plan.preference.max_width, np.random.default_rng(seed)
+                preference = fit_preference(users, content, data.scale, width, drawn)
             progress.mark("features")
-            problem = self._prepare(users, data, encoder)
+            problem = self._prepare(users, data, encoder, preference)
             progress.mark("prepare")
             D = self._first_codes(problem, rng, item_codes)
             path = None if users.folder is None else users.folder / "checkpoint"
@@ -297,14 +300,18 @@ class MFDCF:
         return {"settings": asdict(self)} | facts
 
     def _prepare(
-        self, users: Partitions, data: Dataset | Prepared, encoder: FeatureEncoder
+        self,
+        users: Partitions,
+        data: Dataset | Prepared,
+        encoder: FeatureEncoder,
+        preference: PreferenceMap | None,
     ) -> Problem:
         """Prepare every partition, and choose the settings that depend on the data."""
         n_users, n_items = data.n_users, len(data.item_ids)
         # what is rated but no favourite says less, the more of everything is rated
         other = OTHER * (1 - data.n_ratings / (n_users * n_items))
         target = RatingTarget(self.target, data.feedback, other)
-        blocks, sums, grams, counts = make_blocks(users, encoder, target, n_users)
+        blocks, sums, grams, counts = make_blocks(users, encoder, preference, target, n_users)
         groups = {
             name: Group(
                 gram=gram,
@@ -316,11 +323,10 @@ class MFDCF:
             for name, gram in grams.items()
             if any(counts[name])
         }
-        if not groups and not self.level:
-            raise DataError(
-                "no training user has any feature",
-                hint="give a user table, an item table for the preference group, or level=True",
-            )
+        strangers = tuple(name for name in groups if name != PREFERENCE)
+        if not strangers and not self.level:
+            hint = "give a user table, or level=True"
+            raise DataError("no training user has any feature", hint=hint)
         short = self.n_code_bits <= 16  # too few bits to serve vectors and codes alike
         # users with few ratings are nearly strangers
         known = sums.known / n_users if self.level else 1.0
@@ -341,7 +347,7 @@ class MFDCF:
             level=level,
             noise=(norms / n_users).astype(np.float32)[:, None],
             groups=groups,
-            groups_of_strangers=tuple(n for n in groups if n != PREFERENCE) or tuple(groups),
+            groups_of_strangers=strangers,
             fit_weight=self.fit_weight or (None if self.level else 10.0),
             code_weight=self.code_weight,
             rank_weight=self.rank_weight,

@@ -12,8 +12,9 @@ from scipy.sparse import csr_array
 from coldhash.arrays.compiled import compiled
 from coldhash.data.dataset import UserRecords
 from coldhash.data.ratings import RatingTarget
-from coldhash.features.folding import mix_bits
-from coldhash.features.groups import FeatureEncoder, Matrix
+from coldhash.features.groups import FeatureEncoder, Matrix, mix_bits
+from coldhash.features.people import as_columns
+from coldhash.mfdcf.preference import PREFERENCE, PreferenceMap
 from coldhash.partitions import Partitions, PerPartition, add_up
 
 STRANGER_HAS = 0.7  # the share of a stranger's groups that are known, if there are several
@@ -173,7 +174,11 @@ class Level:
 
 
 def make_blocks(
-    users: Partitions, encoder: FeatureEncoder, target: RatingTarget, n_users: int
+    users: Partitions,
+    encoder: FeatureEncoder,
+    preference: PreferenceMap | None,
+    target: RatingTarget,
+    n_users: int,
 ) -> tuple[PerPartition[UserBlock], ItemSums, dict[str, np.ndarray], dict[str, list[int]]]:
     """Turn ratings into targets and tables into features.
 
@@ -186,13 +191,18 @@ def make_blocks(
         records: UserRecords,
     ) -> tuple[UserBlock, tuple[ItemSums, dict[str, np.ndarray], dict[str, int]]]:
         ratings, n_items = records.ratings, records.ratings.shape[1]
-        S, features = target(ratings), encoder.apply(records.table, ratings)
+        S = target(ratings)
+        features = encoder.encode(as_columns(records.table)[0], S.shape[0])
+        X, has = features.matrices, features.has
+        if preference is not None:
+            X[PREFERENCE] = preference.apply(ratings)
+            has[PREFERENCE] = X[PREFERENCE][:, -1]
         indptr, indices = S.indptr.astype(np.int32), S.indices.astype(np.int32)
         S = csr_array((S.data, indices, indptr), shape=S.shape)
-        has = {name: has.astype(np.float32)[:, None] for name, has in features.has.items()}
         trained = uniform(records.first + np.arange(S.shape[0]), 0) >= share
         St = csr_array(S[trained].T.tocsr())
-        block = UserBlock(records.first, S, St, features.matrices, has, trained)
+        columns = {name: own.astype(np.float32)[:, None] for name, own in has.items()}
+        block = UserBlock(records.first, S, St, X, columns, trained)
         liked = target.feedback.is_favourite(ratings)
         ratings64, n_ratings = ratings.data.astype(np.float64), np.diff(indptr)
         by_item = np.zeros((n_items, 5))
@@ -207,12 +217,12 @@ def make_blocks(
             squares=float(ratings64 @ ratings64),
             known=float(np.sum(n_ratings / (n_ratings + FEW_RATINGS))),
         )
-        grams = {name: dense(X.T @ X).astype(np.float64) for name, X in features.matrices.items()}
-        return block, (sums, grams, {name: int(has.sum()) for name, has in features.has.items()})
+        grams = {name: dense(own.T @ own).astype(np.float64) for name, own in X.items()}
+        return block, (sums, grams, {name: int(own.sum()) for name, own in has.items()})
 
     blocks, results = users.run(prepare, users.records)
     sums, grams, counts = zip(*results, strict=True)
-    by_group = {name: [part[name] for part in counts] for name in encoder.widths}
+    by_group = {name: [part[name] for part in counts] for name in counts[0]}
     return blocks, add_up(sums), add_up(grams), by_group
 
 

@@ -12,7 +12,6 @@ from coldhash.arrays.checks import Forms, take
 from coldhash.arrays.products import SparseRows, read_only, times
 from coldhash.data.ids import Ids
 from coldhash.features.groups import FeatureEncoder, Features, State
-from coldhash.features.preference import PREFERENCE
 from coldhash.recommender.answers import AnswerPart
 from coldhash.recommender.history import HistoryPart
 from coldhash.recommender.items import Items
@@ -64,11 +63,6 @@ class Encoder(ABC):
 
     answers: AnswerPart | None = None  # how answers to questions move vectors; None: not at all
 
-    @property
-    def uses_preference(self) -> bool:
-        """Whether a history counts as the preference group, too."""
-        return False
-
     @abstractmethod
     def encode(self, features: Features, history: SparseRows | None) -> Encoded:
         """Compute the vectors of people."""
@@ -117,11 +111,6 @@ class ConsensusEncoder(Encoder):
     average: np.ndarray  # the vector of somebody of whom nothing is known but a history
     history: HistoryPart | None = None
     answers: AnswerPart | None = None
-
-    @property
-    def uses_preference(self) -> bool:
-        """Whether a history counts as the preference group: only if there is no other one."""
-        return PREFERENCE in self.maps
 
     def encode(self, features: Features, history: SparseRows | None) -> Encoded:
         """Compute the weighted mean of what groups say, moved by a history."""
@@ -207,9 +196,8 @@ class ConsensusEncoder(Encoder):
     def restore(cls, state: State, items: Items, features: FeatureEncoder) -> ConsensusEncoder:
         """Rebuild the encoder."""
         json, arrays = state
-        # a history is evidence of its own; the preference has a map where there is nothing else
-        groups = list(features.groups) or list(features.widths)
-        forms: Forms = {f"map/{name}": ("f", features.widths[name], items.width) for name in groups}
+        widths = features.widths
+        forms: Forms = {f"map/{name}": ("f", widths[name], items.width) for name in widths}
         own = take(arrays, forms | {"average": ("f", items.width)})
         average = own.pop("average")
 
@@ -223,5 +211,5 @@ class ConsensusEncoder(Encoder):
             history = HistoryPart.restore(part("history"), items)
             if "answers" in json:  # not in files of before
                 answers = AnswerPart.restore(part("answers"), history)
-        maps = dict(zip(groups, map(read_only, own.values()), strict=True))
+        maps = dict(zip(widths, map(read_only, own.values()), strict=True))
         return cls(maps, json["weights"], average, history, answers)

@@ -152,7 +152,7 @@ def _restored(facts: dict[str, Any], tensors: dict[str, np.ndarray], verify: boo
     popularity = take(tensors, {"popularity": ("f i u", n_items)})["popularity"]
     items = restore_items(part("items/"), facts["n_bits"], facts["levels"], popularity)
     vectors = take(tensors, {"users/vectors": ("f", n_users, items.width)})["users/vectors"]
-    features = FeatureEncoder.from_state(facts["features"], part("features/"), n_items)
+    features = FeatureEncoder.from_state(facts["features"], part("features/"))
     name = facts["encoder"]["form"]
     form = getattr(import_module(ENCODERS[name]), name)
     encoder = form.restore((facts["encoder"]["state"], part("encoder/")), items, features)

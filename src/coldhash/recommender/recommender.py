@@ -349,9 +349,8 @@ class Recommender:
 
         history, ignored = read(HISTORY, ratings)
         answered = read(ANSWERS, answers)
-        preferences = history if self.encoder.uses_preference else None
         return PeopleData(
-            features=self.features.encode(columns, n_rows, preferences),
+            features=self.features.encode(columns, n_rows),
             history=history,
             ignored=ignored + answered.ignored,
             answers=answered.ratings,

@@ -154,8 +154,7 @@ def add_items(
     favourites = np.bincount(rated.matrix.indices[liked], minlength=len(ids))
     popularity = np.concatenate([model.popularity, favourites.astype(model.popularity.dtype)])
     codes = codes.extend(added.codes, popularity, added.levels)
-    preference, seen, rows = model.features.preference, model.seen, np.arange(len(model.item_ids))
-    features = replace(model.features, preference=preference and preference.extend(content))
+    seen, rows = model.seen, np.arange(len(model.item_ids))
     if seen is not None:
         new = rated.of_users(np.arange(len(model.user_ids))).matrix
         seen = csr_array(hstack([as_ones(seen), as_ones(new)], format="csr"))
@@ -164,8 +163,7 @@ def add_items(
         items=codes,
         item_ids=assign_rows(ids.values, model.item_ids, "item", str)[0],
         popularity=popularity,
-        features=features,
-        encoder=model.encoder.follow_items(codes, features, rows, len(ids)),
+        encoder=model.encoder.follow_items(codes, model.features, rows, len(ids)),
         seen=seen,
         item_table=model.item_table and pa.concat_tables([model.item_table, table]),
         guessed=np.concatenate([model.guesses, np.ones(len(ids), bool)]),
@@ -211,15 +209,13 @@ def remove_items(model: Recommender, item_ids: Iterable[str | int]) -> tuple[Rec
     removed = [model.item_ids[row] for row in rows]
     kept = np.setdiff1d(np.arange(len(model.item_ids)), rows)
     popularity = np.asarray(model.popularity)[kept]
-    items, preference = model.items.select(kept, popularity), model.features.preference
-    features = replace(model.features, preference=preference and preference.take(kept))
+    items = model.items.select(kept, popularity)
     smaller = replace(
         model,
         items=items,
         item_ids=model.item_ids.take(kept),
         popularity=popularity,
-        features=features,
-        encoder=model.encoder.follow_items(items, features, kept, 0),
+        encoder=model.encoder.follow_items(items, model.features, kept, 0),
         seen=None if model.seen is None else csr_array(as_ones(model.seen)[:, kept]),
         item_table=model.item_table and model.item_table.take(pa.array(kept)),
         guessed=model.guesses[kept],

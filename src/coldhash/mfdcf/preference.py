@@ -4,94 +4,50 @@
 
 with c_i the content of item i, and ratings counted from the lowest possible one if that is below 0.
 Every rating counts for something, a better one for more; an event without a rating counts as one in
-the middle. Where the
-content is wider than `max_width`, it is projected on the main directions in which the training
-users' averages differ (PCA, by a seeded randomised range finder).
+the middle. Where the content is wider than `max_width`, it is projected on the main directions in
+which the training users' averages differ (PCA, by a seeded randomised range finder).
+
+It is a group of users with ratings: it takes part in a fit without levels, as in the paper, and
+strangers do not have it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array
 
-from coldhash.arrays.checks import Forms, check_memory, take
+from coldhash.arrays.checks import check_memory
 from coldhash.arrays.products import times
-from coldhash.arrays.threads import one_blas_thread
+from coldhash.data.dataset import UserRecords
 from coldhash.data.feedback import Scale
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
-    from coldhash.data.dataset import UserRecords
-    from coldhash.partitions import Partitions
+from coldhash.partitions import Partitions, add_up
 
 PREFERENCE = "preference"  # the name of the group
-_FORMS: Forms = {  # of its arrays
-    "item_vectors": ("f", "items", "width"),
-    "has_content": ("b", "items"),
-    "centre": ("f", "width"),
-    "directions": ("f", "content", "width"),
-}
 _OVERSAMPLING = 16  # directions drawn beyond the ones wanted
 _ITERATIONS = 3  # of the subspace: the spectrum of word counts decays slowly
 _SAMPLE = 1 << 25  # numbers (users x width) that a projection is learned from
-_MAX_SHUFFLED = 1 << 24  # rows; of more, a sample is drawn without shuffling all
 
 
-@dataclass(frozen=True, eq=False)
-class PreferenceMap:
+class PreferenceMap(NamedTuple):
     """From ratings to preferences: item content, centred and projected."""
 
-    item_vectors: np.ndarray  # items x width: content, projected, centred
+    item_vectors: np.ndarray  # items x width: content, projected, less the mean of training users
     has_content: np.ndarray  # which items are described at all
     scale: Scale  # the lowest rating, or 0 if that is above, and the highest
-    centre: np.ndarray  # of the training users' averages, projected
-    directions: np.ndarray | None = None  # content x width, where it was reduced
 
-    @property
-    def width(self) -> int:
-        """The number of numbers in a preference."""
-        return int(self.item_vectors.shape[1])
-
-    def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """Return what was learned, as JSON and arrays."""
-        arrays = {name: getattr(self, name) for name in _FORMS if getattr(self, name) is not None}
-        return {"scale": self.scale, "reduced": self.directions is not None}, arrays
-
-    @classmethod
-    def from_state(cls, json: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> PreferenceMap:
-        """Rebuild a map from what `state` returned; the arrays' names begin with the group's."""
-        forms = {n: form for n, form in _FORMS.items() if n != "directions" or json["reduced"]}
-        return cls(scale=tuple(json["scale"]), **take(arrays, forms, f"{PREFERENCE}/"))
-
-    def take(self, rows: np.ndarray) -> PreferenceMap:
-        """Return the map of some of the items."""
-        vectors, described = self.item_vectors[rows], self.has_content[rows]
-        return replace(self, item_vectors=vectors, has_content=described)
-
-    def extend(self, content: csr_array) -> PreferenceMap:
-        """Return the map with more items, in the same directions as the others."""
-        wide = content.toarray() if self.directions is None else content @ self.directions
-        vectors = np.vstack([self.item_vectors, (wide - self.centre).astype(np.float32)])
-        described = np.concatenate([self.has_content, np.diff(content.indptr) > 0])
-        return replace(self, item_vectors=vectors, has_content=described)
-
-    def apply(self, ratings: csr_array) -> tuple[np.ndarray, np.ndarray]:
-        """Return preferences and who has one: users who rated at least one described item."""
+    def apply(self, ratings: csr_array) -> np.ndarray:
+        """Return preferences, and 1 for users who have one: those with a described item."""
         weights = _weights(ratings, self.has_content, self.scale)
-        has = np.diff(weights.indptr) > 0
-        return times(weights, self.item_vectors), has
+        has = np.diff(weights.indptr)[:, None] > 0
+        return np.hstack([times(weights, self.item_vectors), has.astype(np.float32)])
 
 
 def fit_preference(
     users: Partitions, content: csr_array, scale: Scale, max_width: int, rng: np.random.Generator
 ) -> PreferenceMap:
     """Fit the projection to the training users."""
-    from coldhash.partitions import add_up  # which reads data: not needed to serve a model
-
     has_content, width = np.diff(content.indptr) > 0, content.shape[1]
     scale = min(scale[0], 0.0), scale[1]
 
@@ -109,7 +65,7 @@ def fit_preference(
 
     totals, counts = zip(*users.map(sum_averages, users.records), strict=True)
     n_users = sum(counts)
-    centre, directions = add_up(totals) / max(n_users, 1), None
+    centre = add_up(totals) / max(n_users, 1)
     if width <= max_width:
         n_items = content.shape[0]
         check_memory(16 * n_items * width, f"content of {n_items:,} items x {width:,}")
@@ -121,14 +77,12 @@ def fit_preference(
         directions = main_directions(rows - rows.mean(axis=0), max_width, rng)
         vectors, centre = content @ directions, centre @ directions
     vectors = (vectors - centre).astype(np.float32)
-    return PreferenceMap(vectors, has_content, scale, centre, directions)
+    return PreferenceMap(vectors, has_content, scale)
 
 
 def choose_rows(n_rows: int, limit: int, rng: np.random.Generator) -> np.ndarray:
     """Choose up to `limit` of n rows, in ascending order."""
-    if n_rows <= _MAX_SHUFFLED:
-        return np.sort(rng.permutation(n_rows)[:limit])
-    return np.sort(rng.choice(n_rows, min(limit, n_rows), replace=False, shuffle=False))
+    return np.sort(rng.permutation(n_rows)[:limit])
 
 
 def split_rows(rows: np.ndarray, counts: list[int]) -> list[np.ndarray]:
@@ -143,16 +97,15 @@ def main_directions(rows: np.ndarray, width: int, rng: np.random.Generator) -> n
     """Find the `width` directions along which centred rows vary most (columns x width)."""
     n_columns = rows.shape[1]
     width = min(width, *rows.shape)
-    with one_blas_thread():
-        shape = (n_columns, min(width + _OVERSAMPLING, n_columns))
-        basis = rng.standard_normal(shape, dtype=np.float32)
-        gram = rows.T @ rows if n_columns < len(rows) else None  # whichever is less work
-        for _ in range(_ITERATIONS):
-            image = rows.T @ (rows @ basis) if gram is None else gram @ basis
-            basis, _ = np.linalg.qr(image)
-        image = rows @ basis
-        _, rotation = np.linalg.eigh(image.T @ image)
-        directions: np.ndarray = basis @ rotation[:, ::-1][:, :width]
+    shape = (n_columns, min(width + _OVERSAMPLING, n_columns))
+    basis = rng.standard_normal(shape, dtype=np.float32)
+    gram = rows.T @ rows if n_columns < len(rows) else None  # whichever is less work
+    for _ in range(_ITERATIONS):
+        image = rows.T @ (rows @ basis) if gram is None else gram @ basis
+        basis, _ = np.linalg.qr(image)
+    image = rows @ basis
+    _, rotation = np.linalg.eigh(image.T @ image)
+    directions: np.ndarray = basis @ rotation[:, ::-1][:, :width]
     # an eigenvector has no sign of its own: make the largest entry positive
     peaks = directions[np.abs(directions).argmax(axis=0), np.arange(width)]
     return directions * np.where(peaks < 0, -1.0, 1.0)
@@ -160,8 +113,6 @@ def main_directions(rows: np.ndarray, width: int, rng: np.random.Generator) -> n
 
 def _weights(ratings: csr_array, has_content: np.ndarray, scale: Scale) -> csr_array:
     """Return each user's weights of the described items they rated; they add up to 1."""
-    from scipy.sparse import csr_array
-
     keep = has_content[ratings.indices]
     lowest, highest = scale
     values = np.where(np.isnan(ratings.data), np.float32((lowest + highest) / 2), ratings.data)
