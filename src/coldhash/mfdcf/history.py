@@ -123,7 +123,7 @@ def _scales(problem: Problem) -> dict[int, np.float32]:
 
     def left(block: UserBlock) -> tuple[np.ndarray, np.ndarray]:
         whole = np.asarray(block.S.sum(axis=1), dtype=np.float64).ravel()
-        n_events = np.diff(block.S.indptr)  # type: ignore[union-attr]
+        n_events = np.diff(block.S.indptr)
         more = n_events > counts
         shares = np.where(more, 1 - counts / np.maximum(n_events, 1), 0.0)
         return (whole * shares).sum(axis=1), more.sum(axis=1)

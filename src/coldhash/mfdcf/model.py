@@ -45,13 +45,12 @@ from coldhash.features.fitting import learn_features
 from coldhash.features.groups import FeatureEncoder
 from coldhash.mfdcf import equations
 from coldhash.mfdcf.answers import fit_answers
-from coldhash.mfdcf.checkpoint import Checkpoint
 from coldhash.mfdcf.equations import FitState
 from coldhash.mfdcf.history import fit_history
 from coldhash.mfdcf.items import descend
 from coldhash.mfdcf.preference import PREFERENCE, PreferenceMap, fit_preference
 from coldhash.mfdcf.problem import Group, Level, Problem, item_weights, make_blocks
-from coldhash.mfdcf.report import Progress, code_report, warn_of_collapse
+from coldhash.mfdcf.report import Checkpoint, Progress, code_report, warn_of_collapse
 from coldhash.mfdcf.ridges import FIRST_RIDGE, choose_ridges
 from coldhash.partitions import Partitions
 from coldhash.recommender.encoders import ConsensusEncoder
@@ -132,14 +131,8 @@ class MFDCF:
 
     def __post_init__(self) -> None:
         check_types(self)
-        check_settings(
-            self,
-            n_bits=(self.n_code_bits >= 1, f"more than {LEVEL_BITS}, which are for the level"),
-            retained_rank=(
-                (self.retained_rank or 1) <= self.n_code_bits,
-                "1 to the length of codes",
-            ),
-        )
+        hint = f"more than {LEVEL_BITS}, which are for the level"
+        check_settings(self, n_bits=(self.n_code_bits >= 1, hint))
 
     def fit(
         self,

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from coldhash.arrays.compiled import compiled
 from coldhash.data.dataset import UserRecords
 from coldhash.data.ratings import RatingTarget
 from coldhash.features.groups import FeatureEncoder, Matrix, mix_bits
@@ -23,6 +22,7 @@ HELD_SHARES = (0.1, 0.25)  # the least and the greatest share of users held out
 FEW_RATINGS = 10  # with so many, a user's vector says about as much as the features
 BY_ROW, BY_COLUMN = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD1B54A32D192ED03)
 MAX_STEPS = 1024  # bits that the highest level may be worth
+REPORTED = 50_000  # entities that a report looks at
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,8 +30,8 @@ class UserBlock:
     """The users of one partition as the equations see them; nothing here changes in a fit."""
 
     first: int  # the row of the first user
-    S: csr_array | np.ndarray  # targets, users x items; what is unknown is 0
-    St: csr_array | np.ndarray  # its transpose, of the trained users only
+    S: csr_array  # targets, users x items; what is unknown is 0
+    St: csr_array  # its transpose, of the trained users only
     X: dict[str, Matrix]  # features by group; rows of zeros for users without the group
     has: dict[str, np.ndarray]  # users x 1: 1 for the users who have the group
     trained: np.ndarray  # which users the item step learns from
@@ -205,15 +205,12 @@ def make_blocks(
         block = UserBlock(records.first, S, St, X, columns, trained)
         liked = target.feedback.is_favourite(ratings)
         ratings64, n_ratings = ratings.data.astype(np.float64), np.diff(indptr)
-        by_item = np.zeros((n_items, 5))
-        _add_entries(indices, S.data, liked, ratings.data, by_item)
-        targets, norms, favourites, n_raters, rated = by_item.T.copy()
         sums = ItemSums(
-            targets=targets,
-            norms=norms,
-            favourites=favourites.astype(np.int64),
-            ratings=n_raters.astype(np.int64),
-            rated=rated,
+            targets=np.bincount(indices, S.data, n_items),
+            norms=np.bincount(indices, S.data.astype(np.float64) ** 2, n_items),
+            favourites=np.bincount(indices[liked], minlength=n_items),
+            ratings=np.bincount(indices, minlength=n_items),
+            rated=np.bincount(indices, ratings.data, n_items),
             squares=float(ratings64 @ ratings64),
             known=float(np.sum(n_ratings / (n_ratings + FEW_RATINGS))),
         )
@@ -224,18 +221,6 @@ def make_blocks(
     sums, grams, counts = zip(*results, strict=True)
     by_group = {name: [part[name] for part in counts] for name in counts[0]}
     return blocks, add_up(sums), add_up(grams), by_group
-
-
-@compiled(nogil=True)
-def _add_entries(items, targets, liked, ratings, sums):  # type: ignore[no-untyped-def]
-    """Add the entries of S to what is known of each item, in the order of `ItemSums`."""
-    for entry in range(len(items)):
-        own, target = sums[np.uint64(items[entry])], np.float64(targets[entry])
-        own[0] += target
-        own[1] += target * target
-        own[2] += liked[entry]
-        own[3] += 1
-        own[4] += ratings[entry]
 
 
 def uniform(rows: np.ndarray, columns: np.ndarray | int) -> np.ndarray:
