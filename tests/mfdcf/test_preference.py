@@ -24,24 +24,22 @@ def fitted(data, max_width=128):
 
 
 def test_preference_is_the_weighted_mean_of_item_content(small):
-    history = csr_array(([5.0, 1.0], ([0, 0], [2, 6])), shape=(2, 80))
-    preference = fitted(small)
-    vectors = preference.item_vectors
-    expected = (6 * vectors[2] + 2 * vectors[6]) / 8
-    found = preference.apply(history)
+    history = csr_array(([5.0, 1.0, 5.0, 5.0], ([0, 0, 2, 3], [2, 6, 2, 6])), shape=(4, 80))
+    found = fitted(small)(history)
+    expected = (6 * found[2, :-1] + 2 * found[3, :-1]) / 8  # of users of one item each
     np.testing.assert_allclose(found[0, :-1], expected, rtol=1e-5, atol=1e-6)
-    np.testing.assert_array_equal(found[:, -1], [1, 0])
+    np.testing.assert_array_equal(found[:, -1], [1, 0, 1, 1])
     assert not found[1].any()
 
 
 def test_the_average_preference_of_training_users_is_zero(small):
-    mean = fitted(small).apply(small.ratings.matrix)[:, :-1].mean(axis=0)
+    mean = fitted(small)(small.ratings.matrix)[:, :-1].mean(axis=0)
     np.testing.assert_allclose(mean, 0, atol=1e-5)
 
 
 def test_a_wide_preference_is_reduced_and_keeps_most_of_the_variation(small):
     wide, narrow = fitted(small), fitted(small, max_width=10)
-    full, some = (each.apply(small.ratings.matrix)[:, :-1] for each in (wide, narrow))
+    full, some = (each(small.ratings.matrix)[:, :-1] for each in (wide, narrow))
     assert some.shape[1] == 10
     best = np.sum(np.linalg.svd(full, compute_uv=False)[:10] ** 2)
     assert np.sum(some.astype(float) ** 2) > 0.97 * best

@@ -120,9 +120,7 @@ def features_of(data, model):
         content = model.features.item_content(data.items, len(data.item_ids))
         users, rng = MemoryPartitions(data.records()), np.random.default_rng(SEED)
         width = data.plan.preference.max_width
-        preference = fit_preference(users, content, data.scale, width, rng).apply(
-            data.ratings.matrix
-        )
+        preference = fit_preference(users, content, data.scale, width, rng)(data.ratings.matrix)
         features.matrices["preference"] = preference
         features.has["preference"] = preference[:, -1] > 0
     return features

@@ -222,11 +222,6 @@ class ContentEncoder:
 
     columns: dict[str, FittedColumn]
 
-    @property
-    def width(self) -> int:
-        """The number of numbers that an item becomes."""
-        return sum(column.width for column in self.columns.values())
-
     def apply(self, table: pa.Table, n_rows: int) -> csr_array:
         """Encode a table of items, absent columns as missing; an empty row is an unknown item."""
         from scipy.sparse import csr_array, hstack

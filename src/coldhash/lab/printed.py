@@ -21,7 +21,7 @@ from coldhash.mfdcf.equations import FitState
 from coldhash.mfdcf.items import descend
 from coldhash.mfdcf.model import MFDCF
 from coldhash.mfdcf.problem import Problem
-from coldhash.mfdcf.report import Checkpoint, Progress
+from coldhash.mfdcf.report import Rounds
 from coldhash.mfdcf.ridges import choose_ridges
 from coldhash.partitions import Partitions
 from coldhash.registry import MODELS, Model
@@ -60,19 +60,14 @@ class PrintedMFDCF(MFDCF):
     cold_rotation: bool = False
 
     def _alternate(
-        self,
-        problem: Problem,
-        D: np.ndarray,
-        checkpoint: Checkpoint,
-        progress: Progress,
-        rng: np.random.Generator,
+        self, problem: Problem, D: np.ndarray, rounds: Rounds, rng: np.random.Generator
     ) -> tuple[Problem, FitState]:
         """Go round the steps as `MFDCF` does, with the printed ones between them."""
-        state, losses = equations.start(problem, D), progress.objective
+        state = equations.start(problem, D)
         rotation = Rotation(self.rotation, self.n_bits, rng)
         if self.ridge is None:
             problem = choose_ridges(problem, state, rng)
-        while not self._settled(losses):
+        while not self._settled(rounds.objective):
             equations.update_maps(problem, state)
             equations.update_vectors(problem, state)
             rotation.update(problem, state)  # (17), (24), (25)
@@ -80,8 +75,7 @@ class PrintedMFDCF(MFDCF):
             descent = self.item_step == "descent"
             D = descend(state.D, L, G, self.n_sweeps, rng) if descent else pinv_sign(L, G)
             equations.set_items(problem, state, D)  # (21)
-            losses.append(equations.objective(problem, state))
-            progress.end_round()
+            rounds.end(equations.objective(problem, state), state, rng)
         equations.update_maps(problem, state)
         equations.update_vectors(problem, state)
         if not self.cold_rotation:  # (28) as printed: maps to H before it is rotated

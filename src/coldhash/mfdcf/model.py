@@ -48,9 +48,9 @@ from coldhash.mfdcf.answers import fit_answers
 from coldhash.mfdcf.equations import FitState
 from coldhash.mfdcf.history import fit_history
 from coldhash.mfdcf.items import descend
-from coldhash.mfdcf.preference import PREFERENCE, PreferenceMap, fit_preference
+from coldhash.mfdcf.preference import PREFERENCE, ToPreference, fit_preference
 from coldhash.mfdcf.problem import Group, Level, Problem, item_weights, make_blocks
-from coldhash.mfdcf.report import Checkpoint, Progress, code_report, warn_of_collapse
+from coldhash.mfdcf.report import Rounds, code_report, warn_of_collapse
 from coldhash.mfdcf.ridges import FIRST_RIDGE, choose_ridges
 from coldhash.partitions import Partitions
 from coldhash.recommender.encoders import ConsensusEncoder
@@ -170,7 +170,7 @@ class MFDCF:
         DataError
             There are no ratings, or no training user has any feature.
         """
-        progress, rng = Progress(callback), np.random.default_rng(seed)
+        rounds, rng = Rounds(callback), np.random.default_rng(seed)
         with one_blas_thread(), open_partitions(data, on) as users:
             if not data.n_ratings:
                 raise DataError("there are no ratings to learn from")
@@ -179,35 +179,35 @@ class MFDCF:
                 content = encoder.item_content(data.items, len(data.item_ids))
                 width, drawn = data.plan.preference.max_width, np.random.default_rng(seed)
                 preference = fit_preference(users, content, data.scale, width, drawn)
-            progress.mark("features")
+            rounds.mark("features")
             problem = self._prepare(users, data, encoder, preference)
-            progress.mark("prepare")
+            rounds.mark("prepare")
             D = self._first_codes(problem, rng, item_codes)
-            path = None if users.folder is None else users.folder / "checkpoint"
-            checkpoint = Checkpoint(path, self._identify(problem, D, seed))
-            problem, state = self._alternate(problem, D, checkpoint, progress, rng)
+            rounds.path = None if users.folder is None else users.folder / "checkpoint"
+            rounds.identity = self._identify(problem, D, seed)
+            problem, state = self._alternate(problem, D, rounds, rng)
             length, strangers = equations.summarise_strangers(problem, state)
             popularity = problem.sums.favourites.astype(np.float32)
             items = CodeItems.of(signs(state.D), popularity, *problem.level.tables(length))
             history = fit_history(problem, state, items)
             answers = fit_answers(users, problem, state, problem.sums, history)
-            progress.mark("history")
+            rounds.mark("history")
             user_vectors = users.gather(state.H, problem.n_users, self.n_code_bits)
             seen = data.seen(users.allocate)
-            checkpoint.clear()
+            rounds.clear()
             weights = {name: 1 / mu for name, mu in state.mu.items()}
             maps = {name: state.W[name] for name in problem.groups_of_strangers}
             vectors = (user_vectors, state.D, strangers)
             report = {
-                "objective": progress.objective,
-                "seconds": progress.seconds,
+                "objective": rounds.objective,
+                "seconds": rounds.seconds,
                 "group_weights": {name: w / sum(weights.values()) for name, w in weights.items()},
                 "ridges": {name: group.ridge for name, group in problem.groups.items()},
                 "history_counts": history.counts.tolist(),
                 **dict(zip(REPORTS, run_pieces(code_report, vectors), strict=True)),
                 "warning": warn_of_collapse(strangers),
             }
-            progress.mark("report")
+            rounds.mark("report")
         return Recommender(
             name="mfdcf",
             settings=asdict(self),
@@ -227,12 +227,7 @@ class MFDCF:
         )
 
     def _alternate(
-        self,
-        problem: Problem,
-        D: np.ndarray,
-        checkpoint: Checkpoint,
-        progress: Progress,
-        rng: np.random.Generator,
+        self, problem: Problem, D: np.ndarray, rounds: Rounds, rng: np.random.Generator
     ) -> tuple[Problem, FitState]:
         """Go round the steps: each lowers (9) over one block of variables.
 
@@ -243,20 +238,18 @@ class MFDCF:
         state = equations.start(problem, D)
         if self.ridge is None:
             problem = choose_ridges(problem, state, rng)
-        losses = progress.objective
-        losses += checkpoint.resume(problem, state, rng)
-        while not self._settled(losses):
+        rounds.resume(problem, state, rng)
+        while not self._settled(rounds.objective):
             equations.update_maps(problem, state)  # (14), (23)
             equations.update_vectors(problem, state)  # (19), (21), (12)
-            progress.mark("users")
+            rounds.mark("users")
             L, G = equations.item_problem(problem, state)
             D = descend(state.D, L, G, self.n_sweeps, rng)  # (21)
             equations.set_items(problem, state, D)
-            progress.mark("items")
-            losses.append(equations.objective(problem, state))  # (9)
-            progress.mark("objective")
-            checkpoint.save(state, losses, rng)
-            progress.end_round()
+            rounds.mark("items")
+            loss = equations.objective(problem, state)  # (9)
+            rounds.mark("objective")
+            rounds.end(loss, state, rng)
         equations.update_maps(problem, state)
         equations.update_vectors(problem, state)
         return problem, state
@@ -297,7 +290,7 @@ class MFDCF:
         users: Partitions,
         data: Dataset | Prepared,
         encoder: FeatureEncoder,
-        preference: PreferenceMap | None,
+        preference: ToPreference | None,
     ) -> Problem:
         """Prepare every partition, and choose the settings that depend on the data."""
         n_users, n_items = data.n_users, len(data.item_ids)

@@ -13,7 +13,7 @@ strangers do not have it.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -24,30 +24,20 @@ from coldhash.data.dataset import UserRecords
 from coldhash.data.feedback import Scale
 from coldhash.partitions import Partitions, add_up
 
+ToPreference = Callable[[csr_array], np.ndarray]  # users x items: users x width and a constant
 PREFERENCE = "preference"  # the name of the group
 _OVERSAMPLING = 16  # directions drawn beyond the ones wanted
 _ITERATIONS = 3  # of the subspace: the spectrum of word counts decays slowly
 _SAMPLE = 1 << 25  # numbers (users x width) that a projection is learned from
 
 
-class PreferenceMap(NamedTuple):
-    """From ratings to preferences: item content, centred and projected."""
-
-    item_vectors: np.ndarray  # items x width: content, projected, less the mean of training users
-    has_content: np.ndarray  # which items are described at all
-    scale: Scale  # the lowest rating, or 0 if that is above, and the highest
-
-    def apply(self, ratings: csr_array) -> np.ndarray:
-        """Return preferences, and 1 for users who have one: those with a described item."""
-        weights = _weights(ratings, self.has_content, self.scale)
-        has = np.diff(weights.indptr)[:, None] > 0
-        return np.hstack([times(weights, self.item_vectors), has.astype(np.float32)])
-
-
 def fit_preference(
     users: Partitions, content: csr_array, scale: Scale, max_width: int, rng: np.random.Generator
-) -> PreferenceMap:
-    """Fit the projection to the training users."""
+) -> ToPreference:
+    """Return what turns ratings into the group: preferences, and 1 for users who have one.
+
+    These are the users who rated an item that is described.
+    """
     has_content, width = np.diff(content.indptr) > 0, content.shape[1]
     scale = min(scale[0], 0.0), scale[1]
 
@@ -77,7 +67,13 @@ def fit_preference(
         directions = main_directions(rows - rows.mean(axis=0), max_width, rng)
         vectors, centre = content @ directions, centre @ directions
     vectors = (vectors - centre).astype(np.float32)
-    return PreferenceMap(vectors, has_content, scale)
+
+    def apply(ratings: csr_array) -> np.ndarray:
+        weights = _weights(ratings, has_content, scale)
+        has = np.diff(weights.indptr)[:, None] > 0
+        return np.hstack([times(weights, vectors), has.astype(np.float32)])
+
+    return apply
 
 
 def choose_rows(n_rows: int, limit: int, rng: np.random.Generator) -> np.ndarray:

@@ -13,7 +13,7 @@ from coldhash.data.dataset import UserRecords
 from coldhash.data.ratings import RatingTarget
 from coldhash.features.groups import FeatureEncoder, Matrix, mix_bits
 from coldhash.features.people import as_columns
-from coldhash.mfdcf.preference import PREFERENCE, PreferenceMap
+from coldhash.mfdcf.preference import PREFERENCE, ToPreference
 from coldhash.partitions import Partitions, PerPartition, add_up
 
 STRANGER_HAS = 0.7  # the share of a stranger's groups that are known, if there are several
@@ -176,7 +176,7 @@ class Level:
 def make_blocks(
     users: Partitions,
     encoder: FeatureEncoder,
-    preference: PreferenceMap | None,
+    preference: ToPreference | None,
     target: RatingTarget,
     n_users: int,
 ) -> tuple[PerPartition[UserBlock], ItemSums, dict[str, np.ndarray], dict[str, list[int]]]:
@@ -195,7 +195,7 @@ def make_blocks(
         features = encoder.encode(as_columns(records.table)[0], S.shape[0])
         X, has = features.matrices, features.has
         if preference is not None:
-            X[PREFERENCE] = preference.apply(ratings)
+            X[PREFERENCE] = preference(ratings)
             has[PREFERENCE] = X[PREFERENCE][:, -1]
         indptr, indices = S.indptr.astype(np.int32), S.indices.astype(np.int32)
         S = csr_array((S.data, indices, indptr), shape=S.shape)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import time
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +20,19 @@ from coldhash.recommender.settings import Callback
 COLLAPSED = 0.05  # distinct codes per distinct profile
 
 
-class Progress:
-    """Seconds by step, and the objective after every round."""
+class Rounds:
+    """The rounds of one fit: objective, seconds by step, and a checkpoint of the last round.
+
+    The checkpoint is a file in the layout of model files, replaced in one step; without a path,
+    nothing is kept. `identity` is what tells fits apart: settings, seed, and what the data add up
+    to.
+    """
 
     def __init__(self, callback: Callback | None) -> None:
-        self.seconds: dict[str, float] = {}
         self.objective: list[float] = []
+        self.seconds: dict[str, float] = {}
+        self.path: Path | None = None
+        self.identity: dict[str, object] = {}
         self._callback, self._last = callback, time.perf_counter()
 
     def mark(self, step: str) -> None:
@@ -35,48 +41,29 @@ class Progress:
         self.seconds[step] = self.seconds.get(step, 0.0) + now - self._last
         self._last = now
 
-    def end_round(self) -> None:
-        """Pass the last objective to the callback."""
+    def end(self, objective: float, state: FitState, rng: np.random.Generator) -> None:
+        """Keep what the next round needs of this one, and pass the objective to the callback."""
+        self.objective.append(objective)
+        if self.path is not None:
+            arrays = {"D": state.D.astype(np.int8), "average": state.average}
+            arrays |= {f"V/{name}": V for name, V in state.V.items() if V is not None}
+            arrays |= {f"B/{at:08}": part for at, part in enumerate(state.codes)}
+            facts = {
+                "identity": self.identity,
+                "mu": state.mu,
+                "alpha": state.alpha,
+                "length": state.length,
+                "objective": self.objective,
+                "rng": rng.bit_generator.state,
+            }
+            model_file.write(self.path, facts, arrays)
         if self._callback is not None:
-            self._callback(len(self.objective) - 1, self.objective[-1])
+            self._callback(len(self.objective) - 1, objective)
 
-
-@dataclass(frozen=True, eq=False)
-class Checkpoint:
-    """Where the rounds of one fit are kept, if anywhere.
-
-    Parameters
-    ----------
-    path
-        A file in the layout of model files, replaced in one step; None: nothing is kept.
-    identity
-        What identifies the fit: settings, seed, and what its data add up to.
-    """
-
-    path: Path | None
-    identity: dict[str, object]
-
-    def save(self, state: FitState, losses: list[float], rng: np.random.Generator) -> None:
-        """Keep what the next round needs of this one."""
-        if self.path is None:
-            return
-        arrays = {"D": state.D.astype(np.int8), "average": state.average}
-        arrays |= {f"V/{name}": V for name, V in state.V.items() if V is not None}
-        arrays |= {f"B/{at:08}": part for at, part in enumerate(state.codes)}
-        facts = {
-            "identity": self.identity,
-            "mu": state.mu,
-            "alpha": state.alpha,
-            "length": state.length,
-            "objective": losses,
-            "rng": rng.bit_generator.state,
-        }
-        model_file.write(self.path, facts, arrays)
-
-    def resume(self, problem: Problem, state: FitState, rng: np.random.Generator) -> list[float]:
-        """Go to the end of the last complete round, if there was one; return what (9) was."""
+    def resume(self, problem: Problem, state: FitState, rng: np.random.Generator) -> None:
+        """Go to the end of the last complete round, if one was kept."""
         if self.path is None or not self.path.exists():
-            return []
+            return
         facts, arrays = model_file.read(self.path)
         if facts.get("identity") != self.identity:
             raise SettingError(
@@ -88,8 +75,7 @@ class Checkpoint:
         state.V = {name: arrays.get(f"V/{name}") for name in problem.groups}
         state.mu, state.alpha, state.length = facts["mu"], facts["alpha"], facts["length"]
         set_items(problem, state, arrays["D"].astype(np.float32))
-        rng.bit_generator.state = facts["rng"]
-        return list(facts["objective"])
+        rng.bit_generator.state, self.objective = facts["rng"], facts["objective"]
 
     def clear(self) -> None:
         """Remove the file, and drafts of it that killed fits left: the folder is this fit's own."""
