@@ -190,7 +190,7 @@ class MFDCF:
             popularity = problem.sums.favourites.astype(np.float32)
             items = CodeItems.of(signs(state.D), popularity, *problem.level.tables(length))
             history = fit_history(problem, state, items)
-            answers = fit_answers(users, problem, state, problem.sums, history)
+            answers = fit_answers(problem, state, history)
             rounds.mark("history")
             user_vectors = users.gather(state.H, problem.n_users, self.n_code_bits)
             seen = data.seen(users.allocate)
@@ -273,9 +273,8 @@ class MFDCF:
         if item_codes is None:
             return rng.integers(0, 2, size=shape).astype(np.float32) * 2 - 1
         if item_codes.shape != shape:
-            raise SettingError(
-                f"item_codes of shape {item_codes.shape}", hint=f"items x bits: {shape}"
-            )
+            message = f"item_codes of shape {item_codes.shape}"
+            raise SettingError(message, hint=f"items x bits: {shape}")
         return item_codes
 
     def _identify(self, problem: Problem, D: np.ndarray, seed: int) -> dict[str, object]:

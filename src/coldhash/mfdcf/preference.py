@@ -13,7 +13,7 @@ strangers do not have it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -61,8 +61,7 @@ def fit_preference(
         check_memory(16 * n_items * width, f"content of {n_items:,} items x {width:,}")
         vectors = content.toarray()
     else:
-        chosen = choose_rows(n_users, max(_SAMPLE // width, max_width), rng)
-        some = users.scatter(split_rows(chosen, list(counts)))
+        some = users.scatter(choose_rows(counts, max(_SAMPLE // width, max_width), rng))
         rows = np.concatenate(list(users.map(take_averages, users.records, some)))
         directions = main_directions(rows - rows.mean(axis=0), max_width, rng)
         vectors, centre = content @ directions, centre @ directions
@@ -76,14 +75,10 @@ def fit_preference(
     return apply
 
 
-def choose_rows(n_rows: int, limit: int, rng: np.random.Generator) -> np.ndarray:
-    """Choose up to `limit` of n rows, in ascending order."""
-    return np.sort(rng.permutation(n_rows)[:limit])
-
-
-def split_rows(rows: np.ndarray, counts: list[int]) -> list[np.ndarray]:
-    """Split ascending rows by partition; each partition counts its own rows from 0."""
+def choose_rows(counts: Sequence[int], limit: int, rng: np.random.Generator) -> list[np.ndarray]:
+    """Choose up to `limit` rows, ascending; every partition has so many, and counts them from 0."""
     ends = np.cumsum([0, *counts])
+    rows = np.sort(rng.permutation(ends[-1])[:limit])
     places = np.searchsorted(rows, ends)
     pieces = zip(places, places[1:], ends, strict=False)
     return [rows[begin:end] - first for begin, end, first in pieces]
