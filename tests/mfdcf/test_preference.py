@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 
 from coldhash import MFDCF, Dataset, fit_features, read
 from coldhash.errors import DataError
-from coldhash.mfdcf.preference import fit_preference
+from coldhash.mfdcf.problem import fit_preference
 from coldhash.partitions import MemoryPartitions
 
 
@@ -18,9 +18,8 @@ def small() -> Dataset:
 
 
 def fitted(data, max_width=128):
-    users, rng = MemoryPartitions(data.records()), np.random.default_rng(0)
     content = fit_features(data).item_content(data.items, len(data.item_ids))
-    return fit_preference(users, content, data.scale, max_width, rng)
+    return fit_preference(MemoryPartitions(data.records()), content, data.scale, max_width, 0)
 
 
 def test_preference_is_the_weighted_mean_of_item_content(small):

@@ -13,8 +13,7 @@ from coldhash.arrays.codes import pack
 from coldhash.data.plan import Category, Number
 from coldhash.evaluate.metrics import judge
 from coldhash.evaluate.protocol import make_trial, scorer
-from coldhash.mfdcf.preference import fit_preference
-from coldhash.mfdcf.problem import uniform
+from coldhash.mfdcf.problem import fit_preference, uniform
 from coldhash.partitions import MemoryPartitions
 from coldhash.search import CodeIndex
 from reference import Reference
@@ -118,9 +117,8 @@ def features_of(data, model):
     features = model.features.apply(data.users)
     if not model.settings["level"]:
         content = model.features.item_content(data.items, len(data.item_ids))
-        users, rng = MemoryPartitions(data.records()), np.random.default_rng(SEED)
-        width = data.plan.preference.max_width
-        preference = fit_preference(users, content, data.scale, width, rng)(data.ratings.matrix)
+        users, width = MemoryPartitions(data.records()), data.plan.preference.max_width
+        preference = fit_preference(users, content, data.scale, width, SEED)(data.ratings.matrix)
         features.matrices["preference"] = preference
         features.has["preference"] = preference[:, -1] > 0
     return features

@@ -48,8 +48,7 @@ from coldhash.mfdcf.answers import fit_answers
 from coldhash.mfdcf.equations import FitState
 from coldhash.mfdcf.history import fit_history
 from coldhash.mfdcf.items import descend
-from coldhash.mfdcf.preference import PREFERENCE, ToPreference, fit_preference
-from coldhash.mfdcf.problem import Group, Level, Problem, item_weights, make_blocks
+from coldhash.mfdcf.problem import Group, Level, Problem, fit_preference, item_weights, make_blocks
 from coldhash.mfdcf.report import Rounds, code_report, warn_of_collapse
 from coldhash.mfdcf.ridges import FIRST_RIDGE, choose_ridges
 from coldhash.partitions import Partitions
@@ -174,13 +173,9 @@ class MFDCF:
         with one_blas_thread(), open_partitions(data, on) as users:
             if not data.n_ratings:
                 raise DataError("there are no ratings to learn from")
-            encoder, preference = learn_features(users, data.plan, data.items), None
-            if data.plan.preference is not None and not self.level:
-                content = encoder.item_content(data.items, len(data.item_ids))
-                width, drawn = data.plan.preference.max_width, np.random.default_rng(seed)
-                preference = fit_preference(users, content, data.scale, width, drawn)
+            encoder = learn_features(users, data.plan, data.items)
             rounds.mark("features")
-            problem = self._prepare(users, data, encoder, preference)
+            problem = self._prepare(users, data, encoder, seed)
             rounds.mark("prepare")
             D = self._first_codes(problem, rng, item_codes)
             rounds.path = None if users.folder is None else users.folder / "checkpoint"
@@ -285,17 +280,18 @@ class MFDCF:
         return {"settings": asdict(self)} | facts
 
     def _prepare(
-        self,
-        users: Partitions,
-        data: Dataset | Prepared,
-        encoder: FeatureEncoder,
-        preference: ToPreference | None,
+        self, users: Partitions, data: Dataset | Prepared, encoder: FeatureEncoder, seed: int
     ) -> Problem:
         """Prepare every partition, and choose the settings that depend on the data."""
         n_users, n_items = data.n_users, len(data.item_ids)
         # what is rated but no favourite says less, the more of everything is rated
         other = OTHER * (1 - data.n_ratings / (n_users * n_items))
         target = RatingTarget(self.target, data.feedback, other)
+        preference = None
+        if data.plan.preference is not None and not self.level:
+            width = data.plan.preference.max_width
+            content = encoder.item_content(data.items, n_items)
+            preference = fit_preference(users, content, data.scale, width, seed)
         blocks, sums, grams, counts = make_blocks(users, encoder, preference, target, n_users)
         groups = {
             name: Group(
@@ -308,7 +304,7 @@ class MFDCF:
             for name, gram in grams.items()
             if any(counts[name])
         }
-        strangers = tuple(name for name in groups if name != PREFERENCE)
+        strangers = tuple(name for name in encoder.groups if name in groups)
         if not strangers and not self.level:
             hint = "give a user table, or level=True"
             raise DataError("no training user has any feature", hint=hint)

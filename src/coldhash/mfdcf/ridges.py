@@ -13,8 +13,7 @@ import numpy as np
 from coldhash.arrays.threads import run_pieces
 from coldhash.errors import DataError
 from coldhash.mfdcf.equations import FitState, inverse_gram
-from coldhash.mfdcf.preference import choose_rows
-from coldhash.mfdcf.problem import Group, Problem, UserBlock, dense
+from coldhash.mfdcf.problem import Group, Problem, UserBlock, choose_rows, dense
 
 FIRST_RIDGE = 30.0  # until it is chosen
 RIDGES = (
