@@ -402,11 +402,12 @@ def _as_float(value: Value) -> float:
     return number
 
 
-def _count_parts(parts: Iterable[Sequence[str]], counted: Counts) -> dict[str, int]:
+def _count_parts(parts: Sequence[Sequence[str]], counted: Counts) -> dict[str, int]:
     """Count the values that have each label or word; the most frequent ones come first."""
-    counts: Counter[str] = Counter()
+    counts = Counter(chain.from_iterable(map(set, parts)))
     for own, count in zip(parts, counted.values(), strict=True):
-        counts.update(dict.fromkeys(own, count))
+        if count > 1:
+            counts.update(dict.fromkeys(own, count - 1))
     return dict(sorted(counts.items(), key=lambda each: (-each[1], each[0])))
 
 

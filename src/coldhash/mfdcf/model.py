@@ -55,7 +55,7 @@ from coldhash.partitions import Partitions
 from coldhash.recommender.encoders import ConsensusEncoder
 from coldhash.recommender.items import CodeItems
 from coldhash.recommender.recommender import Recommender
-from coldhash.recommender.settings import Callback, check_settings, check_types
+from coldhash.recommender.settings import Callback, check_types
 from coldhash.scale import Prepared, open_partitions
 from coldhash.scale.places import Place
 
@@ -130,8 +130,9 @@ class MFDCF:
 
     def __post_init__(self) -> None:
         check_types(self)
-        hint = f"more than {LEVEL_BITS}, which are for the level"
-        check_settings(self, n_bits=(self.n_code_bits >= 1, hint))
+        if self.n_code_bits < 1:
+            hint = f"more than {LEVEL_BITS}, which are for the level"
+            raise SettingError(f"{type(self).__name__}: n_bits={self.n_bits}", hint=hint)
 
     def fit(
         self,

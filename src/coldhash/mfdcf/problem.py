@@ -11,6 +11,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from coldhash.arrays.checks import check_memory
+from coldhash.arrays.compiled import compiled
 from coldhash.arrays.products import times
 from coldhash.data.dataset import UserRecords
 from coldhash.data.feedback import Scale
@@ -213,12 +214,15 @@ def make_blocks(
         block = UserBlock(records.first, S, St, X, columns, trained)
         liked = target.feedback.is_favourite(ratings)
         ratings64, n_ratings = ratings.data.astype(np.float64), np.diff(indptr)
+        by_item = np.zeros((n_items, 5))
+        _add_entries(indices, S.data, liked, ratings.data, by_item)
+        targets, norms, favourites, n_raters, rated = by_item.T.copy()
         sums = ItemSums(
-            targets=np.bincount(indices, S.data, n_items),
-            norms=np.bincount(indices, S.data.astype(np.float64) ** 2, n_items),
-            favourites=np.bincount(indices[liked], minlength=n_items),
-            ratings=np.bincount(indices, minlength=n_items),
-            rated=np.bincount(indices, ratings.data, n_items),
+            targets=targets,
+            norms=norms,
+            favourites=favourites.astype(np.int64),
+            ratings=n_raters.astype(np.int64),
+            rated=rated,
             squares=float(ratings64 @ ratings64),
             known=float(np.sum(n_ratings / (n_ratings + FEW_RATINGS))),
         )
@@ -229,6 +233,18 @@ def make_blocks(
     sums, grams, counts = zip(*results, strict=True)
     by_group = {name: [part[name] for part in counts] for name in counts[0]}
     return blocks, add_up(sums), add_up(grams), by_group
+
+
+@compiled(nogil=True)
+def _add_entries(items, targets, liked, ratings, sums):  # type: ignore[no-untyped-def]
+    """Add the entries of S to what is known of each item, in the order of `ItemSums`."""
+    for entry in range(len(items)):
+        own, target = sums[np.uint64(items[entry])], np.float64(targets[entry])
+        own[0] += target
+        own[1] += target * target
+        own[2] += liked[entry]
+        own[3] += 1
+        own[4] += ratings[entry]
 
 
 def uniform(rows: np.ndarray, columns: np.ndarray | int) -> np.ndarray:

@@ -49,11 +49,3 @@ def _adapters(method: type) -> dict[str, TypeAdapter[object]]:
     strict = ConfigDict(strict=True, allow_inf_nan=False)
     kinds = get_type_hints(method, include_extras=True)  # with the ranges of `Annotated` types
     return {name: TypeAdapter(kind, config=strict) for name, kind in kinds.items()}
-
-
-def check_settings(settings: object, **checks: tuple[bool, str]) -> None:
-    """Raise an error for the first setting whose check fails; a check has a hint beside it."""
-    for name, (holds, hint) in checks.items():
-        if not holds:
-            value = getattr(settings, name)
-            raise SettingError(f"{type(settings).__name__}: {name}={value!r}", hint=hint)
