@@ -65,7 +65,6 @@ def catalogue(small: Recommender, n_items: int, n_users: int) -> Recommender:
     ((group, matrix),) = small.encoder.maps.items()
     return replace(
         small,
-        features=replace(small.features, preference=None),
         encoder=StackEncoder((group,), matrix),
         items=CodeItems(CodeIndex.of(packed, index.n_bits, popularity, *tables)),
         item_ids=counted(n_items, "item"),

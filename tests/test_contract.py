@@ -28,7 +28,6 @@ SETTINGS = {name: MODELS[name]() for name in MODELS if not has_own_test(name)} |
         popularity_power=0,
         stranger_weight=0,
         cold_rotation=True,
-        svd_rank=20,
         ridge=1e-2,
     ),
     "popularity by cell": Popularity(cell=("gender", "occupation")),

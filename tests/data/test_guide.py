@@ -18,7 +18,7 @@ import pytest
 
 from coldhash import Dataset, TableFile
 from coldhash.errors import UnlikelyData
-from coldhash.features.describe import describe
+from coldhash.features.fitting import describe
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide.md"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -8,12 +8,11 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.sparse import csr_array
 
 from coldhash import Dataset, FeatureEncoder, FeaturePlan, fit_features, read
 from coldhash.data.plan import Text
 from coldhash.errors import DataError
-from coldhash.features import folding
+from coldhash.features import groups
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +62,6 @@ def test_any_subset_of_columns_works(someone):
     values = {"age": (25, "25"), "gender": ("female",), "occupation": ("nurse",), "city": ("Elsk",)}
     known = [name for name in values if someone.get(name) in values[name]]
     assert features.has["demographics"][0] == bool(known)
-    assert not features.has["preference"][0]
     matrix = features.matrices["demographics"]
     if not known:
         assert not matrix.any()
@@ -80,7 +78,7 @@ ENCODER = fit_features(read("sample", n_users=150, n_items=80))
 
 
 def test_every_group_ends_with_a_constant(small, encoder):
-    features = encoder.apply(small.users, small.ratings.matrix)
+    features = encoder.apply(small.users)
     for group, matrix in features.matrices.items():
         assert matrix.shape == (150, encoder.widths[group])
         np.testing.assert_array_equal(matrix[:, -1], features.has[group])
@@ -88,7 +86,7 @@ def test_every_group_ends_with_a_constant(small, encoder):
 
 def test_a_wide_group_is_sparse_and_equals_the_dense_one(small, monkeypatch, encoder):
     dense = encoder.apply(small.users)
-    monkeypatch.setattr(folding, "NARROW", 3)
+    monkeypatch.setattr(groups, "NARROW", 3)
     sparse = fit_features(small).apply(small.users)
     assert hasattr(sparse.matrices["demographics"], "toarray")
     np.testing.assert_array_equal(
@@ -97,42 +95,10 @@ def test_a_wide_group_is_sparse_and_equals_the_dense_one(small, monkeypatch, enc
     np.testing.assert_array_equal(sparse.has["demographics"], dense.has["demographics"])
 
 
-def test_preference_is_the_weighted_mean_of_item_content(small, encoder):
-    history = csr_array(([5.0, 1.0], ([0, 0], [2, 6])), shape=(2, 80))
-    vectors = encoder.preference.item_vectors
-    expected = (6 * vectors[2] + 2 * vectors[6]) / 8
-    features = encoder.apply([{}, {}], history)
-    np.testing.assert_allclose(
-        features.matrices["preference"][0, :-1], expected, rtol=1e-5, atol=1e-6
-    )
-    np.testing.assert_array_equal(features.has["preference"], [True, False])
-    assert not features.matrices["preference"][1].any()
-
-
-def test_the_average_preference_of_training_users_is_zero(small, encoder):
-    features = encoder.apply(small.users, small.ratings.matrix)
-    mean = features.matrices["preference"][:, :-1].mean(axis=0)
-    np.testing.assert_allclose(mean, 0, atol=1e-5)
-
-
-def test_a_wide_preference_is_reduced_and_keeps_most_of_the_variation(small):
-    wide = fit_features(small)
-    plan = FeaturePlan(**{**small.plan.model_dump(), "preference": {"max_width": 10}})
-    narrow = fit_features(small.with_plan(plan))
-    assert narrow.widths["preference"] == 11
-    full = wide.apply(small.users, small.ratings.matrix).matrices["preference"][:, :-1]
-    some = narrow.apply(small.users, small.ratings.matrix).matrices["preference"][:, :-1]
-    best = np.sum(np.linalg.svd(full, compute_uv=False)[:10] ** 2)
-    assert np.sum(some.astype(float) ** 2) > 0.97 * best
-
-
 def test_state_is_json_and_arrays_and_restores_the_encoder(small, encoder):
     facts, arrays = encoder.state()
-    restored = FeatureEncoder.from_state(
-        json.loads(json.dumps(facts)), arrays, len(small.ratings.items)
-    )
-    before = encoder.apply(small.users, small.ratings.matrix)
-    after = restored.apply(small.users, small.ratings.matrix)
+    restored = FeatureEncoder.from_state(json.loads(json.dumps(facts)), arrays)
+    before, after = encoder.apply(small.users), restored.apply(small.users)
     for group, matrix in before.matrices.items():
         np.testing.assert_array_equal(after.matrices[group], matrix)
 

@@ -18,8 +18,7 @@ from coldhash.data.plan import Category, MultiLabel, Number
 from coldhash.data.tables import infer_types
 from coldhash.errors import DataError, SettingError, UnlikelyData
 from coldhash.features.columns import Knots
-from coldhash.features.folding import WIDEST, places_of
-from coldhash.features.groups import Features
+from coldhash.features.groups import WIDEST, Features, places_of
 
 TASTES, N_ITEMS, N_USERS, N_NUMBERS = 4, 40, 1500, 400
 TASTE = np.arange(N_USERS) % TASTES
@@ -101,7 +100,7 @@ def test_rows_of_a_folded_group_do_not_depend_on_the_others(labels):
         np.testing.assert_array_equal(alone[0], together[row])
     assert not together[-1].any()
     facts, arrays = encoder.state()
-    restored = FeatureEncoder.from_state(json.loads(json.dumps(facts)), arrays, N_ITEMS)
+    restored = FeatureEncoder.from_state(json.loads(json.dumps(facts)), arrays)
     np.testing.assert_array_equal(restored.apply(people).matrices["taste"].toarray(), together[:-1])
 
 
@@ -146,7 +145,7 @@ def test_many_numbers_are_encoded_as_one_by_one():
         1e20,
         float("nan"),
     ]
-    column = Knots.fit(Number(), dict.fromkeys(values, 2))
+    column = Knots.fit(Number(), dict.fromkeys(values, 2), "x")
     cells = [column.cells(value) for value in values]
     expected = np.zeros((len(values), column.width), np.float32)
     for row, each in enumerate(cells):

@@ -16,7 +16,7 @@ from coldhash import Dataset, FeaturePlan, read, split_cold_users
 from coldhash.arrays.codes import signs
 from coldhash.data.plan import Category, Vector
 from coldhash.errors import CodeCollapse, DataError, SettingError
-from coldhash.lab.printed import PrintedMFDCF, Rotation, truncate, turn
+from coldhash.lab.printed import PrintedMFDCF, Rotation, turn
 from coldhash.mfdcf import equations
 from coldhash.mfdcf import problem as problem_module
 from coldhash.mfdcf.items import descend
@@ -168,7 +168,7 @@ def set_items(problem, state, rng):
 
 
 def set_rotation(problem, state, rng):
-    Rotation("mm", 1.0, state.D.shape[1], rng).update(problem, state)
+    Rotation("mm", state.D.shape[1], rng).update(problem, state)
 
 
 STEPS = [
@@ -287,24 +287,6 @@ def test_group_weights_follow_the_misfit(rng):
         np.testing.assert_allclose(weights[name], misfits[name] ** 0.5 / total)
 
 
-def test_a_low_rank_target_is_the_truncated_svd(rng):
-    problem, block = make_problem(rng, 8, 1)
-    S = block.S.toarray().astype(float)
-    low = truncate(problem, 5, rng)
-    P, sigma, Qt = np.linalg.svd(S)
-    best = (P[:, :5] * sigma[:5]) @ Qt[:5]
-    np.testing.assert_allclose(low.blocks.parts[0].S, best, rtol=1e-3, atol=1e-3)
-    np.testing.assert_allclose(low.blocks.parts[0].St, best.T, rtol=1e-3, atol=1e-3)
-    known = problem.item_weights[:, 0] @ np.sum(best**2, axis=0)
-    np.testing.assert_allclose(low.known, known, rtol=1e-3)
-
-
-def test_a_low_rank_target_needs_one_partition(rng):
-    problem, block = make_problem(rng, 8, 1)
-    with pytest.raises(SettingError, match=r"svd_rank=5.*hint: svd_rank=None"):
-        truncate(replace(problem, users=MemoryPartitions([block, block])), 5, rng)
-
-
 def test_the_item_step_for_strangers_lowers_its_own_energy(rng):
     problem, block = make_problem(rng, 8, 2, stranger_weight=0.6)
     state = random_state(problem, block, 8, rng)
@@ -342,11 +324,10 @@ PRINTED = PrintedMFDCF(**FIXED, rotation="identity", item_step="descent", cold_r
         PLAIN,
         LEVEL,
         replace(PRINTED, rotation="mm"),
-        replace(PRINTED, svd_rank=12),
         replace(PLAIN, popularity_power=0.0, target="share"),
         replace(PLAIN, rank_weight=100.0, retained_rank=2, ridge=0.1),
     ],
-    ids=["plain", "level", "mm", "svd", "paper's loss", "low rank"],
+    ids=["plain", "level", "mm", "paper's loss", "low rank"],
 )
 @pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
 def test_the_objective_never_rises(settings, small, monkeypatch):
@@ -510,7 +491,7 @@ def test_data_that_says_nothing_is_an_error():
         ("fit_weight", 0.0),
         ("ridge", 0.0),
         ("stranger_weight", 1.0),
-        ("retained_rank", 57),
+        ("retained_rank", 0),
         ("n_rounds", 0),
     ],
 )

@@ -212,9 +212,7 @@ def test_features_learned_by_partition_are_the_features_of_all(world):
             replace(records, table=users.slice(records.first, part_users))
             for records in data.records(part_users)
         ]
-        states.append(
-            learn_features(MemoryPartitions(cut), plan, data.items, (1.0, 5.0), 0).state()
-        )
+        states.append(learn_features(MemoryPartitions(cut), plan, data.items).state())
     assert states[0][0] == states[1][0]
     for name, array in states[0][1].items():
         np.testing.assert_allclose(states[1][1][name], array, rtol=1e-5, atol=1e-6, err_msg=name)

@@ -13,7 +13,8 @@ from coldhash.arrays.codes import pack
 from coldhash.data.plan import Category, Number
 from coldhash.evaluate.metrics import judge
 from coldhash.evaluate.protocol import make_trial, scorer
-from coldhash.mfdcf.problem import uniform
+from coldhash.mfdcf.problem import fit_preference, uniform
+from coldhash.partitions import MemoryPartitions
 from coldhash.search import CodeIndex
 from reference import Reference
 
@@ -112,7 +113,15 @@ def fitted(data, settings):
 
 
 def features_of(data, model):
-    return model.features.apply(data.users, data.ratings.matrix)
+    """The features of the encoder, and the preference group, which is only part of the fit."""
+    features = model.features.apply(data.users)
+    if not model.settings["level"]:
+        content = model.features.item_content(data.items, len(data.item_ids))
+        users, width = MemoryPartitions(data.records()), data.plan.preference.max_width
+        preference = fit_preference(users, content, data.scale, width, SEED)(data.ratings.matrix)
+        features.matrices["preference"] = preference
+        features.has["preference"] = preference[:, -1] > 0
+    return features
 
 
 @pytest.mark.parametrize("settings", BY_SETTINGS.values(), ids=BY_SETTINGS)

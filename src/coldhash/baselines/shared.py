@@ -32,7 +32,7 @@ from coldhash.data.ratings import Ratings, RatingTarget, TargetKind, as_ones
 from coldhash.errors import DataError, SettingError, check_types
 from coldhash.features.fitting import fit_features
 from coldhash.features.groups import FeatureEncoder, Features, State
-from coldhash.features.preference import PREFERENCE
+from coldhash.features.people import as_columns
 from coldhash.mfdcf.report import Callback, code_report, warn_of_collapse
 from coldhash.recommender.encoders import Encoded, Encoder, scale_rows
 from coldhash.recommender.items import CodeItems, Items, RealItems
@@ -76,7 +76,7 @@ class Baseline(ABC):
             The method cannot learn from these data.
         """
         with threadpool_limits(1, "blas"):  # the same sums in the same order everywhere
-            return self._fit(Training(self, data, fit_features(data, seed), seed, callback))
+            return self._fit(Training(self, data, fit_features(data), seed, callback))
 
     @abstractmethod
     def _fit(self, training: Training) -> Recommender:
@@ -118,9 +118,8 @@ class Training:
     @cached_property
     def people(self) -> Features:
         """The features of the training users."""
-        columns = dict(zip(self.data.users.column_names, self.data.users.columns, strict=True))
         # a table without columns does not know its length
-        return self.features.encode(columns, self.data.n_users, None)
+        return self.features.encode(as_columns(self.data.users)[0], self.data.n_users)
 
     @cached_property
     def groups(self) -> tuple[str, ...]:
@@ -249,7 +248,7 @@ def favourite_matrix(data: Dataset) -> csr_array:
 
 def stranger_groups(encoder: FeatureEncoder) -> tuple[str, ...]:
     """Return the names of the feature groups that somebody without ratings may have."""
-    groups = tuple(name for name in encoder.widths if name != PREFERENCE)
+    groups = tuple(encoder.groups)
     if not groups:
         raise DataError(
             "there are no user features to predict from",

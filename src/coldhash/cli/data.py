@@ -25,7 +25,7 @@ Quick = Annotated[bool, Option("--quick", help="One split, small grids.")]
 @inputs.command
 def describe(source: DataOptions, as_json: AsJson = False) -> None:
     """Show counts, sparsity, columns, feature groups and what is missing."""
-    from coldhash.features.describe import describe as describe_data
+    from coldhash.features.fitting import describe as describe_data
 
     facts = describe_data(source.read())
     print_result(facts, format_facts(facts), as_json)

@@ -228,12 +228,13 @@ class Preference(_Part):
 
     Examples
     --------
-    >>> from coldhash import fit_features, read
     >>> plan = FeaturePlan(items={"content": {"genres": "multi-label"}}, preference=Preference())
-    >>> data = read("sample", n_users=100, n_items=50).with_plan(plan)
-    >>> features = fit_features(data).apply(data.users, data.ratings.matrix)
-    >>> bool(features.has["preference"][0])  # the first user has rated something
-    True
+    >>> print(plan.to_toml(), end="")
+    [items.content]
+    genres = "multi-label"
+    <BLANKLINE>
+    [preference]
+    max_width = 128
     """
 
     max_width: Annotated[int, Field(ge=1)] = 128
@@ -258,7 +259,8 @@ class FeaturePlan(_Part):
     users, items : dict of str to dict
         Named groups of columns: column name -> kind, such as `"category"` or `Category()`.
     preference : Preference, optional
-        Adds the group "preference", computed from the items that a user rated.
+        Adds the group "preference", computed from the items that a user rated, to a fit of `MFDCF`
+        without levels; strangers do not have it.
     labels : dict of str to dict
         What values of a column are called where they are shown: column name -> value -> label.
 

@@ -118,18 +118,15 @@ class Labels(_Vocabulary):
     separator: str | None  # None: the whole value is one label
 
     @classmethod
-    def fit(cls, spec: plan.Category | plan.MultiLabel, counted: Counts) -> Labels:
+    def fit(cls, spec: plan.Category | plan.MultiLabel, counted: Counts, name: str) -> Labels:
         """Learn which labels there are."""
         separator = spec.separator if spec.kind == "multi-label" else None
-        counts: Counter[str] = Counter()
-        for value, count in counted.items():
-            for label in _split_labels(value, separator):
-                counts[label] += count
-        ordered = sorted(counts, key=lambda label: (-counts[label], label))
-        frequent = [label for label in ordered if counts[label] >= spec.min_count]
-        rare = dict.fromkeys(ordered[len(frequent) :], _OTHER)
-        first = 1 if rare else 0
-        columns = {label: at for at, label in enumerate(frequent, first)} | rare
+        labels = map_values(lambda value: _split_labels(value, separator), counted, name)
+        counts = _count_parts(labels, counted)
+        frequent = [label for label, count in counts.items() if count >= spec.min_count]
+        first = 1 if len(frequent) < len(counts) else 0
+        columns = {label: at for at, label in enumerate(frequent, first)}
+        columns |= dict.fromkeys([label for label in counts if label not in columns], _OTHER)
         return cls(np.zeros(first + len(frequent), np.float32), columns, separator)
 
     def cells(self, value: Value) -> Cells:
@@ -151,19 +148,15 @@ class Words(_Vocabulary):
     rarity: np.ndarray
 
     @classmethod
-    def fit(cls, spec: plan.Text, counted: Counts) -> Words:
+    def fit(cls, spec: plan.Text, counted: Counts, name: str) -> Words:
         """Learn the words that occur often enough, and how rare each is."""
-        texts = [_split_words(value) for value in counted]
-        counts = Counter(chain.from_iterable(map(set, texts)))
-        for words, count in zip(texts, counted.values(), strict=True):
-            if count > 1:
-                counts.update(dict.fromkeys(words, count - 1))
+        texts = map_values(_split_words, counted, name)
+        counts = _count_parts(texts, counted)
         n_texts = sum(count for words, count in zip(texts, counted.values(), strict=True) if words)
-        frequent = [word for word in counts if counts[word] >= spec.min_count]
-        frequent = sorted(frequent, key=lambda word: (-counts[word], word))[: spec.max_words]
-        columns = {word: at for at, word in enumerate(frequent)}
-        rarity = [math.log((1 + n_texts) / (1 + counts[word])) + 1 for word in frequent]
-        return cls(np.zeros(len(frequent), np.float32), columns, np.array(rarity, np.float32))
+        frequent = [word for word, count in counts.items() if count >= spec.min_count]
+        columns = {word: at for at, word in enumerate(frequent[: spec.max_words])}
+        rarity = [math.log((1 + n_texts) / (1 + counts[word])) + 1 for word in columns]
+        return cls(np.zeros(len(columns), np.float32), columns, np.array(rarity, np.float32))
 
     def encode(self, values: Sequence[Value], name: str) -> Entries:
         """Encode values; `name` is the column's in an error."""
@@ -187,9 +180,9 @@ class Knots(FittedColumn):
     knots: np.ndarray
 
     @classmethod
-    def fit(cls, spec: plan.Number, counted: Counts) -> Knots:
+    def fit(cls, spec: plan.Number, counted: Counts, name: str) -> Knots:
         """Place the knots at quantiles, each distinct value once."""
-        knots = _place_knots(_expand(counted), spec.n_knots)
+        knots = _place_knots(_expand(counted, _as_float, name), spec.n_knots)
         return cls(np.zeros(len(knots), np.float32), knots)
 
     def number(self, value: Value) -> float:
@@ -236,9 +229,9 @@ class Ages(Knots):
     newest: float  # the newest date of the training data, in days since 1970
 
     @classmethod
-    def fit(cls, spec: plan.Date, counted: Counts) -> Ages:  # type: ignore[override]
+    def fit(cls, spec: plan.Date, counted: Counts, name: str) -> Ages:  # type: ignore[override]
         """Learn the newest date, and place the knots at quantiles of the ages."""
-        days = _expand(counted, as_days)
+        days = _expand(counted, as_days, name)
         newest = float(days.max()) if len(days) else 0.0
         knots = _place_knots(newest - days, spec.n_knots)
         return cls(np.zeros(len(knots), np.float32), knots, newest)
@@ -258,7 +251,7 @@ class Given(FittedColumn):
     """Vector: numbers as they came."""
 
     @classmethod
-    def fit(cls, spec: plan.Vector, counted: Iterable[Value]) -> Given:
+    def fit(cls, spec: plan.Vector, counted: Iterable[Value], name: str) -> Given:
         """Learn the length."""
         vectors = (value for value in counted if isinstance(value, list | tuple | np.ndarray))
         width = next((len(vector) for vector in vectors if len(vector)), 0)
@@ -344,7 +337,7 @@ def _split_lists(column: pa.Array, name: str) -> Sequence[Value]:
     return [flat[end - n : end] if n else None for end, n in zip(ends, lengths, strict=True)]
 
 
-def map_values(function: Callable[[Value], T], values: Sequence[Value], name: str) -> list[T]:
+def map_values(function: Callable[[Value], T], values: Iterable[Value], name: str) -> list[T]:
     """Apply a function to each value; an error names the column and the value."""
     results = []
     for row, value in enumerate(values):
@@ -409,9 +402,18 @@ def _as_float(value: Value) -> float:
     return number
 
 
-def _expand(counted: Counts, number: Callable[[Value], float] = _as_float) -> np.ndarray:
+def _count_parts(parts: Sequence[Sequence[str]], counted: Counts) -> dict[str, int]:
+    """Count the values that have each label or word; the most frequent ones come first."""
+    counts = Counter(chain.from_iterable(map(set, parts)))
+    for own, count in zip(parts, counted.values(), strict=True):
+        if count > 1:
+            counts.update(dict.fromkeys(own, count - 1))
+    return dict(sorted(counts.items(), key=lambda each: (-each[1], each[0])))
+
+
+def _expand(counted: Counts, number: Callable[[Value], float], name: str) -> np.ndarray:
     """Repeat each known number as often as it was counted."""
-    numbers = np.array([number(value) for value in counted], np.float64)
+    numbers = np.array(map_values(number, counted, name), np.float64)
     repeated = np.repeat(numbers, np.fromiter(counted.values(), np.int64))
     return repeated[~np.isnan(repeated)]
 

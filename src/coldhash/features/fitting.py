@@ -1,4 +1,4 @@
-"""Fit features to the training part of a data set, whole or in partitions of users.
+"""Fit features to the training part of a data set, whole or in partitions; describe a data set.
 
 Of every partition, the values of each column are counted; the counts are merged, and the column is
 fitted to them.
@@ -8,30 +8,26 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
 
-from coldhash.data.dataset import Dataset, UserRecords
-from coldhash.data.feedback import Scale
-from coldhash.data.plan import Column, FeaturePlan
-from coldhash.errors import DataError
+from coldhash.data.dataset import Dataset, UserRecords, is_described
+from coldhash.data.plan import Column, FeaturePlan, describe_columns
 from coldhash.features.columns import FORM_OF, FittedColumn, Given, Value, distinct_values
-from coldhash.features.folding import GroupEncoder
-from coldhash.features.groups import ContentEncoder, FeatureEncoder
-from coldhash.features.preference import fit_preference
+from coldhash.features.groups import ContentEncoder, FeatureEncoder, GroupEncoder
+from coldhash.features.people import as_columns
 from coldhash.partitions import MemoryPartitions, Partitions
 
 
-def fit_features(data: Dataset, seed: int = 0) -> FeatureEncoder:
+def fit_features(data: Dataset) -> FeatureEncoder:
     """Fit a feature encoder to the training part.
 
     Parameters
     ----------
     data : Dataset
         The training part; its plan defines which columns become which features.
-    seed : int
-        Seed of the projection of wide preferences.
 
     Returns
     -------
@@ -47,27 +43,14 @@ def fit_features(data: Dataset, seed: int = 0) -> FeatureEncoder:
     >>> from coldhash import read
     >>> encoder = fit_features(read("sample", n_users=100, n_items=50))
     >>> one = encoder.apply({"age": 30, "city": "Atlantis"})
-    >>> bool(one.has["demographics"][0]), bool(one.has["preference"][0])
-    (True, False)
+    >>> bool(one.has["demographics"][0])
+    True
     """
-    users = MemoryPartitions(data.records())
-    return learn_features(users, data.plan, data.items, data.scale, seed)
+    return learn_features(MemoryPartitions(data.records()), data.plan, data.items)
 
 
-def learn_features(
-    users: Partitions, plan: FeaturePlan, items: pa.Table, scale: Scale, seed: int
-) -> FeatureEncoder:
+def learn_features(users: Partitions, plan: FeaturePlan, items: pa.Table) -> FeatureEncoder:
     """Fit a feature encoder to partitions of users."""
-    groups = _fit_groups(users, plan)
-    encoder = fit_content(plan, items)
-    preference = None
-    if plan.preference is not None:
-        rng, content = np.random.default_rng(seed), encoder.apply(items, items.num_rows)
-        preference = fit_preference(users, content, scale, plan.preference.max_width, rng)
-    return FeatureEncoder(groups, preference, encoder, plan.labels)
-
-
-def _fit_groups(users: Partitions, plan: FeaturePlan) -> dict[str, GroupEncoder]:
     specs = [(group, name, own[name]) for group, own in plan.users.items() for name in own]
 
     def count(records: UserRecords) -> list[Counter[Value]]:
@@ -80,7 +63,8 @@ def _fit_groups(users: Partitions, plan: FeaturePlan) -> dict[str, GroupEncoder]
     fitted: dict[str, dict[str, FittedColumn]] = {group: {} for group in plan.users}
     for (group, name, spec), total in zip(specs, totals, strict=True):
         fitted[group][name] = fit_mean(fit_column(spec, total, name), total, name)
-    return {group: GroupEncoder(columns) for group, columns in fitted.items()}
+    groups = {group: GroupEncoder(columns) for group, columns in fitted.items()}
+    return FeatureEncoder(groups, fit_content(plan, items), plan.labels)
 
 
 def fit_content(plan: FeaturePlan, items: pa.Table) -> ContentEncoder:
@@ -98,7 +82,7 @@ def count_values(spec: Column, column: pa.ChunkedArray, name: str) -> Counter[Va
         return Counter(dict(zip(values, counts, strict=True)))
     if spec.kind != "vector":
         return Counter(None if value is None else tuple(value) for value in values)
-    form = Given.fit(spec, values)
+    form = Given.fit(spec, values, name)
     lengths, _, numbers = form.encode(values, name)
     n_known = np.count_nonzero(lengths)
     mean = numbers.reshape(n_known, form.width).mean(axis=0, dtype=np.float64) if n_known else ()
@@ -107,10 +91,7 @@ def count_values(spec: Column, column: pa.ChunkedArray, name: str) -> Counter[Va
 
 def fit_column(spec: Column, counted: Counter[Value], name: str) -> FittedColumn:
     """Fit a column to its values."""
-    try:
-        return FORM_OF[spec.kind].fit(spec, counted)  # type: ignore[attr-defined, no-any-return]
-    except DataError as error:
-        raise DataError(f"column {name!r}: {error.message}", hint=error.hint) from None
+    return FORM_OF[spec.kind].fit(spec, counted, name)  # type: ignore[attr-defined, no-any-return]
 
 
 def fit_mean(column: FittedColumn, counted: Counter[Value], name: str) -> FittedColumn:
@@ -120,3 +101,55 @@ def fit_mean(column: FittedColumn, counted: Counter[Value], name: str) -> Fitted
     n_known = counts[lengths > 0].sum()
     mean = np.bincount(columns, numbers * np.repeat(counts, lengths), column.width)
     return replace(column, mean=(mean / max(n_known, 1)).astype(np.float32))
+
+
+def describe(data: Dataset) -> dict[str, object]:
+    """Describe a data set in plain values, ready for JSON.
+
+    Parameters
+    ----------
+    data : Dataset
+        The data set.
+
+    Returns
+    -------
+    dict
+        Counts of users, items and ratings, sparsity and scale; what the ratings are, which of them
+        make an item a favourite, and how many do; for every column its type, missing and distinct
+        values, what it becomes or why it is left out, and how often each value occurs that the plan
+        has a label for; for every feature group its width and
+        users; and the plan as TOML.
+
+    Examples
+    --------
+    >>> from coldhash import read
+    >>> found = describe(read("sample", n_users=100, n_items=50))
+    >>> found["users"], found["items"], list(found["user_columns"])
+    (100, 50, ['age', 'gender', 'occupation', 'city'])
+    """
+    ratings = data.ratings
+    n_users, n_items = ratings.matrix.shape
+    encoder, columns = fit_features(data), as_columns(data.users)[0]
+    widths, has = encoder.widths, encoder.encode(columns, n_users).has
+    counted = zip(*np.unique(ratings.matrix.data, return_counts=True), strict=True)
+    return {
+        "name": data.name,
+        "users": n_users,
+        "users_described": int(is_described(data.users, n_users).sum()),
+        "users_with_ratings": int((ratings.per_user > 0).sum()),
+        "items": n_items,
+        "items_described": int(is_described(data.items, n_items).sum()),
+        "items_rated": int((ratings.per_item > 0).sum()),
+        "ratings": len(ratings),
+        "sparsity": round(100 * ratings.sparsity, 2),
+        "scale": list(ratings.scale),
+        "feedback": ratings.feedback.kind,
+        "favourite": ratings.feedback.rule,
+        "favourites": int(ratings.favourites.sum()),
+        "times": ratings.times is not None,
+        "rating_counts": {f"{value:g}": int(count) for value, count in islice(counted, 20)},
+        "user_columns": describe_columns(data.users, data.plan.users, data.plan.labels),
+        "item_columns": describe_columns(data.items, data.plan.items, data.plan.labels),
+        "groups": {n: {"width": w, "users": int(has[n].sum())} for n, w in widths.items()},
+        "plan": data.plan.to_toml(),
+    }

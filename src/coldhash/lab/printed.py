@@ -9,30 +9,26 @@ turns them. `alm` is the printed augmented Lagrangian; `mm` is a step that never
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from pydantic import PositiveInt
-from scipy.sparse.linalg import svds
-from threadpoolctl import threadpool_limits
 
 from coldhash.arrays.codes import signs
 from coldhash.baselines.shared import polar, random_rotation
-from coldhash.errors import SettingError
 from coldhash.mfdcf import equations
-from coldhash.mfdcf.checkpoint import Checkpoint
 from coldhash.mfdcf.equations import FitState
 from coldhash.mfdcf.items import descend
 from coldhash.mfdcf.model import MFDCF
-from coldhash.mfdcf.problem import Problem, UserBlock
-from coldhash.mfdcf.report import Progress
+from coldhash.mfdcf.problem import Problem
+from coldhash.mfdcf.report import Rounds
 from coldhash.mfdcf.ridges import choose_ridges
 from coldhash.partitions import Partitions
 from coldhash.registry import MODELS, Model
 
 RotationKind = Literal["alm", "mm", "identity"]
 ItemStepKind = Literal["pinv-sign", "descent"]
+LAMBDA = 1.0  # λ of the printed steps (17), (24) and (25)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,14 +41,10 @@ class PrintedMFDCF(MFDCF):
     ----------
     rotation
         The step for R: "alm" (printed), "mm", or "identity" (none).
-    rotation_weight
-        λ of the printed steps (17), (24) and (25).
     item_step
         The step for item codes: "pinv-sign" (printed), or "descent" (that of `MFDCF`).
     cold_rotation
         Whether maps for strangers are rotated with H; False as printed in (28).
-    svd_rank
-        Replace S by its truncated SVD of this rank (o); None: S as it is.
 
     Examples
     --------
@@ -64,28 +56,18 @@ class PrintedMFDCF(MFDCF):
 
     level: bool = False
     rotation: RotationKind = "alm"
-    rotation_weight: float = 1.0
     item_step: ItemStepKind = "pinv-sign"
     cold_rotation: bool = False
-    svd_rank: PositiveInt | None = None
 
     def _alternate(
-        self,
-        problem: Problem,
-        D: np.ndarray,
-        checkpoint: Checkpoint,
-        progress: Progress,
-        rng: np.random.Generator,
+        self, problem: Problem, D: np.ndarray, rounds: Rounds, rng: np.random.Generator
     ) -> tuple[Problem, FitState]:
         """Go round the steps as `MFDCF` does, with the printed ones between them."""
-        blocks, losses = problem.blocks, progress.objective
-        if self.svd_rank is not None:
-            problem = truncate(problem, self.svd_rank, rng)
         state = equations.start(problem, D)
-        rotation = Rotation(self.rotation, self.rotation_weight, self.n_bits, rng)
+        rotation = Rotation(self.rotation, self.n_bits, rng)
         if self.ridge is None:
             problem = choose_ridges(problem, state, rng)
-        while not self._settled(losses):
+        while not self._settled(rounds.objective):
             equations.update_maps(problem, state)
             equations.update_vectors(problem, state)
             rotation.update(problem, state)  # (17), (24), (25)
@@ -93,13 +75,12 @@ class PrintedMFDCF(MFDCF):
             descent = self.item_step == "descent"
             D = descend(state.D, L, G, self.n_sweeps, rng) if descent else pinv_sign(L, G)
             equations.set_items(problem, state, D)  # (21)
-            losses.append(equations.objective(problem, state))
-            progress.end_round()
+            rounds.end(equations.objective(problem, state), state, rng)
         equations.update_maps(problem, state)
         equations.update_vectors(problem, state)
         if not self.cold_rotation:  # (28) as printed: maps to H before it is rotated
             state.W = {name: W @ rotation.R.astype(np.float32) for name, W in state.W.items()}
-        return replace(problem, blocks=blocks), state
+        return problem, state
 
 
 class Rotation:
@@ -109,13 +90,9 @@ class Rotation:
     is the one before rotation.
     """
 
-    def __init__(
-        self, kind: RotationKind, weight: float, n_bits: int, rng: np.random.Generator
-    ) -> None:
-        self._kind, self._weight = kind, weight
-        self.R = np.eye(n_bits)
-        if kind != "identity":
-            self.R = random_rotation(n_bits, rng)
+    def __init__(self, kind: RotationKind, n_bits: int, rng: np.random.Generator) -> None:
+        self._kind = kind
+        self.R = np.eye(n_bits) if kind == "identity" else random_rotation(n_bits, rng)
         self._Z, self._multiplier = self.R, np.zeros((n_bits, n_bits))
 
     def update(self, problem: Problem, state: FitState) -> None:
@@ -140,10 +117,10 @@ class Rotation:
 
     def _lagrange(self, alpha: float, M: np.ndarray, N: np.ndarray, K: np.ndarray) -> None:
         """Update R, Z_R and G_R as printed: (17), (24), (25)."""
-        weight, Z = self._weight, self._Z
-        self.R = polar(2 * K - alpha * M @ Z @ N + weight * Z - self._multiplier)
-        self._Z = polar(-alpha * M @ self.R @ N + weight * self.R + self._multiplier)
-        self._multiplier = self._multiplier + weight * (self.R - self._Z)
+        Z = self._Z
+        self.R = polar(2 * K - alpha * M @ Z @ N + LAMBDA * Z - self._multiplier)
+        self._Z = polar(-alpha * M @ self.R @ N + LAMBDA * self.R + self._multiplier)
+        self._multiplier = self._multiplier + LAMBDA * (self.R - self._Z)
 
 
 def turn(users: Partitions, state: FitState, T: np.ndarray) -> None:
@@ -169,27 +146,6 @@ def _quadratic(problem: Problem, state: FitState) -> tuple[np.ndarray, np.ndarra
         return H.T @ H, K
 
     return problem.users.sum(products, state.H, state.TD, state.B)
-
-
-def truncate(problem: Problem, rank: int, rng: np.random.Generator) -> Problem:
-    """Replace S by its truncated SVD."""
-    users = problem.users
-    if len(users) > 1:
-        raise SettingError(
-            f"svd_rank={rank} needs all users in one partition, here are {len(users):,}",
-            hint="svd_rank=None, which is also more accurate",
-        )
-
-    def replace_targets(block: UserBlock) -> tuple[UserBlock, np.ndarray]:
-        S = block.S.astype(np.float64)
-        with threadpool_limits(1, "blas"):  # that of scipy, which is not the one of numpy
-            P, sigma, Qt = svds(S, k=min(rank, min(S.shape) - 1), rng=rng)
-        low = ((P * sigma) @ Qt).astype(np.float32)
-        norms = np.sum(low.astype(np.float64) ** 2, axis=0)
-        return replace(block, S=low, St=np.ascontiguousarray(low[block.trained].T)), norms
-
-    blocks, norms = users.update(replace_targets, problem.blocks)
-    return replace(problem, blocks=blocks, known=float(problem.item_weights[:, 0] @ norms))
 
 
 def pinv_sign(L: np.ndarray, G: np.ndarray) -> np.ndarray:

@@ -11,8 +11,7 @@ from coldhash.arrays.compiled import compiled
 from coldhash.arrays.products import SparseRows
 from coldhash.data.dataset import UserRecords
 from coldhash.mfdcf.equations import FitState, stranger_vectors
-from coldhash.mfdcf.problem import ItemSums, Problem, UserBlock, uniform
-from coldhash.partitions import Partitions
+from coldhash.mfdcf.problem import Problem, UserBlock, uniform
 from coldhash.recommender.history import AnswerPart, HistoryPart
 
 ENOUGH = 2_000  # users to learn from
@@ -36,15 +35,13 @@ class Moments(NamedTuple):
     n_ratings: float
 
 
-def fit_answers(
-    users: Partitions, problem: Problem, state: FitState, sums: ItemSums, history: HistoryPart
-) -> AnswerPart:
+def fit_answers(problem: Problem, state: FitState, history: HistoryPart) -> AnswerPart:
     """Learn how people vary around what their features say, and how answers depend on it.
 
     Everything is least squares in closed form, from the vectors of some thousand users.
     """
-    D, W, mu, average = state.D, state.W, state.mu, state.average
-    q = ((sums.ratings + 0.5) / (problem.n_users + 1)).astype(np.float32)
+    users, D, W, mu, average = problem.users, state.D, state.W, state.mu, state.average
+    q = ((problem.sums.ratings + 0.5) / (problem.n_users + 1)).astype(np.float32)
     share = ENOUGH / problem.n_users
     rows = np.sort(np.argsort(-q, kind="stable")[:MOST_ASKED]).astype(np.int32)
     places = np.full(len(q), -1)
@@ -86,7 +83,14 @@ def fit_answers(
     variances = (q * (1 - q))[rows]
     explained = np.einsum("ir,ir->i", a @ covariance, a)
     deviations = np.sqrt(np.maximum(variances - explained, LEAST_NOISE * variances))
-    b = _shrunk_loadings(found, inverse, covariance, slope * D[rows], noise)
+    # δ on x item by item, shrunk to what codes say by how much items differ from it. With n raters,
+    # whose x vary as everybody's, the error of b has the covariance σ²/n Σ⁻¹; the rest of its
+    # distance from the code is how much items differ
+    n = np.maximum(found.counts, 1.0)[:, None]
+    apart = found.liked @ inverse / n - slope * D[rows]
+    distances = np.einsum("ir,ir->i", apart @ covariance, apart) / len(covariance)
+    differ = max(float(np.mean(n[:, 0] * distances)) - noise, 0.0) / float(np.mean(n))
+    b = slope * D[rows] + apart * (differ / (differ + noise / n))
     loadings = np.stack([a / deviations[:, None], b / np.sqrt(noise)])
     return AnswerPart(
         history=history,
@@ -114,18 +118,3 @@ def _add_raters(indptr, items, above, X, D, places, along, known, liked):  # typ
                 for k in range(X.shape[1]):
                     known[at, k] += X[user, k]
                     liked[at, k] += value * X[user, k]
-
-
-def _shrunk_loadings(
-    found: Moments, inverse: np.ndarray, covariance: np.ndarray, usual: np.ndarray, noise: float
-) -> np.ndarray:
-    """Regress δ on x item by item, shrunk to what codes say by how much items differ from it.
-
-    With n raters, whose x vary as everybody's, the error of b has the covariance σ²/n Σ⁻¹; the
-    rest of its distance from the code is how much items differ.
-    """
-    n = np.maximum(found.counts, 1.0)[:, None]
-    apart = found.liked @ inverse / n - usual
-    distances = np.einsum("ir,ir->i", apart @ covariance, apart) / len(covariance)
-    differ = max(float(np.mean(n[:, 0] * distances)) - noise, 0.0) / float(np.mean(n))
-    return np.asarray(usual + apart * (differ / (differ + noise / n)))

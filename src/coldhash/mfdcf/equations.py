@@ -21,8 +21,7 @@ import numpy as np
 from coldhash.arrays.codes import pack, signs
 from coldhash.arrays.products import times, times_codes
 from coldhash.arrays.threads import run_pieces
-from coldhash.mfdcf.problem import Problem, UserBlock
-from coldhash.mfdcf.report import REPORTED
+from coldhash.mfdcf.problem import REPORTED, Problem, UserBlock
 from coldhash.partitions import PerPartition, add_up
 
 FLOOR = 1e-6  # of μ: a group that fits perfectly must not weigh infinitely

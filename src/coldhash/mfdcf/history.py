@@ -26,7 +26,7 @@ from coldhash.arrays.compiled import compiled
 from coldhash.arrays.products import SparseRows
 from coldhash.arrays.threads import run_pieces
 from coldhash.data.dataset import UserRecords
-from coldhash.features.folding import mix_bits
+from coldhash.features.groups import mix_bits
 from coldhash.mfdcf.equations import FitState, mean_projection, stranger_vectors, vdot
 from coldhash.mfdcf.problem import BY_COLUMN, BY_ROW, ItemSums, Problem, UserBlock
 from coldhash.partitions import add_up
@@ -123,7 +123,7 @@ def _scales(problem: Problem) -> dict[int, np.float32]:
 
     def left(block: UserBlock) -> tuple[np.ndarray, np.ndarray]:
         whole = np.asarray(block.S.sum(axis=1), dtype=np.float64).ravel()
-        n_events = np.diff(block.S.indptr)  # type: ignore[union-attr]
+        n_events = np.diff(block.S.indptr)
         more = n_events > counts
         shares = np.where(more, 1 - counts / np.maximum(n_events, 1), 0.0)
         return (whole * shares).sum(axis=1), more.sum(axis=1)

@@ -43,15 +43,13 @@ from coldhash.data.ratings import RatingTarget, TargetKind
 from coldhash.errors import DataError, SettingError, check_types
 from coldhash.features.fitting import learn_features
 from coldhash.features.groups import FeatureEncoder
-from coldhash.features.preference import PREFERENCE
 from coldhash.mfdcf import equations
 from coldhash.mfdcf.answers import fit_answers
-from coldhash.mfdcf.checkpoint import Checkpoint
 from coldhash.mfdcf.equations import FitState
 from coldhash.mfdcf.history import fit_history
 from coldhash.mfdcf.items import descend
-from coldhash.mfdcf.problem import Group, Level, Problem, item_weights, make_blocks
-from coldhash.mfdcf.report import Callback, Progress, code_report, warn_of_collapse
+from coldhash.mfdcf.problem import Group, Level, Problem, fit_preference, item_weights, make_blocks
+from coldhash.mfdcf.report import Callback, Rounds, code_report, warn_of_collapse
 from coldhash.mfdcf.ridges import FIRST_RIDGE, choose_ridges
 from coldhash.partitions import Partitions
 from coldhash.recommender.encoders import ConsensusEncoder
@@ -131,13 +129,9 @@ class MFDCF:
 
     def __post_init__(self) -> None:
         check_types(self)
-        name = type(self).__name__
         if self.n_code_bits < 1:
             hint = f"more than {LEVEL_BITS}, which are for the level"
-            raise SettingError(f"{name}: n_bits={self.n_bits}", hint=hint)
-        if (self.retained_rank or 1) > self.n_code_bits:
-            hint = "1 to the length of codes"
-            raise SettingError(f"{name}: retained_rank={self.retained_rank}", hint=hint)
+            raise SettingError(f"{type(self).__name__}: n_bits={self.n_bits}", hint=hint)
 
     def fit(
         self,
@@ -175,41 +169,40 @@ class MFDCF:
         DataError
             There are no ratings, or no training user has any feature.
         """
-        progress, rng = Progress(callback), np.random.default_rng(seed)
+        rounds, rng = Rounds(callback), np.random.default_rng(seed)
         with one_blas_thread(), open_partitions(data, on) as users:
             if not data.n_ratings:
                 raise DataError("there are no ratings to learn from")
-            plan = data.plan.model_copy(update={"preference": None}) if self.level else data.plan
-            encoder = learn_features(users, plan, data.items, data.scale, seed)
-            progress.mark("features")
-            problem = self._prepare(users, data, encoder)
-            progress.mark("prepare")
+            encoder = learn_features(users, data.plan, data.items)
+            rounds.mark("features")
+            problem = self._prepare(users, data, encoder, seed)
+            rounds.mark("prepare")
             D = self._first_codes(problem, rng, item_codes)
-            path = None if users.folder is None else users.folder / "checkpoint"
-            checkpoint = Checkpoint(path, self._identify(problem, D, seed))
-            problem, state = self._alternate(problem, D, checkpoint, progress, rng)
+            rounds.path = None if users.folder is None else users.folder / "checkpoint"
+            rounds.identity = self._identify(problem, D, seed)
+            problem, state = self._alternate(problem, D, rounds, rng)
             length, strangers = equations.summarise_strangers(problem, state)
             popularity = problem.sums.favourites.astype(np.float32)
             items = CodeItems.of(signs(state.D), popularity, *problem.level.tables(length))
             history = fit_history(problem, state, items)
-            answers = fit_answers(users, problem, state, problem.sums, history)
-            progress.mark("history")
+            answers = fit_answers(problem, state, history)
+            rounds.mark("history")
             user_vectors = users.gather(state.H, problem.n_users, self.n_code_bits)
             seen = data.seen(users.allocate)
-            checkpoint.clear()
+            rounds.clear()
             weights = {name: 1 / mu for name, mu in state.mu.items()}
             maps = {name: state.W[name] for name in problem.groups_of_strangers}
             vectors = (user_vectors, state.D, strangers)
             report = {
-                "objective": progress.objective,
-                "seconds": progress.seconds,
+                "objective": rounds.objective,
+                "seconds": rounds.seconds,
                 "group_weights": {name: w / sum(weights.values()) for name, w in weights.items()},
                 "ridges": {name: group.ridge for name, group in problem.groups.items()},
                 "history_counts": history.counts.tolist(),
                 **dict(zip(REPORTS, run_pieces(code_report, vectors), strict=True)),
                 "warning": warn_of_collapse(strangers),
             }
-            progress.mark("report")
+            rounds.mark("report")
         return Recommender(
             name="mfdcf",
             settings=asdict(self),
@@ -229,12 +222,7 @@ class MFDCF:
         )
 
     def _alternate(
-        self,
-        problem: Problem,
-        D: np.ndarray,
-        checkpoint: Checkpoint,
-        progress: Progress,
-        rng: np.random.Generator,
+        self, problem: Problem, D: np.ndarray, rounds: Rounds, rng: np.random.Generator
     ) -> tuple[Problem, FitState]:
         """Go round the steps: each lowers (9) over one block of variables.
 
@@ -245,20 +233,18 @@ class MFDCF:
         state = equations.start(problem, D)
         if self.ridge is None:
             problem = choose_ridges(problem, state, rng)
-        losses = progress.objective
-        losses += checkpoint.resume(problem, state, rng)
-        while not self._settled(losses):
+        rounds.resume(problem, state, rng)
+        while not self._settled(rounds.objective):
             equations.update_maps(problem, state)  # (14), (23)
             equations.update_vectors(problem, state)  # (19), (21), (12)
-            progress.mark("users")
+            rounds.mark("users")
             L, G = equations.item_problem(problem, state)
             D = descend(state.D, L, G, self.n_sweeps, rng)  # (21)
             equations.set_items(problem, state, D)
-            progress.mark("items")
-            losses.append(equations.objective(problem, state))  # (9)
-            progress.mark("objective")
-            checkpoint.save(state, losses, rng)
-            progress.end_round()
+            rounds.mark("items")
+            loss = equations.objective(problem, state)  # (9)
+            rounds.mark("objective")
+            rounds.end(loss, state, rng)
         equations.update_maps(problem, state)
         equations.update_vectors(problem, state)
         return problem, state
@@ -282,9 +268,8 @@ class MFDCF:
         if item_codes is None:
             return rng.integers(0, 2, size=shape).astype(np.float32) * 2 - 1
         if item_codes.shape != shape:
-            raise SettingError(
-                f"item_codes of shape {item_codes.shape}", hint=f"items x bits: {shape}"
-            )
+            message = f"item_codes of shape {item_codes.shape}"
+            raise SettingError(message, hint=f"items x bits: {shape}")
         return item_codes
 
     def _identify(self, problem: Problem, D: np.ndarray, seed: int) -> dict[str, object]:
@@ -295,14 +280,19 @@ class MFDCF:
         return {"settings": asdict(self)} | facts
 
     def _prepare(
-        self, users: Partitions, data: Dataset | Prepared, encoder: FeatureEncoder
+        self, users: Partitions, data: Dataset | Prepared, encoder: FeatureEncoder, seed: int
     ) -> Problem:
         """Prepare every partition, and choose the settings that depend on the data."""
         n_users, n_items = data.n_users, len(data.item_ids)
         # what is rated but no favourite says less, the more of everything is rated
         other = OTHER * (1 - data.n_ratings / (n_users * n_items))
         target = RatingTarget(self.target, data.feedback, other)
-        blocks, sums, grams, counts = make_blocks(users, encoder, target, n_users)
+        preference = None
+        if data.plan.preference is not None and not self.level:
+            width = data.plan.preference.max_width
+            content = encoder.item_content(data.items, n_items)
+            preference = fit_preference(users, content, data.scale, width, seed)
+        blocks, sums, grams, counts = make_blocks(users, encoder, preference, target, n_users)
         groups = {
             name: Group(
                 gram=gram,
@@ -314,11 +304,10 @@ class MFDCF:
             for name, gram in grams.items()
             if any(counts[name])
         }
-        if not groups and not self.level:
-            raise DataError(
-                "no training user has any feature",
-                hint="give a user table, an item table for the preference group, or level=True",
-            )
+        strangers = tuple(name for name in encoder.groups if name in groups)
+        if not strangers and not self.level:
+            hint = "give a user table, or level=True"
+            raise DataError("no training user has any feature", hint=hint)
         short = self.n_code_bits <= 16  # too few bits to serve vectors and codes alike
         # users with few ratings are nearly strangers
         known = sums.known / n_users if self.level else 1.0
@@ -339,7 +328,7 @@ class MFDCF:
             level=level,
             noise=(norms / n_users).astype(np.float32)[:, None],
             groups=groups,
-            groups_of_strangers=tuple(n for n in groups if n != PREFERENCE) or tuple(groups),
+            groups_of_strangers=strangers,
             fit_weight=self.fit_weight or (None if self.level else 10.0),
             code_weight=self.code_weight,
             rank_weight=self.rank_weight,

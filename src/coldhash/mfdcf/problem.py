@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -9,11 +10,14 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
+from coldhash.arrays.checks import check_memory
 from coldhash.arrays.compiled import compiled
+from coldhash.arrays.products import times
 from coldhash.data.dataset import UserRecords
+from coldhash.data.feedback import Scale
 from coldhash.data.ratings import RatingTarget
-from coldhash.features.folding import mix_bits
-from coldhash.features.groups import FeatureEncoder, Matrix
+from coldhash.features.groups import FeatureEncoder, Matrix, mix_bits
+from coldhash.features.people import as_columns
 from coldhash.partitions import Partitions, PerPartition, add_up
 
 STRANGER_HAS = 0.7  # the share of a stranger's groups that are known, if there are several
@@ -22,6 +26,12 @@ HELD_SHARES = (0.1, 0.25)  # the least and the greatest share of users held out
 FEW_RATINGS = 10  # with so many, a user's vector says about as much as the features
 BY_ROW, BY_COLUMN = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD1B54A32D192ED03)
 MAX_STEPS = 1024  # bits that the highest level may be worth
+REPORTED = 50_000  # entities that a report looks at
+ToPreference = Callable[[csr_array], np.ndarray]  # users x items: users x width and a constant
+PREFERENCE = "preference"  # the name of the group
+_OVERSAMPLING = 16  # directions drawn beyond the ones wanted
+_ITERATIONS = 3  # of the subspace: the spectrum of word counts decays slowly
+_SAMPLE = 1 << 25  # numbers (users x width) that a projection is learned from
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,8 +39,8 @@ class UserBlock:
     """The users of one partition as the equations see them; nothing here changes in a fit."""
 
     first: int  # the row of the first user
-    S: csr_array | np.ndarray  # targets, users x items; what is unknown is 0
-    St: csr_array | np.ndarray  # its transpose, of the trained users only
+    S: csr_array  # targets, users x items; what is unknown is 0
+    St: csr_array  # its transpose, of the trained users only
     X: dict[str, Matrix]  # features by group; rows of zeros for users without the group
     has: dict[str, np.ndarray]  # users x 1: 1 for the users who have the group
     trained: np.ndarray  # which users the item step learns from
@@ -173,7 +183,11 @@ class Level:
 
 
 def make_blocks(
-    users: Partitions, encoder: FeatureEncoder, target: RatingTarget, n_users: int
+    users: Partitions,
+    encoder: FeatureEncoder,
+    preference: ToPreference | None,
+    target: RatingTarget,
+    n_users: int,
 ) -> tuple[PerPartition[UserBlock], ItemSums, dict[str, np.ndarray], dict[str, list[int]]]:
     """Turn ratings into targets and tables into features.
 
@@ -186,13 +200,18 @@ def make_blocks(
         records: UserRecords,
     ) -> tuple[UserBlock, tuple[ItemSums, dict[str, np.ndarray], dict[str, int]]]:
         ratings, n_items = records.ratings, records.ratings.shape[1]
-        S, features = target(ratings), encoder.apply(records.table, ratings)
+        S = target(ratings)
+        features = encoder.encode(as_columns(records.table)[0], S.shape[0])
+        X, has = features.matrices, features.has
+        if preference is not None:
+            X[PREFERENCE] = preference(ratings)
+            has[PREFERENCE] = X[PREFERENCE][:, -1]
         indptr, indices = S.indptr.astype(np.int32), S.indices.astype(np.int32)
         S = csr_array((S.data, indices, indptr), shape=S.shape)
-        has = {name: has.astype(np.float32)[:, None] for name, has in features.has.items()}
         trained = uniform(records.first + np.arange(S.shape[0]), 0) >= share
         St = csr_array(S[trained].T.tocsr())
-        block = UserBlock(records.first, S, St, features.matrices, has, trained)
+        columns = {name: own.astype(np.float32)[:, None] for name, own in has.items()}
+        block = UserBlock(records.first, S, St, X, columns, trained)
         liked = target.feedback.is_favourite(ratings)
         ratings64, n_ratings = ratings.data.astype(np.float64), np.diff(indptr)
         by_item = np.zeros((n_items, 5))
@@ -207,12 +226,12 @@ def make_blocks(
             squares=float(ratings64 @ ratings64),
             known=float(np.sum(n_ratings / (n_ratings + FEW_RATINGS))),
         )
-        grams = {name: dense(X.T @ X).astype(np.float64) for name, X in features.matrices.items()}
-        return block, (sums, grams, {name: int(has.sum()) for name, has in features.has.items()})
+        grams = {name: dense(own.T @ own).astype(np.float64) for name, own in X.items()}
+        return block, (sums, grams, {name: int(own.sum()) for name, own in has.items()})
 
     blocks, results = users.run(prepare, users.records)
     sums, grams, counts = zip(*results, strict=True)
-    by_group = {name: [part[name] for part in counts] for name in encoder.widths}
+    by_group = {name: [part[name] for part in counts] for name in counts[0]}
     return blocks, add_up(sums), add_up(grams), by_group
 
 
@@ -244,3 +263,96 @@ def item_weights(popularity: np.ndarray, power: float) -> np.ndarray:
 def dense(X: Matrix) -> np.ndarray:
     """Return features as a plain array."""
     return X if isinstance(X, np.ndarray) else X.toarray()
+
+
+def fit_preference(
+    users: Partitions, content: csr_array, scale: Scale, max_width: int, seed: int
+) -> ToPreference:
+    """Return what turns ratings into the preference group: what users rated -> their average item.
+
+        p_u = Σ_i w_ui c_i / Σ_i w_ui,   w_ui = (rating + 1) / (highest + 1)
+
+    with c_i the content of item i, and ratings counted from the lowest possible one if that is
+    below 0. Every rating counts for something, a better one for more; an event without a rating
+    counts as one in the middle. Where the content is wider than `max_width`, it is projected on the
+    main directions in which the training users' averages differ (PCA, by a seeded randomised range
+    finder). Users who rated an item that is described have the group, and 1 in its last column.
+
+    It takes part in a fit without levels, as in the paper; strangers do not have it.
+    """
+    has_content, width = np.diff(content.indptr) > 0, content.shape[1]
+    rng = np.random.default_rng(seed)
+    scale = min(scale[0], 0.0), scale[1]
+
+    def average_content(records: UserRecords, some: np.ndarray | slice) -> csr_array:
+        """Average the content of what some of the users with a described item rated."""
+        weights = _weights(records.ratings, has_content, scale)
+        return weights[np.flatnonzero(np.diff(weights.indptr))[some]] @ content
+
+    def sum_averages(records: UserRecords) -> tuple[np.ndarray, int]:
+        averages = average_content(records, slice(None))
+        return np.asarray(averages.sum(axis=0)).ravel(), averages.shape[0]
+
+    def take_averages(records: UserRecords, some: np.ndarray) -> np.ndarray:
+        return average_content(records, some).toarray().astype(np.float32)  # type: ignore[no-any-return]
+
+    totals, counts = zip(*users.map(sum_averages, users.records), strict=True)
+    n_users = sum(counts)
+    centre = add_up(totals) / max(n_users, 1)
+    if width <= max_width:
+        n_items = content.shape[0]
+        check_memory(16 * n_items * width, f"content of {n_items:,} items x {width:,}")
+        vectors = content.toarray()
+    else:
+        some = users.scatter(choose_rows(counts, max(_SAMPLE // width, max_width), rng))
+        rows = np.concatenate(list(users.map(take_averages, users.records, some)))
+        directions = main_directions(rows - rows.mean(axis=0), max_width, rng)
+        vectors, centre = content @ directions, centre @ directions
+    vectors = (vectors - centre).astype(np.float32)
+
+    def apply(ratings: csr_array) -> np.ndarray:
+        weights = _weights(ratings, has_content, scale)
+        has = np.diff(weights.indptr)[:, None] > 0
+        return np.hstack([times(weights, vectors), has.astype(np.float32)])
+
+    return apply
+
+
+def choose_rows(counts: Sequence[int], limit: int, rng: np.random.Generator) -> list[np.ndarray]:
+    """Choose up to `limit` rows, ascending; every partition has so many, and counts them from 0."""
+    ends = np.cumsum([0, *counts])
+    rows = np.sort(rng.permutation(ends[-1])[:limit])
+    places = np.searchsorted(rows, ends)
+    pieces = zip(places, places[1:], ends, strict=False)
+    return [rows[begin:end] - first for begin, end, first in pieces]
+
+
+def main_directions(rows: np.ndarray, width: int, rng: np.random.Generator) -> np.ndarray:
+    """Find the `width` directions along which centred rows vary most (columns x width)."""
+    n_columns = rows.shape[1]
+    width = min(width, *rows.shape)
+    shape = (n_columns, min(width + _OVERSAMPLING, n_columns))
+    basis = rng.standard_normal(shape, dtype=np.float32)
+    gram = rows.T @ rows if n_columns < len(rows) else None  # whichever is less work
+    for _ in range(_ITERATIONS):
+        image = rows.T @ (rows @ basis) if gram is None else gram @ basis
+        basis, _ = np.linalg.qr(image)
+    image = rows @ basis
+    _, rotation = np.linalg.eigh(image.T @ image)
+    directions: np.ndarray = basis @ rotation[:, ::-1][:, :width]
+    # an eigenvector has no sign of its own: make the largest entry positive
+    peaks = directions[np.abs(directions).argmax(axis=0), np.arange(width)]
+    return directions * np.where(peaks < 0, -1.0, 1.0)
+
+
+def _weights(ratings: csr_array, has_content: np.ndarray, scale: Scale) -> csr_array:
+    """Return each user's weights of the described items they rated; they add up to 1."""
+    keep = has_content[ratings.indices]
+    lowest, highest = scale
+    values = np.where(np.isnan(ratings.data), np.float32((lowest + highest) / 2), ratings.data)
+    values = (values[keep] - np.float32(lowest) + 1) / np.float32(highest - lowest + 1)
+    indptr = np.concatenate([[0], np.cumsum(keep)])[ratings.indptr]
+    owners = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    totals = np.bincount(owners, values, minlength=len(indptr) - 1)
+    shares = (values / totals[owners]).astype(np.float32)
+    return csr_array((shares, ratings.indices[keep], indptr), shape=ratings.shape)

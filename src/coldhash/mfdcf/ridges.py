@@ -12,9 +12,8 @@ import numpy as np
 
 from coldhash.arrays.threads import run_pieces
 from coldhash.errors import DataError
-from coldhash.features.preference import choose_rows, split_rows
 from coldhash.mfdcf.equations import FitState, inverse_gram
-from coldhash.mfdcf.problem import Group, Problem, UserBlock, dense
+from coldhash.mfdcf.problem import Group, Problem, UserBlock, choose_rows, dense
 
 FIRST_RIDGE = 30.0  # until it is chosen
 RIDGES = (
@@ -38,8 +37,7 @@ def choose_ridges(problem: Problem, state: FitState, rng: np.random.Generator) -
     root = np.linalg.cholesky(inverse_gram(state)).astype(np.float32)
     users, groups = problem.users, {}
     for name, group in problem.groups.items():
-        rows = choose_rows(sum(group.counts), RIDGE_SAMPLE, rng)
-        chosen = users.scatter(split_rows(rows, group.counts))
+        chosen = users.scatter(choose_rows(group.counts, RIDGE_SAMPLE, rng))
 
         def select(
             block: UserBlock, TD: np.ndarray, chosen: np.ndarray, name: str = name

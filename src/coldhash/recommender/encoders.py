@@ -187,13 +187,12 @@ class ConsensusEncoder(Encoder):
     def restore(cls, state: State, items: Items, features: FeatureEncoder) -> ConsensusEncoder:
         """Rebuild the encoder."""
         json, arrays = state
-        # a history is evidence of its own; the preference has a map where there is nothing else
-        groups = list(features.groups) or list(features.widths)
-        forms: Forms = {f"map/{name}": ("f", features.widths[name], items.width) for name in groups}
+        widths = features.widths
+        forms: Forms = {f"map/{name}": ("f", widths[name], items.width) for name in widths}
         own = take(arrays, forms | {"average": ("f", items.width)})
         average = own.pop("average")
 
         history = HistoryPart.restore((json["history"], part_of(arrays, "history/")), items)
         answers = AnswerPart.restore((json["answers"], part_of(arrays, "answers/")), history)
-        maps = dict(zip(groups, map(read_only, own.values()), strict=True))
+        maps = dict(zip(widths, map(read_only, own.values()), strict=True))
         return cls(maps, json["weights"], average, history, answers)

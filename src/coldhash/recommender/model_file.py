@@ -185,7 +185,7 @@ def _restored(facts: dict[str, Any], tensors: dict[str, np.ndarray], verify: boo
     popularity = take(tensors, {"popularity": ("f i u", n_items)})["popularity"]
     items = restore_items(part_of(tensors, "items/"), facts["n_bits"], facts["levels"], popularity)
     vectors = take(tensors, {"users/vectors": ("f", n_users, items.width)})["users/vectors"]
-    features = FeatureEncoder.from_state(facts["features"], part_of(tensors, "features/"), n_items)
+    features = FeatureEncoder.from_state(facts["features"], part_of(tensors, "features/"))
     name = facts["encoder"]["form"]
     form = getattr(import_module(ENCODERS[name]), name)
     state = facts["encoder"]["state"], part_of(tensors, "encoder/")

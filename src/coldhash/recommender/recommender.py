@@ -316,7 +316,7 @@ class Recommender:
                 expected = f"{n_rows} people and {len(self.item_ids):,} items"
                 raise DataError(f"a matrix of {history.shape} for {expected}")
         return PeopleData(
-            features=self.features.encode(columns, n_rows, history),
+            features=self.features.encode(columns, n_rows),
             history=history,
             ignored=ignored + unknown_items,
             answers=answers,

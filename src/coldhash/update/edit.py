@@ -154,15 +154,13 @@ def add_items(
     favourites = np.bincount(rated.matrix.indices[liked], minlength=len(ids))
     popularity = np.concatenate([model.popularity, favourites.astype(model.popularity.dtype)])
     codes = codes.extend(added.codes, popularity, added.levels)
-    preference, rows = model.features.preference, np.arange(len(model.item_ids))
-    features = replace(model.features, preference=preference and preference.extend(content))
+    rows = np.arange(len(model.item_ids))
     new = rated.of_users(np.arange(len(model.user_ids))).matrix
     grown = replace(
         model,
         items=codes,
         item_ids=assign_rows(ids.values, model.item_ids, "item", str)[0],
         popularity=popularity,
-        features=features,
         encoder=model.encoder.follow_items(codes, rows, len(ids)),
         seen=csr_array(hstack([as_ones(model.seen), as_ones(new)], format="csr")),
         item_table=model.item_table and pa.concat_tables([model.item_table, table]),
@@ -209,14 +207,12 @@ def remove_items(model: Recommender, item_ids: Iterable[str | int]) -> tuple[Rec
     removed = [model.item_ids[row] for row in rows]
     kept = np.setdiff1d(np.arange(len(model.item_ids)), rows)
     popularity = np.asarray(model.popularity)[kept]
-    items, preference = model.items.select(kept, popularity), model.features.preference
-    features = replace(model.features, preference=preference and preference.take(kept))
+    items = model.items.select(kept, popularity)
     smaller = replace(
         model,
         items=items,
         item_ids=model.item_ids.take(kept),
         popularity=popularity,
-        features=features,
         encoder=model.encoder.follow_items(items, kept, 0),
         seen=csr_array(as_ones(model.seen)[:, kept]),
         item_table=model.item_table and model.item_table.take(pa.array(kept)),

@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 
 from coldhash.data.sources import read
-from coldhash.features.describe import describe
+from coldhash.features.fitting import describe
 from coldhash.lab.figures import Line, Panel, draw
 from coldhash.lab.reproduce import report
 from coldhash.lab.reproduce.report import DATASETS, Claim, ClaimVerdict, Section, method_name
