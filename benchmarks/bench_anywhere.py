@@ -33,8 +33,7 @@ from coldhash.evaluate.metrics import judge
 from coldhash.evaluate.protocol import ScoreFunction, Trial, make_trial, scorer
 from coldhash.lab.experiment import Experiment, experiments_folder
 from coldhash.lab.reproduce.extensions import by_data, find_below, geometric_mean, make_cells
-from coldhash.lab.results import Results
-from coldhash.lab.runner import run_experiment
+from coldhash.lab.runner import Results, run_experiment
 
 SHOTS = (0, 1, 5, 20)
 CASES = [  # data set, ratings that a training user has at most (0: all), protocol

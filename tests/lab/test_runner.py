@@ -17,8 +17,7 @@ import pytest
 from coldhash.errors import SettingError
 from coldhash.files import lock_file
 from coldhash.lab.experiment import Experiment
-from coldhash.lab.results import read_runs
-from coldhash.lab.runner import run_experiment
+from coldhash.lab.runner import read_runs, run_experiment
 
 pytestmark = pytest.mark.slow
 

@@ -155,11 +155,7 @@ def tune(
         study = study.replace(trials=trials)
     datasets = {name: own or ch.read(name, source.data) for name in study.datasets}
     with progress_bar(f"tuning {study.model}") as update:
-
-        def report(done: float, total: int, best: float | None) -> None:
-            update(done, total, "" if best is None else f"best {best:.4f}")
-
-        tuned = run_study(study, datasets, out, report)
+        tuned = run_study(study, datasets, out, update)
     found = tuned.to_dict()
     shown = {name: found[name] for name in ("best", "default", "improvement", "noise")}
     print_result(found, format_facts(shown), as_json)
