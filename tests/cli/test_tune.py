@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from coldhash.baselines.ridge import Ridge
+from coldhash.baselines.controls import Ridge
 from commands import coldhash_in_process
 
 pytest.importorskip("optuna")

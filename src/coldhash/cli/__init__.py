@@ -16,7 +16,7 @@ from typing import Any
 
 from typer.main import get_command
 
-from coldhash.cli import ask, data, models, serve  # noqa: F401  # they register commands
+from coldhash.cli import data, models, serve  # noqa: F401  # they register commands
 from coldhash.cli.inputs import app
 from coldhash.cli.output import printable, translate_hint
 from coldhash.errors import ColdhashError, UnknownColumns, UnlikelyData
@@ -53,19 +53,14 @@ def main() -> None:
 
 
 def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    *_: object,
-    **__: object,
+    message: Warning | str, category: type[Warning], *place: Any, **_: object
 ) -> None:
     """Print a warning about the data in one line, and any other one as usual."""
     if issubclass(category, UnlikelyData | UnknownColumns):
         text = translate_hint(str(message), _options())
         print(f"warning: {printable(text)}", file=sys.stderr)
     else:
-        sys.stderr.write(warnings.formatwarning(message, category, filename, lineno))
+        sys.stderr.write(warnings.formatwarning(message, category, *place[:2]))
 
 
 def _options() -> set[str]:

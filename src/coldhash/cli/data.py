@@ -15,7 +15,6 @@ from coldhash.cli import inputs
 from coldhash.cli.inputs import AsJson, DataOptions, File, TableOptions, Text
 from coldhash.cli.output import format_facts, print_result, progress_bar
 from coldhash.errors import SettingError, check_choice
-from coldhash.render import check_suffix
 
 Jobs = Annotated[int, Option("--jobs", "-j", min=1, help="Processes.", show_default="all cores")]
 _CORES = os.cpu_count() or 1
@@ -104,8 +103,7 @@ def evaluate(
         settings[name] = method(n_bits=bits) if has_bits else method()
     given = _parse_shots(shots)
     if out is not None:
-        check_suffix(out)
-        inputs.check_out(out)
+        inputs.check_out(out, ".csv", ".md")
     data = source.read()
     with progress_bar("evaluating") as update:
         found = compare_models(data, settings, shots=given, progress=update, **vars(options))

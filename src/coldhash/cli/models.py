@@ -1,4 +1,4 @@
-"""Commands about models: fit, recommend, explain, similar, inspect, export, update."""
+"""Commands about models: fit, recommend, explain, ask, similar, inspect, export, update."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,11 +19,13 @@ import coldhash as ch
 from coldhash.arrays import expect_one_answer
 from coldhash.cli import inputs, output
 from coldhash.cli.inputs import Arguments, AsJson, ColumnNames, File, ModelFile, Text, Texts
-from coldhash.errors import ColumnError, SettingError
+from coldhash.errors import ColdhashError, ColumnError, SettingError
 from coldhash.files import replace_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from coldhash.recommender.ask import Question
 
 
 HowMany = Annotated[int, Option("-k", help="How many to return.")]
@@ -32,7 +35,6 @@ _PERSON = 'A person in JSON: {"age": 25, "history": {"1193": 5}}.'
 Fields = Annotated[Text, Option(help="Item columns to show, with commas: price,category.")]
 Popularity = Annotated[float, Option(help="How much it counts what everybody likes: from 1 to 0.")]
 UnknownFields = Annotated[str, Option(help="Fields that the model does not know: error or ignore.")]
-_ENDINGS = (".csv", ".parquet")
 _USERS_AT_A_TIME = 4096  # of --all
 
 
@@ -61,8 +63,6 @@ def fit(
     method = inputs.find_method(model)
     if (parts or dask) and "on" not in inspection.signature(method.fit).parameters:
         raise SettingError(f"{model} fits in memory only", hint="--model mfdcf")
-    if memory is not None and (parts is None or dask is not None):
-        raise SettingError("--memory is for fits from disk", hint="--parts DIR, without --dask")
     if parts is not None and source != inputs.DataOptions():
         raise SettingError("--parts already is the data", hint="give tables to `coldhash prepare`")
     if judge and (parts or dask):
@@ -139,10 +139,6 @@ def recommend(
     everybody: Annotated[bool, Option("--all", help="All training users.")] = False,
     unknown: UnknownFields = "error",
     out: Annotated[File, Option(help="Write .csv or .parquet.")] = None,
-    dask: Annotated[
-        Text,
-        Option(help="With --all: a Dask cluster, or `local`; --out is a folder; it can resume."),
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Recommend to strangers or to users of the training data."""
@@ -151,20 +147,8 @@ def recommend(
             "no people, or in several ways", hint="one of --user, --users, --user-id, --all"
         )
     arguments = {**options.arguments(), "unknown": unknown}
-    if dask is not None:
-        from coldhash.scale.batch import recommend_all_on
-        from coldhash.scale.dask import connect
-
-        if not everybody or out is None:
-            raise SettingError(f"--dask {dask}", hint="--all --dask local --out FOLDER")
-        with connect(dask) as client, output.progress_bar("recommending") as update:
-            recommend_all_on(client, file, out, progress=update, **arguments)
-        print(out)
-        return
     if out is not None:
-        if out.suffix not in _ENDINGS:
-            raise SettingError(f"--out {out}", hint=f"a name that ends in {' or '.join(_ENDINGS)}")
-        inputs.check_out(out)
+        inputs.check_out(out, ".csv", ".parquet")
     model = load_model(file)
     document: dict[str, object] = {}
     if everybody:
@@ -199,6 +183,28 @@ def explain(
     options: Arguments = {"popularity": popularity, "unknown": unknown}
     found = load_model(file).explain(parse_person(user), item, **options)
     output.print_result(found, output.format_facts(found), as_json)
+
+
+@inputs.command
+def ask(
+    file: ModelFile,
+    items: ItemOptions,
+    user: Annotated[str, Option(help='A person in JSON: {"age": 25, "answers": {"7": 5}}.')] = "{}",
+    n: Annotated[int, Option("-n", help="How many questions.")] = 5,
+    kinds: Annotated[str, Option(help="What to ask about: items, fields.")] = "items,fields",
+    unknown: UnknownFields = "error",
+    as_json: AsJson = False,
+) -> None:
+    """Show what to ask a person next; in a terminal, ask and show how the list changes."""
+    model, person = load_model(file), parse_person(user)
+    options = {**items.arguments(), "kinds": kinds.split(","), "unknown": unknown}
+    options["exclude"] = items.exclude or []
+    if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        found = model.ask(person, n, **options)
+        lines = ("\t".join(map(output.cell, question.values())) for question in found)
+        output.print_result({"questions": found}, lines, as_json)
+        return
+    _talk(model, person, n, options)
 
 
 @inputs.command
@@ -346,11 +352,10 @@ def _read_tables(paths: list[Path | None], columns: list[str] | None) -> list[An
     for name in roles:
         if name not in every:
             raise ColumnError(f"no table has a column {name!r}", hint=f"there are: {every}")
-
-    def rename(table: pa.Table) -> pa.Table:
-        return table.rename_columns([roles.get(name, name) for name in table.column_names])
-
-    return [None if table is None else rename(table) for table in tables]
+    for at, table in enumerate(tables):
+        if table is not None:
+            tables[at] = table.rename_columns([roles.get(n, n) for n in table.column_names])
+    return tables
 
 
 def _read_people(path: Path, columns: list[str] | None, model: ch.Recommender) -> pa.Table:
@@ -410,3 +415,50 @@ def _model_facts(model: ch.Recommender, file: Path) -> dict[str, object]:
         "scale": list(model.scale),
         "report": model.report,
     }
+
+
+def _talk(model: ch.Recommender, person: Arguments, n: int, options: Arguments) -> None:
+    """Ask n questions one by one, and print the list after every answer."""
+    listed = partial(model.recommend, k=10, unknown=options["unknown"])
+    before, skipped = _print_list(listed(person), []), set[str]()
+    (low, high), usual = model.history_scale, model.features.example()
+    for _ in range(n):
+        # fields that were skipped stay missing, so one question more than these is asked for
+        found = model.ask(person, 1 + len(skipped), **options)
+        left = (each for each in found if each["kind"] == "item" or each["name"] not in skipped)
+        if (question := next(left, None)) is None:
+            break
+        text = output.cell(question["title"] or question["name"])
+        rate = f"{low:g} to {high:g}, empty: I do not know it"
+        such = f"such as {output.cell(usual.get(question['name']))}, empty: skip"
+        hint = rate if question["kind"] == "item" else such
+        print(f"\n{text}? ({question['why']})")
+        while True:
+            given = input(f"{hint}> ").strip()
+            changed = _with_answer(person, question, given)
+            try:
+                before = _print_list(listed(changed), before)
+                break
+            except ColdhashError as error:
+                print(output.cell(str(error)))
+        if question["kind"] == "field" and not given:
+            skipped.add(question["name"])
+        person = changed
+
+
+def _with_answer(person: Arguments, question: Question, given: str) -> Arguments:
+    value = parse_json(given) if given else None
+    if question["kind"] == "field":
+        return {**person, question["name"]: value}
+    answers: Arguments = person.get("answers") or {}
+    return {**person, "answers": {**answers, question["name"]: value}}
+
+
+def _print_list(rows: ch.Recommendations, before: list[str]) -> list[str]:
+    """Print the best items, with how far each has moved; return their ids."""
+    ids = [str(row["item_id"]) for row in rows]
+    for place, row in enumerate(rows):
+        moved = "new" if ids[place] not in before else f"{before.index(ids[place]) - place:+d}"
+        mark = "" if not before or moved == "+0" else moved
+        print(f"{place + 1:>3} {mark:>4}  {output.cell(row.get('title') or row['item_id'])}")
+    return ids
