@@ -27,7 +27,7 @@ from scipy.sparse import csr_array
 from table import Row, finish, parser
 
 from coldhash import MFDCF, Dataset, Recommender, read
-from coldhash.baselines.popularity import Popularity
+from coldhash.baselines.controls import Popularity
 from coldhash.data.splits import split_cold_users, split_first_ratings
 from coldhash.evaluate.metrics import judge
 from coldhash.evaluate.protocol import ScoreFunction, Trial, make_trial, scorer

@@ -10,7 +10,7 @@ import pytest
 import contract
 import worlds
 from coldhash import MFDCF, MODELS, read
-from coldhash.baselines.popularity import Popularity
+from coldhash.baselines.controls import Popularity
 from coldhash.lab.printed import PrintedMFDCF
 
 

@@ -112,7 +112,6 @@ def test_no_ratings(small):
         {"n_bits": 0},
         {"balance_weight": -1},
         {"n_rounds": 0},
-        {"n_sweeps": 0},
         {"n_relaxed": 0},
         {"ridge": 0},
         {"map_ridge": 0},

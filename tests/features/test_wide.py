@@ -10,9 +10,8 @@ import pytest
 from scipy.sparse import csr_array
 
 from coldhash import MFDCF, Dataset, FeatureEncoder, FeaturePlan, fit_features
+from coldhash.baselines.controls import Popularity, Ridge
 from coldhash.baselines.lsh import LSH
-from coldhash.baselines.popularity import Popularity
-from coldhash.baselines.ridge import Ridge
 from coldhash.baselines.shared import stack_features
 from coldhash.data.plan import Category, MultiLabel, Number
 from coldhash.data.tables import infer_types

@@ -29,9 +29,8 @@ import pyarrow.parquet
 from typer.main import get_command
 
 from coldhash import Dataset, FeaturePlan, Recommender, TableFile, load
+from coldhash.baselines.controls import Popularity, Ridge
 from coldhash.baselines.mf import MF
-from coldhash.baselines.popularity import Popularity
-from coldhash.baselines.ridge import Ridge
 from coldhash.cli import app
 from coldhash.errors import ColdhashError, UnlikelyData
 from coldhash.features.fitting import fit_features

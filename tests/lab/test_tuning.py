@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from coldhash import read, split_cold_users
-from coldhash.baselines.popularity import Popularity
-from coldhash.baselines.ridge import Ridge
+from coldhash.baselines.controls import Popularity, Ridge
 from coldhash.errors import DataError, SettingError
 from coldhash.evaluate.metrics import accuracy_at
 from coldhash.evaluate.protocol import make_trial, rank, scorer

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from coldhash import MFDCF, read
-from coldhash.baselines.popularity import Popularity
+from coldhash.baselines.controls import Popularity
 from coldhash.recommender.persistence import ENCODERS
 from coldhash.registry import MODELS
 from processors import code_paths

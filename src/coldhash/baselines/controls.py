@@ -1,10 +1,18 @@
-"""Popularity: the control that every table must show.
+"""Popularity and ridge: the controls that every table must show.
 
-Items are ranked by how many favourites they have, among all training users or among those in the
-same cell of a table over some columns (for example age and gender), mixed with all by `smoothing`:
+Popularity: items are ranked by how many favourites they have, among all training users or among
+those in the same cell of a table over some columns (for example age and gender), mixed with all by
+`smoothing`:
 
     score_i = (favourites of i in the cell) / (users in the cell + smoothing)
               + smoothing / (users in the cell + smoothing) · (favourites of i) / (users)
+
+Ridge: features -> a row of favourites, real-valued: what features alone predict.
+
+    min  ‖Y - X W‖² + λ‖W‖²
+
+with Y the favourites (1, or 0) and X the features of the groups that a stranger may have, side by
+side. Items are the columns of W: as many floats an item as there are features.
 """
 
 from __future__ import annotations
@@ -14,10 +22,10 @@ from itertools import pairwise
 from typing import Self
 
 import numpy as np
-from pydantic import NonNegativeFloat
+from pydantic import NonNegativeFloat, PositiveFloat
 from scipy.sparse import csr_array
 
-from coldhash.baselines.shared import Baseline, Training
+from coldhash.baselines.shared import Baseline, StackEncoder, Training, solve_ridge
 from coldhash.errors import SettingError
 from coldhash.features.groups import FeatureEncoder, Features, State
 from coldhash.recommender.encoders import Encoded, Encoder
@@ -114,3 +122,30 @@ class CellEncoder(Encoder):
         """Rebuild the encoder."""
         json, _ = state
         return cls(json["group"], tuple((start, end) for start, end in json["blocks"]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ridge(Baseline):
+    """Settings of the regression.
+
+    Parameters
+    ----------
+    ridge
+        Strength of the shrinkage (λ).
+
+    Examples
+    --------
+    >>> from coldhash import read
+    >>> model = Ridge(ridge=100.0).fit(read("sample", n_users=200, n_items=60))
+    >>> model.has_codes, len(model.recommend({"age": 30}, k=3))
+    (False, 3)
+    """
+
+    ridge: PositiveFloat = 400.0
+
+    def _fit(self, training: Training) -> Recommender:
+        """Solve one linear system for all items."""
+        X, Y = training.stacked, training.favourites
+        W = solve_ridge(X, np.asarray((Y.T @ X).T), self.ridge)
+        items = np.ascontiguousarray(W.T, dtype=np.float32)
+        return training.make_recommender("ridge", StackEncoder(training.groups), X, items)

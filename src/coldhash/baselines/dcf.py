@@ -47,8 +47,6 @@ class DCF(DiscreteBaseline):
         How hard codes are pulled to their delegates (α and β).
     n_rounds
         Rounds at most; it stops when no bit flips.
-    n_sweeps
-        Sweeps over the bits, in each step.
     n_relaxed
         Rounds of the real-valued start.
     ridge
@@ -93,8 +91,6 @@ class DCMF(DiscreteBaseline):
         How hard codes are pulled to their delegates (α and β).
     n_rounds
         Rounds at most; it stops when no bit flips.
-    n_sweeps
-        Sweeps over the bits, in each step.
     n_relaxed
         Rounds of the real-valued start.
     ridge
@@ -143,17 +139,16 @@ def _fit_codes(
 
     `content` returns the pull of features on the users' codes, and their term in (1).
     """
-    S, n_bits = observed.code_targets(training.ratings, settings.n_bits), settings.n_bits
-    alpha, n_sweeps, n_relaxed = settings.balance_weight, settings.n_sweeps, settings.n_relaxed
-    P, Q = observed.relax(S, n_bits, training.rng, settings.ridge, alpha, n_relaxed, rho)
+    S, alpha = observed.code_targets(training.ratings, settings.n_bits), settings.balance_weight
+    P, Q = observed.relax(S, settings, training.rng, alpha, rho)
     St = shared.transpose(S)
     B, D = signs(P, np.float64), signs(Q, np.float64)
     pull_B, pull_D = balance(B, alpha), balance(D, alpha)
     pull_X, _ = content(B)
     for _ in range(settings.n_rounds):
         old = B, D
-        B = flip_bits(S, B, D, pull_B + pull_X, n_sweeps, rho)
-        D = flip_bits(St, D, B, pull_D, n_sweeps, rho)  # the same step, transposed
+        B = flip_bits(S, B, D, pull_B + pull_X, rho)
+        D = flip_bits(St, D, B, pull_D, rho)  # the same step, transposed
         pull_X, apart = content(B)
         pull_B, pull_D = balance(B, alpha), balance(D, alpha)
         pulled = np.sum(B * pull_B) + np.sum(D * pull_D)

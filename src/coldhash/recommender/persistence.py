@@ -23,7 +23,7 @@ from coldhash.recommender.recommender import Recommender
 # where the encoders are that a model file may name
 ENCODERS = {
     "BucketEncoder": "coldhash.baselines.lsh",
-    "CellEncoder": "coldhash.baselines.popularity",
+    "CellEncoder": "coldhash.baselines.controls",
     "ConsensusEncoder": "coldhash.recommender.encoders",
     "NeighbourEncoder": "coldhash.baselines.cbfknn",
     "NetworkEncoder": "coldhash.baselines.ddl",
