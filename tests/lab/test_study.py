@@ -72,6 +72,8 @@ def test_lists_in_settings_become_what_the_model_takes():
         ("low = 5", "low = 31", r"space\.n_rounds\.Range: .*low=31, high=30"),
         ("low = 5", "low = 16", r"space\.n_rounds does not contain the default 15"),
         ("low = 1.0", "low = 0.0", r"space\.map_ridge\.Range: .*low=0\.0"),
+        ("low = 5", "low = 0", "MF: n_rounds=0"),
+        ("[32, 8]", "[32, 16]", "MF: bits_per_factor=16"),
         ("[32, 8]", "32", r"space\.bits_per_factor"),
         ("[32, 8]", "[8, 4]", r"space\.bits_per_factor does not contain the default 32"),
         ("[space]", "trials = 0\n[space]", "trials"),

@@ -164,23 +164,6 @@ def test_a_study_is_run_by_one_process_at_a_time(datasets, tmp_path):
         run_study(STUDY, datasets, tmp_path, progress=begin_again)
 
 
-def test_a_setting_that_the_model_refuses_fails_alone(datasets, tmp_path):
-    study = STUDY.replace(trials=8, space={"ridge": {"low": -1000.0, "high": 1000.0}})
-    tuned = run_study(study, datasets, tmp_path)
-    refused = [attempt for attempt in tuned.attempts if attempt.state == "refused"]
-    assert 0 < len(refused) < 8
-    assert all("Ridge: ridge=" in attempt.message for attempt in refused)
-    assert all((a.settings["ridge"] <= 0) == (a in refused) for a in tuned.attempts)
-    assert tuned.best.settings["ridge"] > 0
-
-
-def test_if_the_defaults_are_refused_it_is_an_error(datasets, tmp_path):
-    study = STUDY.replace(space={"ridge": {"low": -9.0, "high": 9.0, "start": -1.0}})
-    with pytest.raises(SettingError, match=r"the defaults are refused: Ridge: ridge=-1"):
-        run_study(study, datasets, tmp_path)
-    assert not list(tmp_path.glob("ridge.*"))
-
-
 def test_mistakes_of_data_are_named(datasets, tmp_path):
     with pytest.raises(SettingError, match="'ml-1m'"):
         run_study(STUDY.replace(datasets=["ml-1m"]), datasets, tmp_path)

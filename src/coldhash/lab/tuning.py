@@ -13,7 +13,7 @@
     stranger_weight = {low = 0.1, high = 0.9, start = 0.6}
 
 The first trial uses the model's defaults. `start` replaces a default that is not in the space, such
-as None for a value that is chosen during the fit. If the model refuses them, the study ends.
+as None for a value that is chosen during the fit.
 
 The cold users of `split_cold_users(data, seed=study.seed)` are never used. Fold f is a cold split
 of the others with seed 1000 + f. The value of a trial is the mean, over data sets and folds, of
@@ -54,10 +54,9 @@ if TYPE_CHECKING:
 _COLD_SHARE = 0.2
 _FIRST_FOLD = 1000  # the seeds of folds, different from those of splits
 _RANDOM_TRIALS = 5  # before Optuna begins to model, and before it prunes
-_REFUSALS = (errors.ColdhashError, np.linalg.LinAlgError)  # of settings, by a model
 
 StudyProgress = Callable[[float, int], None]  # trials done, and in all
-AttemptState = Literal["complete", "pruned", "refused"]
+AttemptState = Literal["complete", "pruned"]
 
 
 class Range(Strict, strict=True):
@@ -204,10 +203,13 @@ class Study(TomlConfig):
             errors.check_choice("space", name, known)
             if name in self.settings:
                 raise ValueError(f"{name} is both fixed in settings and tuned in space")
-        for name, value in self.start.items():
-            if value not in self.space[name]:
+        for name, domain in self.space.items():
+            for value in (domain.low, domain.high) if isinstance(domain, Range) else domain:
+                self.make_model({name: value})  # which checks it
+        for name, start in self.start.items():
+            if start not in self.space[name]:
                 raise ValueError(
-                    f"space.{name} does not contain the default {value!r}: widen it, or set start"
+                    f"space.{name} does not contain the default {start!r}: widen it, or set start"
                 )
         return self
 
@@ -221,15 +223,13 @@ class Attempt:
     settings
         The tuned settings.
     state
-        "complete", "pruned", or "refused" by the model.
+        "complete" or "pruned".
     value
         Mean over folds of the accuracy divided by that of popularity.
     by_fold
         The values of the folds that were run.
     seconds
         Duration.
-    message
-        Why the model refused the settings.
 
     Examples
     --------
@@ -239,10 +239,9 @@ class Attempt:
 
     settings: dict[str, object]
     state: AttemptState
-    value: float | None
+    value: float
     by_fold: tuple[float, ...]
     seconds: float
-    message: str | None = None
 
 
 @dataclass(frozen=True)
@@ -287,7 +286,7 @@ class StudyResult:
     def best(self) -> Attempt:
         """The first complete trial of the highest value."""
         complete = [each for each in self.attempts if each.state == "complete"]
-        return max(complete, key=lambda each: each.value or 0.0)
+        return max(complete, key=lambda each: each.value)
 
     @property
     def improvement(self) -> float:
@@ -406,8 +405,8 @@ def run_study(
     Raises
     ------
     SettingError
-        If Optuna or a data set is missing, the folder holds a different study or is used by
-        another process, or the model refuses the settings of the first trial.
+        If Optuna or a data set is missing, or the folder holds a different study or is used by
+        another process.
     DataError
         If popularity finds no favourite on a fold.
 
@@ -434,8 +433,6 @@ def run_study(
         while len(result.attempts) < study.trials:
             attempt = _run_trial(study, folds, result.attempts, progress)
             result = replace(result, attempts=(*result.attempts, attempt))
-            if result.default.state == "refused":
-                raise errors.SettingError(f"the defaults are refused: {result.default.message}")
             result.save(Path(out))
     return result
 
@@ -473,27 +470,21 @@ def _run_trial(
 ) -> Attempt:
     """Judge one set of settings fold by fold, until Optuna prunes it."""
     trial, start = _draw(study, before), time.perf_counter()
-    values: list[float] = []
+    model, values = study.make_model(trial.params), list[float]()
     state: AttemptState = "complete"
-    message = None
-    try:
-        model = study.make_model(trial.params)
-        for fold in folds:
-            accuracy = _accuracy(model, fold.train, fold.trial, study)
-            values.append(accuracy / fold.facts["popularity"])
-            if progress is not None:
-                progress(len(before) + len(values) / len(folds), study.trials)
-            n_rounds, between = divmod(len(values), len(study.datasets))
-            if between == 0 and len(values) < len(folds):  # values of data sets differ
-                trial.report(float(np.mean(values)), n_rounds)
-                if trial.should_prune():
-                    state = "pruned"
-                    break
-    except _REFUSALS as error:
-        state, message = "refused", str(error)
-    value = None if state == "refused" else float(np.mean(values))
-    seconds = time.perf_counter() - start
-    return Attempt(trial.params, state, value, tuple(values), seconds, message)
+    for fold in folds:
+        accuracy = _accuracy(model, fold.train, fold.trial, study)
+        values.append(accuracy / fold.facts["popularity"])
+        if progress is not None:
+            progress(len(before) + len(values) / len(folds), study.trials)
+        n_rounds, between = divmod(len(values), len(study.datasets))
+        if between == 0 and len(values) < len(folds):  # values of data sets differ
+            trial.report(float(np.mean(values)), n_rounds)
+            if trial.should_prune():
+                state = "pruned"
+                break
+    value, seconds = float(np.mean(values)), time.perf_counter() - start
+    return Attempt(trial.params, state, value, tuple(values), seconds)
 
 
 def _draw(study: Study, before: tuple[Attempt, ...]) -> optuna.Trial:
@@ -513,16 +504,15 @@ def _draw(study: Study, before: tuple[Attempt, ...]) -> optuna.Trial:
     }
     size = len(study.datasets)
     for attempt in before:
-        if attempt.state != "refused":
-            rounds = range(1, len(attempt.by_fold) // size + 1)
-            tried = optuna.trial.create_trial(
-                state=optuna.trial.TrialState[attempt.state.upper()],
-                value=attempt.value,
-                params=attempt.settings,
-                distributions=space,
-                intermediate_values={n: np.mean(attempt.by_fold[: n * size]) for n in rounds},
-            )
-            search.add_trial(tried)
+        rounds = range(1, len(attempt.by_fold) // size + 1)
+        tried = optuna.trial.create_trial(
+            state=optuna.trial.TrialState[attempt.state.upper()],
+            value=attempt.value,
+            params=attempt.settings,
+            distributions=space,
+            intermediate_values={n: np.mean(attempt.by_fold[: n * size]) for n in rounds},
+        )
+        search.add_trial(tried)
     if not before:
         search.enqueue_trial(study.start)
     return search.ask(space)  # type: ignore[no-any-return]

@@ -300,5 +300,5 @@ def _judge_new_items(data: ch.Dataset, seed: int) -> dict[str, float]:
     encoder = fit_content(train.plan, train.items)
     content, wanted = (encoder.apply(each.items, len(each.ratings.items)) for each in (train, cold))
     for name, peer in choose_peers(known, seed).items():
-        scores[name] = peer.scores(favourite_matrix(known), content, wanted)
+        scores[name] = peer(favourite_matrix(known), content, wanted)
     return {name: item_accuracy_at(10, each, new) for name, each in scores.items()}
