@@ -31,7 +31,6 @@ SETTINGS = {name: MODELS[name]() for name in MODELS if not has_own_test(name)} |
         svd_rank=20,
         ridge=1e-2,
     ),
-    "popularity by cell": Popularity(cell=("gender", "occupation")),
 }
 
 
@@ -47,13 +46,10 @@ def test_contract(name, check, small):
     check(SETTINGS[name], small)
 
 
-@pytest.mark.parametrize("name", ["mfdcf", "mf", "ridge", "popularity by cell"])
+@pytest.mark.parametrize("name", ["mfdcf", "mf", "ridge"])
 def test_a_checkerboard_is_learned(name):
     """Strangers of known parity are given the items of their own colour first."""
-    settings = SETTINGS[name]
-    if name == "popularity by cell":
-        settings = Popularity(cell=("parity",))
-    model = settings.fit(worlds.checkerboard(), seed=0)
+    model = SETTINGS[name].fit(worlds.checkerboard(), seed=0)
     for parity, own in (("even", 0), ("odd", 1)):
         scores = model.score(model.encode({"parity": parity}))[0]
         assert scores[own::2].min() > scores[1 - own :: 2].max()

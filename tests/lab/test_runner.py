@@ -123,11 +123,11 @@ def test_killed_in_the_middle_it_goes_on_and_its_workers_are_gone(plan, plan_fil
 
 
 def test_a_run_that_fails_is_named_and_the_others_are_kept(tmp_path):
-    bad = {"model": "popularity", "label": "bad", "settings": {"cell": ["shoe size"]}}
+    bad = {"model": "popularity", "label": "bad", "scores": ["hamming"]}
     broken = Experiment.model_validate(
         {"name": "try", "splits": 1, "models": [bad, {"model": "popularity"}]}
     )
-    with pytest.raises(SettingError, match=r"1 of 2 runs failed; bad, sample.*shoe size"):
+    with pytest.raises(SettingError, match=r"1 of 2 runs failed; bad, sample.*no question"):
         run_experiment(broken, None, tmp_path)
     kept = read_runs((tmp_path / "try" / "runs").iterdir())
     assert [row["label"] for row in kept] == ["popularity"]

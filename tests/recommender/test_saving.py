@@ -169,15 +169,6 @@ def test_a_model_without_user_groups(data, tmp_path):
     same(load(tmp_path / "model"), fitted)
 
 
-def test_a_model_by_cells(data, tmp_path):
-    fitted = Popularity(cell=("age", "gender")).fit(data)
-    fitted.save(tmp_path / "model")
-    loaded = load(tmp_path / "model")
-    people = [{}, {"age": 31}, {"age": 64, "gender": "female"}]
-    np.testing.assert_array_equal(loaded.encode(people).vectors, fitted.encode(people).vectors)
-    np.testing.assert_equal(list(loaded.recommend(people)), list(fitted.recommend(people)))
-
-
 @pytest.mark.parametrize(
     "table", [None, pa.table({}), pa.table({"title": pa.array([], pa.string())})]
 )

@@ -6,10 +6,8 @@ that `--help` is quick.
 
 from __future__ import annotations
 
-import codecs
 import errno
 import io
-import json
 import sys
 import warnings
 from typing import Any
@@ -32,8 +30,7 @@ _REFUSED_WRITES = {
 def main() -> None:
     """Run the command line; report a mistake of the user in one line, without a traceback."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        codecs.register_error("coldhash", _escape)
-        sys.stdout.reconfigure(errors="coldhash")
+        sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # JSON, file names
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
@@ -69,12 +66,3 @@ def _options() -> set[str]:
     called = [commands[name] for name in sys.argv[1:2] if name in commands]
     options = [option for each in called for option in each.params]
     return {name for option in options for name in option.opts + option.secondary_opts}
-
-
-def _escape(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Encode what stdout cannot: bytes of file names as they came, the rest escaped as in JSON."""
-    assert isinstance(error, UnicodeEncodeError)
-    try:
-        return codecs.lookup_error("surrogateescape")(error)
-    except UnicodeEncodeError:
-        return json.dumps(error.object[error.start : error.end])[1:-1], error.end

@@ -119,8 +119,8 @@ def model_scores(
     return np.asarray(part.scores(vectors, by_code=by_code))
 
 
-# scores of users x wanted items, from users x known items (1: a favourite) and the contents of known
-# and of wanted items (items x columns)
+# scores of users x wanted items, from users x known items (1: a favourite) and the contents of
+# known and of wanted items (items x columns)
 ContentPeer = Callable[[csr_array, csr_array, csr_array], np.ndarray]
 
 

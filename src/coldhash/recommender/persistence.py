@@ -23,8 +23,8 @@ from coldhash.recommender.recommender import Recommender
 # where the encoders are that a model file may name
 ENCODERS = {
     "BucketEncoder": "coldhash.baselines.lsh",
-    "CellEncoder": "coldhash.baselines.controls",
     "ConsensusEncoder": "coldhash.recommender.encoders",
+    "ConstantEncoder": "coldhash.baselines.controls",
     "NeighbourEncoder": "coldhash.baselines.cbfknn",
     "NetworkEncoder": "coldhash.baselines.ddl",
     "StackEncoder": "coldhash.baselines.shared",
