@@ -309,7 +309,6 @@ def command_seeds() -> list[bytes]:
         "recommend m --users u.csv --candidates ids.txt --out o.csv",
         "recommend m --all --out o.parquet",
         "similar m --item 1 -k 2 --json",
-        "similar m --user-id 3",
         "inspect m --json",
         "inspect m",
         "export m --to parquet --out e.parquet --overwrite",

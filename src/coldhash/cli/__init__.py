@@ -17,7 +17,7 @@ from typer.main import get_command
 from coldhash.cli import data, models, serve  # noqa: F401  # they register commands
 from coldhash.cli.inputs import app
 from coldhash.cli.output import printable, translate_hint
-from coldhash.errors import ColdhashError, UnknownColumns, UnlikelyData
+from coldhash.errors import CodeCollapse, ColdhashError, UnknownColumns, UnlikelyData
 from coldhash.files import DISK_HINT, reason_of
 
 __all__ = ["app", "main"]
@@ -53,7 +53,7 @@ def _show_warning(
     message: Warning | str, category: type[Warning], *place: Any, **_: object
 ) -> None:
     """Print a warning about the data in one line, and any other one as usual."""
-    if issubclass(category, UnlikelyData | UnknownColumns):
+    if issubclass(category, CodeCollapse | UnlikelyData | UnknownColumns):
         text = translate_hint(str(message), _options())
         print(f"warning: {printable(text)}", file=sys.stderr)
     else:

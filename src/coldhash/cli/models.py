@@ -5,11 +5,9 @@ from __future__ import annotations
 import inspect as inspection
 import json
 import sys
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,7 +33,6 @@ _PERSON = 'A person in JSON: {"age": 25, "history": {"1193": 5}}.'
 Fields = Annotated[Text, Option(help="Item columns to show, with commas: price,category.")]
 Popularity = Annotated[float, Option(help="How much it counts what everybody likes: from 1 to 0.")]
 UnknownFields = Annotated[str, Option(help="Fields that the model does not know: error or ignore.")]
-_USERS_AT_A_TIME = 4096  # of --all
 
 
 @inputs.command
@@ -92,8 +89,6 @@ def fit(
             judged = judge_held_out(data, settings, seed)
             fitted = replace(fitted, report={**fitted.report, JUDGED: judged})
         fitted.save(out)
-    if fitted.report.get("warning"):
-        print(f"warning: {output.printable(str(fitted.report['warning']))}", file=sys.stderr)
     output.print_result(_model_facts(fitted, out), [out], as_json)
 
 
@@ -106,6 +101,7 @@ class ItemOptions:
         None
     )
     where: Where = None
+    unknown: UnknownFields = "error"
 
     def arguments(self) -> Arguments:
         """Return the arguments of the library."""
@@ -137,7 +133,6 @@ def recommend(
     column: ColumnNames = None,
     user_id: Annotated[Texts, Option(help="A user of the training data.")] = None,
     everybody: Annotated[bool, Option("--all", help="All training users.")] = False,
-    unknown: UnknownFields = "error",
     out: Annotated[File, Option(help="Write .csv or .parquet.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -146,28 +141,23 @@ def recommend(
         raise SettingError(
             "no people, or in several ways", hint="one of --user, --users, --user-id, --all"
         )
-    arguments = {**options.arguments(), "unknown": unknown}
     if out is not None:
         inputs.check_out(out, ".csv", ".parquet")
     model = load_model(file)
-    document: dict[str, object] = {}
-    if everybody:
-        answers = _recommend_all(model, arguments)
-    else:
-        people: Any = _read_people(users, column, model) if users else None
-        if user:
-            people = [parse_person(text) for text in user]
-        answer = model.recommend(people, user_ids=user_id, **arguments)
-        for note in answer.notes:
-            print(f"note: {output.printable(note)}", file=sys.stderr)
-        answers, document["fallback"] = iter([answer]), answer.fallback.tolist()
+    people: Any = _read_people(users, column, model) if users else None
+    if user:
+        people = [parse_person(text) for text in user]
+    known = list(model.user_ids) if everybody else user_id
+    answer = model.recommend(people, user_ids=known, **options.arguments())
+    for note in answer.notes:
+        print(f"note: {output.printable(note)}", file=sys.stderr)
     if out is not None:
-        _write_tables((answer.to_arrow() for answer in answers), out)
+        _write_table(answer.to_arrow(), out)
         print(out)
         return
-    rows = (row for answer in answers for row in answer)
-    lines = (output.format_row(row, model.features.labels) for row in rows)
-    output.print_result({"items": rows, **document}, lines, as_json)
+    lines = (output.format_row(row, model.features.labels) for row in answer)
+    document = {"items": iter(answer), "fallback": answer.fallback.tolist()}
+    output.print_result(document, lines, as_json)
 
 
 @inputs.command
@@ -192,13 +182,11 @@ def ask(
     user: Annotated[str, Option(help='A person in JSON: {"age": 25, "answers": {"7": 5}}.')] = "{}",
     n: Annotated[int, Option("-n", help="How many questions.")] = 5,
     kinds: Annotated[str, Option(help="What to ask about: items, fields.")] = "items,fields",
-    unknown: UnknownFields = "error",
     as_json: AsJson = False,
 ) -> None:
     """Show what to ask a person next; in a terminal, ask and show how the list changes."""
     model, person = load_model(file), parse_person(user)
-    options = {**items.arguments(), "kinds": kinds.split(","), "unknown": unknown}
-    options["exclude"] = items.exclude or []
+    options = {**items.arguments(), "kinds": kinds.split(","), "exclude": items.exclude or []}
     if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         found = model.ask(person, n, **options)
         lines = ("\t".join(map(output.cell, question.values())) for question in found)
@@ -210,23 +198,16 @@ def ask(
 @inputs.command
 def similar(
     file: ModelFile,
-    item: Annotated[Text, Option(help="An item id.")] = None,
-    user_id: Annotated[Text, Option(help="A user of the training data.")] = None,
+    item: Annotated[str, Option(help="An item id.")],
     k: HowMany = 10,
     where: Where = None,
     fields: Fields = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the items, or the users, most like one."""
-    if (item is None) == (user_id is None):
-        raise SettingError("no item or user, or both", hint="--item ID or --user-id ID")
-    model = load_model(file)
-    if item is not None:
-        shown: Arguments = {"where": parse_where(where), "fields": _split(fields)}
-        kind, rows = "items", iter(model.similar_items(item, k, **shown))
-    else:
-        kind, rows = "users", iter(model.similar_users(user_id=user_id, k=k))
-    output.print_result({kind: rows}, map(output.format_row, rows), as_json)
+    """Show the items most like one."""
+    shown: Arguments = {"where": parse_where(where), "fields": _split(fields)}
+    rows = load_model(file).similar_items(item, k, **shown)
+    output.print_result({"items": iter(rows)}, map(output.format_row, rows), as_json)
 
 
 @inputs.command
@@ -370,26 +351,14 @@ def read_lines(path: Path) -> list[str]:
     return [line for line in inputs.read_file(path, str(path)).splitlines() if line]
 
 
-def _recommend_all(model: ch.Recommender, arguments: Arguments) -> Iterator[ch.Recommendations]:
-    """Recommend to all training users, some at a time."""
-    user_ids = model.user_ids.values
-    with output.progress_bar("recommending") as update:
-        for start in range(0, len(user_ids), _USERS_AT_A_TIME):
-            some = user_ids[start : start + _USERS_AT_A_TIME].to_pylist()
-            yield model.recommend(user_ids=some, **arguments)
-            update(start + len(some), len(user_ids))
+def _write_table(table: pa.Table, out: Path) -> None:
+    from pyarrow import csv, parquet
 
-
-def _write_tables(tables: Iterator[pa.Table], out: Path) -> None:
-    import pyarrow.csv
-    import pyarrow.parquet
-
-    writers = {".csv": pyarrow.csv.CSVWriter, ".parquet": pyarrow.parquet.ParquetWriter}
-    first = next(tables, None)
-    if first is not None:
-        with replace_file(out) as file, writers[out.suffix](file, first.schema) as writer:
-            for table in chain([first], tables):
-                writer.write_table(table)
+    with replace_file(out) as file:
+        if out.suffix == ".csv":
+            csv.write_csv(table, file)
+        else:
+            parquet.write_table(table, file)
 
 
 def _model_facts(model: ch.Recommender, file: Path) -> dict[str, object]:
