@@ -306,7 +306,7 @@ def command_seeds() -> list[bytes]:
     lines = [
         'recommend m --user {"age":30,"history":{"1":5}} -k 3 --json',
         "recommend m --user-id 1 -k 2 --score hamming --exclude 3",
-        "recommend m --users u.csv --candidates ids.txt --out o.csv",
+        "recommend m --users u.csv --out o.csv",
         "recommend m --all --out o.parquet",
         "similar m --item 1 -k 2 --json",
         "inspect m --json",

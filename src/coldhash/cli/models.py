@@ -97,16 +97,12 @@ class ItemOptions:
     """The options about which items count."""
 
     exclude: Annotated[Texts, Option(help="An item to leave out.")] = None
-    candidates: Annotated[File, Option(help="A file of the only items that count, one a line.")] = (
-        None
-    )
     where: Where = None
     unknown: UnknownFields = "error"
 
     def arguments(self) -> Arguments:
         """Return the arguments of the library."""
-        lines = None if self.candidates is None else read_lines(self.candidates)
-        return {**vars(self), "candidates": lines, "where": parse_where(self.where)}
+        return vars(self) | {"where": parse_where(self.where)}
 
 
 @dataclass(frozen=True)
@@ -273,7 +269,8 @@ def update(
     model, steps = load_model(file), dict[str, Change]()
     new_items, rated, people = _read_tables([items, ratings, users], column)
     if remove:
-        model, steps["removed"] = remove_items(model, read_lines(remove))
+        lines = inputs.read_file(remove, str(remove)).splitlines()
+        model, steps["removed"] = remove_items(model, [line for line in lines if line])
     if items:
         model, steps["items"] = add_items(model, new_items, rated, people)
     if users or (ratings and not items):
@@ -344,11 +341,6 @@ def _read_people(path: Path, columns: list[str] | None, model: ch.Recommender) -
 
     table = as_table(_read_tables([path], columns)[0], "user").table
     return infer_types(table, keep=model.id_column(table.column_names) or "")
-
-
-def read_lines(path: Path) -> list[str]:
-    """Return the lines of a file that are not empty."""
-    return [line for line in inputs.read_file(path, str(path)).splitlines() if line]
 
 
 def _write_table(table: pa.Table, out: Path) -> None:
