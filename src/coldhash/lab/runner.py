@@ -90,7 +90,7 @@ def run_experiment(
     Raises
     ------
     SettingError
-        If the experiment is invalid or a run fails; the other runs are kept.
+        If the experiment is invalid or a run fails; what was finished is kept.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def run_experiment(
     runs = experiment.runs(own.name if own else None)
     folder, suffix = out / experiment.name, f"-{own.fingerprint}" if own else ""
     files = {run: folder / "runs" / f"{run.key}{suffix}.parquet" for run in runs}
-    progress, failures = progress or (lambda done, total, last: None), []
+    progress = progress or (lambda done, total, last: None)
     busy = f"{folder}: another process is running this experiment"
     with lock_file(folder / ".lock", busy):
         with writing(folder):
@@ -117,19 +117,10 @@ def run_experiment(
         progress(done, len(runs), "")
         outcomes = _execute_all(missing, data, 1 if experiment.timed else jobs)
         for number, (run, outcome) in enumerate(outcomes, done + 1):
-            if isinstance(outcome, ColdhashError):
-                failures.append(f"{_describe(run)}: {outcome}")
-            else:
-                write_run(files[run], *outcome)
+            write_run(files[run], *outcome)
             progress(number, len(runs), _describe(run))
-        rows = list(read_runs(path for path in files.values() if path.exists()))
-        if rows:
-            write_tables(rows, folder)
-    if failures:
-        raise SettingError(
-            f"{experiment.name}: {len(failures)} of {len(runs)} runs failed; {failures[0]}",
-            hint="finished runs are kept; start again to repeat the others",
-        )
+        rows = list(read_runs(files.values()))
+        write_tables(rows, folder)
     return Results([row | json.loads(row["settings"]) for row in rows])
 
 
@@ -138,7 +129,7 @@ def _describe(run: Run) -> str:
     return f"{run.label}, {run.dataset}, split {run.split}" + (f", {settings}" if settings else "")
 
 
-Outcome = tuple[Row, list[Row], pa.Table] | ColdhashError  # what `write_run` takes
+Outcome = tuple[Row, list[Row], pa.Table]  # what `write_run` takes
 
 
 def _execute_all(runs: list[Run], data: Source, jobs: int) -> Iterator[tuple[Run, Outcome]]:
@@ -200,7 +191,8 @@ def _execute(run: Run, data: Source) -> Outcome:
         if not tables:
             raise SettingError("the model answers no question", hint='scores = ["real"]')
     except ColdhashError as error:
-        return error
+        hint = "what was finished is kept; start again to go on"
+        raise SettingError(f"{_describe(run)}: {error}", hint=hint) from None
     facts = {
         **{name: value for name, value in asdict(run).items() if name != "questions"},
         "train_users": n_users,
