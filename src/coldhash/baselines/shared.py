@@ -42,7 +42,7 @@ from coldhash.recommender.settings import Callback, check_types
 Bits = Annotated[int, Field(ge=1, le=1024)]
 Step = Callable[[csr_array, np.ndarray, np.ndarray], np.ndarray]  # entries, rows, columns: rows
 Matrix: TypeAlias = "np.ndarray | csr_array"
-Kind = Callable[[Any, np.ndarray], Items]  # vectors and popularity: items
+Kind = Callable[..., Items]  # from vectors and popularity
 Loss = Callable[[csr_array, np.ndarray, np.ndarray], float]
 
 ROTATION_ROUNDS = 50  # of `find_rotation` and the like, where codes begin or end
