@@ -207,14 +207,10 @@ def add_negatives(
     """
     if not n_negatives:
         return S
-    n_rows, n_columns = S.shape
-    owners = row_of_entries(S)
+    n_columns, owners = S.shape[1], row_of_entries(S)
     known = owners * np.int64(n_columns) + S.indices
     drawn = np.repeat(owners, n_negatives) * np.int64(n_columns)
     drawn = np.setdiff1d(drawn + rng.integers(n_columns, size=len(drawn)), known)
-    cells = np.concatenate([known, drawn])
+    rows, columns = np.divmod(np.concatenate([known, drawn]), n_columns)
     values = np.concatenate([S.data, np.full(len(drawn), value)])
-    order = np.argsort(cells, kind="stable")
-    rows, columns = np.divmod(cells[order], n_columns)
-    indptr = np.searchsorted(rows, np.arange(n_rows + 1))
-    return csr_array((values[order], columns, indptr), shape=S.shape)
+    return csr_array((values, (rows, columns)), shape=S.shape)
