@@ -21,8 +21,7 @@ from rivals import (
 from table import Row, finish, options
 
 from coldhash import Dataset, read, split_cold_users
-from coldhash.baselines.popularity import Popularity
-from coldhash.baselines.ridge import Ridge
+from coldhash.baselines.controls import Popularity, Ridge
 from coldhash.errors import CodeCollapse
 from coldhash.evaluate.metrics import accuracy_at
 from coldhash.evaluate.protocol import Trial, make_trial, rank, scorer

@@ -27,14 +27,13 @@ from scipy.sparse import csr_array
 from table import Row, finish, parser
 
 from coldhash import MFDCF, Dataset, Recommender, read
-from coldhash.baselines.popularity import Popularity
+from coldhash.baselines.controls import Popularity
 from coldhash.data.dataset import split_cold_users, split_first_ratings
 from coldhash.evaluate.metrics import judge
 from coldhash.evaluate.protocol import ScoreFunction, Trial, make_trial, scorer
 from coldhash.lab.experiment import Experiment, experiments_folder
 from coldhash.lab.reproduce.extensions import by_data, find_below, geometric_mean, make_cells
-from coldhash.lab.results import Results
-from coldhash.lab.runner import run_experiment
+from coldhash.lab.runner import Results, run_experiment
 
 SHOTS = (0, 1, 5, 20)
 CASES = [  # data set, ratings that a training user has at most (0: all), protocol

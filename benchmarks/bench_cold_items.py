@@ -130,8 +130,8 @@ def one_split(data: Dataset, seed: int, n_bits: int, more_bits: int | None) -> d
     liked = favourite_matrix(known)
     peers = choose_peers(known, seed)
     for name, peer in peers.items():
-        scores = peer.scores(liked, content, wanted)
-        rest = np.where(seen, -np.inf, peer.scores(liked, content, content[rivals]))
+        scores = peer(liked, content, wanted)
+        rest = np.where(seen, -np.inf, peer(liked, content, content[rivals]))
         found[f"{name}, among new"] = item_accuracy_at(10, scores, new)
         found[f"{name}, among all"] = item_accuracy_at(10, scores, new, rest)
         print(f"  split {seed}: {name}: {peer}", file=sys.stderr)

@@ -42,8 +42,7 @@ from threadpoolctl import threadpool_limits
 
 from coldhash import MFDCF, Dataset, Recommender, read, split_cold_users
 from coldhash.arrays.codes import pack, signs
-from coldhash.baselines.popularity import Popularity
-from coldhash.baselines.ridge import Ridge
+from coldhash.baselines.controls import Popularity, Ridge
 from coldhash.errors import CodeCollapse
 from coldhash.evaluate.metrics import judge
 from coldhash.evaluate.protocol import ScoreFunction, make_trial, scorer

@@ -37,5 +37,5 @@ def coldhash_in_process(*arguments, cwd=".", encoding="utf-8"):
         except SystemExit as end:
             code = end.code or 0
     out.flush()
-    printed = out.buffer.getvalue().decode(encoding, "surrogateescape")
+    printed = out.buffer.getvalue().decode("utf-8", "surrogateescape")
     return subprocess.CompletedProcess(sys.argv, code, printed, err.getvalue())

@@ -70,8 +70,8 @@ def test_a_method_is_imported_when_it_is_asked_for():
         [sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True
     )
     loaded = set(run.stdout.split())
-    assert "coldhash.baselines.ridge" in loaded
-    assert not loaded & {f"coldhash.baselines.{name}" for name in METHODS if name != "ridge"}
+    assert "coldhash.baselines.controls" in loaded
+    assert not loaded & {f"coldhash.baselines.{name}" for name in METHODS}
 
 
 def test_an_unknown_name_is_an_attribute_error():

@@ -13,7 +13,7 @@ from commands import coldhash_in_process
 
 PLUGIN = """
 from dataclasses import dataclass, replace
-from coldhash.baselines.popularity import Popularity
+from coldhash.baselines.controls import Popularity
 
 @dataclass(frozen=True)
 class Favourites(Popularity):

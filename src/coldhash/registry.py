@@ -42,8 +42,8 @@ _CLASSES = {
     "dcmf": "coldhash.baselines.dcf:DCMF",
     "mf": "coldhash.baselines.mf:MF",
     # the controls that every table must show
-    "popularity": "coldhash.baselines.popularity:Popularity",
-    "ridge": "coldhash.baselines.ridge:Ridge",
+    "popularity": "coldhash.baselines.controls:Popularity",
+    "ridge": "coldhash.baselines.controls:Ridge",
 }
 
 

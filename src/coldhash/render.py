@@ -24,15 +24,10 @@ def format_table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> st
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
-def check_suffix(path: str | Path) -> None:
-    """Raise an error unless `write_rows` can write a file of this name."""
-    if Path(path).suffix not in (".csv", ".md"):
-        raise SettingError(f"cannot write {path}", hint="a name that ends in .csv or .md")
-
-
 def write_rows(rows: Sequence[Mapping[str, object]], path: str | Path) -> None:
     """Write rows of named values as CSV or Markdown, by the suffix; what a row lacks is empty."""
-    check_suffix(path)
+    if Path(path).suffix not in (".csv", ".md"):
+        raise SettingError(f"cannot write {path}", hint="a name that ends in .csv or .md")
     names = list(dict.fromkeys(name for row in rows for name in row))
     cells = [["" if row.get(name) is None else row[name] for name in names] for row in rows]
     if Path(path).suffix == ".csv":

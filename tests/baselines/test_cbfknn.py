@@ -9,7 +9,7 @@ import contract
 import worlds
 from coldhash import Dataset, read
 from coldhash.baselines.cbfknn import CBFKNN, NeighbourEncoder, nearest
-from coldhash.baselines.popularity import Popularity
+from coldhash.baselines.controls import Popularity
 from coldhash.data.dataset import split_cold_users
 from coldhash.data.plan import Category, FeaturePlan
 from coldhash.errors import DataError, SettingError

@@ -46,10 +46,10 @@ def test_planted_neighbours_are_found(rng):
     About every second start of the rotation ends with one bit wrong, so the best of ten is taken.
     """
     data, D = planted(rng)
-    found = CH(n_bits=9, rotation_starts=10).fit(data).items.rows().astype(np.float64)
     pairs = np.triu_indices(len(D), 1)
-    alike = spearmanr((found @ found.T)[pairs], (D @ D.T)[pairs]).statistic
-    assert alike >= 0.9
+    codes = [CH(n_bits=9).fit(data, seed).items.rows().astype(np.float64) for seed in range(10)]
+    alike = [spearmanr((C @ C.T)[pairs], (D @ D.T)[pairs]).statistic for C in codes]
+    assert max(alike) >= 0.9
 
 
 def test_frames_are_orthogonal(rng):
@@ -60,7 +60,7 @@ def test_frames_are_orthogonal(rng):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
 def test_the_objective_falls_to_the_main_singular_values(small):
-    model = CH(n_bits=6, tolerance=1e-12, n_rounds=500).fit(small)
+    model = CH(n_bits=6, n_rounds=500).fit(small)
     objective = np.array(model.report["objective"])
     assert (np.diff(objective) <= 1e-9 * abs(objective[0])).all()
     S = small.ratings.matrix.toarray() / 5
@@ -70,7 +70,7 @@ def test_the_objective_falls_to_the_main_singular_values(small):
 
 @pytest.mark.parametrize(
     "settings",
-    [{"n_bits": 0}, {"n_rounds": 0}, {"rotation_starts": 0}, {"tolerance": -1}, {"map_ridge": 0}],
+    [{"n_bits": 0}, {"n_rounds": 0}, {"map_ridge": 0}],
     ids=str,
 )
 def test_impossible_settings_are_refused(settings):

@@ -69,10 +69,9 @@ def test_the_objective_never_rises(small, balance_weight):
     assert objective[-1] < objective[0]
 
 
-@pytest.mark.parametrize("map_to", ["factors", "codes"])
-def test_strangers_come_by_a_map_that_the_name_admits(map_to):
+def test_strangers_come_by_a_map_that_the_name_admits():
     data = worlds.checkerboard()
-    model = DCF(n_bits=4, map_to=map_to, map_ridge=0.1).fit(data)
+    model = DCF(n_bits=4, map_ridge=0.1).fit(data)
     assert model.name == "dcf+map"
     encoded = model.encode([{"parity": "even"}, {"parity": "odd"}])
     assert encoded.vectors.shape == (2, 4)
@@ -113,10 +112,8 @@ def test_no_ratings(small):
         {"n_bits": 0},
         {"balance_weight": -1},
         {"n_rounds": 0},
-        {"n_sweeps": 0},
         {"n_relaxed": 0},
         {"ridge": 0},
-        {"map_to": "moon"},
         {"map_ridge": 0},
     ],
 )

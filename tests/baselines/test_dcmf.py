@@ -125,7 +125,6 @@ def test_unknown_entries_rank_better_than_known_ones_alone():
         {"rho": 1.1},
         {"balance_weight": -1},
         {"n_rounds": 0},
-        {"n_sweeps": 0},
         {"n_relaxed": 0},
         {"ridge": 0},
     ],

@@ -114,7 +114,6 @@ def test_features_are_scaled_and_a_missing_group_is_zeros():
         {"masked": 1},
         {"balance_weight": -1},
         {"n_rounds": 0},
-        {"n_sweeps": 0},
         {"n_relaxed": 0},
         {"ridge": 0},
     ],

@@ -54,7 +54,7 @@ def test_codes_of_features_end_where_no_single_flip_helps(rng):
     S, X, A, c, pull = problem(rng)
     energies = [energy(S, X, A, c, pull)]
     for _ in range(20):
-        A = flip_feature_bits(S, X, A, c, pull, 3)
+        A = flip_feature_bits(S, X, A, c, pull)
         energies.append(energy(S, X, A, c, pull))
     assert all(after <= before + 1e-9 * abs(before) for before, after in pairwise(energies))
     for at in np.ndindex(A.shape):
@@ -66,9 +66,9 @@ def test_codes_of_features_end_where_no_single_flip_helps(rng):
 @pytest.mark.compiled
 def test_the_kernel_equals_its_plain_python(rng, monkeypatch):
     S, X, A, c, pull = problem(rng)
-    compiled = flip_feature_bits(S, X, A, c, pull, 3)
+    compiled = flip_feature_bits(S, X, A, c, pull)
     monkeypatch.setattr(dfm, "_sum_fitted", dfm._sum_fitted.py_func)
-    np.testing.assert_array_equal(flip_feature_bits(S, X, A, c, pull, 3), compiled)
+    np.testing.assert_array_equal(flip_feature_bits(S, X, A, c, pull), compiled)
 
 
 def test_biases_settle_at_the_ridge_solution(rng):
@@ -118,7 +118,6 @@ def test_the_bias_of_items_ranks_and_so_do_negatives():
         {"bias_ridge": -1},
         {"balance_weight": -1},
         {"n_rounds": 0},
-        {"n_sweeps": 0},
         {"n_relaxed": 0},
         {"ridge": 0},
     ],

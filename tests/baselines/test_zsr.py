@@ -10,7 +10,7 @@ from scipy.sparse import csr_array, random_array
 import contract
 import worlds
 from coldhash import read
-from coldhash.baselines.popularity import Popularity
+from coldhash.baselines.controls import Popularity
 from coldhash.baselines.shared import favourite_matrix, solve_ridge, stack_features
 from coldhash.baselines.zsr import ZSR, decompose_gram, solve_sylvester
 from coldhash.data.dataset import split_cold_users

@@ -343,10 +343,6 @@ def test_similar_and_inspect(model_file):
     assert len(near) == 3
     assert "7" not in [row["item_id"] for row in near]
     assert near == sorted(near, key=lambda row: row["distance"])
-    run = coldhash_in_process("similar", model_file, "--user-id", "5", "-k", 2, "--json")
-    users = json.loads(run.stdout)["users"]
-    assert [row["rank"] for row in users] == [1, 2]
-    assert "5" not in [row["user_id"] for row in users]
     facts = json.loads(coldhash_in_process("inspect", model_file, "--json").stdout)
     assert (facts["method"], facts["items"], facts["users"]) == ("mfdcf", 1000, 2000)
     assert facts["bytes_per_item"] == pytest.approx(4, abs=0.2)

@@ -36,16 +36,20 @@ def test_it_shows_strangers_judges_opens_the_page_and_ends_cleanly(tmp_path):
         stdout.seek(0)
         text = stdout.read()
     titles = set(read("sample").items.column("title").to_pylist())
-    lists = re.search(r"Three strangers.*?\n\n(.*?)\nThe first one", text, re.S)[1].split("\n")
-    shown = [re.split(r"  +\+? ?", line.strip(" +")) for line in lists]
-    assert [len(line) for line in shown] == [3] * 5
-    assert {title for line in shown for title in line} <= titles
+    lists = re.search(r"Three strangers.*?\n(.*?)\nThe first one", text, re.S)[1].split("\n")
+    assert len(lists) == 3 * (1 + 5)
+    assert {line.strip(" +") for at, line in enumerate(lists) if at % 6} <= titles
+    changed = text.partition("\nand gets\n")[2].split("\n")[:5]
+    assert {line.strip(" +").removesuffix("  (new)") for line in changed} <= titles
     assert len(re.findall(r"^  \d of 5: ", text, re.M)) == 5
-    found = [float(figure) for figure in re.findall(r"(0\.\d+)  \(95%", text)]
-    assert len(found) == 3
+    ours, popular = (
+        [float(figure) for figure in re.findall(pattern, text)]
+        for pattern in (r"(0\.\d+)  \(95%", r"popularity, (0\.\d+)")
+    )
+    assert len(ours) == len(popular) == 2
     # features matter as much as in MovieLens-1M, and five ratings more
-    assert 1.05 < found[1] / found[0] < 1.16
-    assert 1.2 < found[2] / found[0] < 1.45
+    assert 1.05 < ours[0] / popular[0] < 1.16
+    assert 1.2 < ours[1] / popular[0] < 1.45
     folder = tmp_path / "coldhash-demo"
     model = load(folder / "sample.coldhash")
     assert len(model.item_ids) == 1000

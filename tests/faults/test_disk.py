@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from coldhash import load, read
-from coldhash.baselines.ridge import Ridge
+from coldhash.baselines.controls import Ridge
 from coldhash.cli import app
 from coldhash.recommender import model_file
 from faults.world import fit_of

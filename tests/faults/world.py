@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from coldhash import load, read
 from coldhash.cli import app
-from coldhash.lab.results import read_runs
+from coldhash.lab.runner import read_runs
 from coldhash.recommender import model_file
 
 SECONDS = re.compile("seconds|fit_parts")  # what differs from run to run

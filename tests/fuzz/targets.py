@@ -29,9 +29,8 @@ import pyarrow.parquet
 from typer.main import get_command
 
 from coldhash import Dataset, FeaturePlan, Recommender, TableFile, load
+from coldhash.baselines.controls import Popularity, Ridge
 from coldhash.baselines.mf import MF
-from coldhash.baselines.popularity import Popularity
-from coldhash.baselines.ridge import Ridge
 from coldhash.cli import app
 from coldhash.errors import ColdhashError, UnlikelyData
 from coldhash.features.fitting import fit_features
@@ -307,10 +306,9 @@ def command_seeds() -> list[bytes]:
     lines = [
         'recommend m --user {"age":30,"history":{"1":5}} -k 3 --json',
         "recommend m --user-id 1 -k 2 --score hamming --exclude 3",
-        "recommend m --users u.csv --candidates ids.txt --out o.csv",
+        "recommend m --users u.csv --out o.csv",
         "recommend m --all --out o.parquet",
         "similar m --item 1 -k 2 --json",
-        "similar m --user-id 3",
         "inspect m --json",
         "inspect m",
         "export m --to parquet --out e.parquet",

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -8,11 +10,11 @@ from coldhash import MFDCF, read, split_cold_items
 from coldhash.baselines.shared import favourite_matrix
 from coldhash.errors import DataError
 from coldhash.lab.cold_items import (
-    CategoryPopularity,
-    ContentNeighbours,
-    ContentRidge,
     item_accuracy_at,
     model_scores,
+    score_by_category,
+    score_by_neighbours,
+    score_by_ridge,
 )
 from coldhash.update import add_items
 
@@ -48,12 +50,12 @@ def test_neighbours_by_hand():
     wanted = csr_array(np.eye(2))
     liked = csr_array(np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]))
     for peer, expected in (
-        (ContentNeighbours(None, 2.0), [[2, 0], [0, 1]]),
-        (ContentNeighbours(1, 2.0, of_user=True), [[1, 0], [0, 1]]),
-        (ContentNeighbours(2, 2.0, mean=True), [[1, 0], [0, 1]]),
-        (CategoryPopularity(), [[1, 1], [1, 1]]),
+        (partial(score_by_neighbours, power=2.0), [[2, 0], [0, 1]]),
+        (partial(score_by_neighbours, k=1, power=2.0, form="user"), [[1, 0], [0, 1]]),
+        (partial(score_by_neighbours, k=2, power=2.0, form="mean"), [[1, 0], [0, 1]]),
+        (score_by_category, [[1, 1], [1, 1]]),
     ):
-        np.testing.assert_allclose(peer.scores(liked, known, wanted), expected, atol=1e-6)
+        np.testing.assert_allclose(peer(liked, known, wanted), expected, atol=1e-6)
 
 
 def test_ridge_is_that_of_the_normal_equations(rng):
@@ -62,7 +64,7 @@ def test_ridge_is_that_of_the_normal_equations(rng):
     centred = known - known.mean(axis=0)
     weights = np.linalg.solve(centred.T @ centred + 2 * np.eye(4), centred.T @ liked.T)
     expected = (wanted - known.mean(axis=0)) @ weights + liked.mean(axis=1)
-    scores = ContentRidge(2.0).scores(*map(csr_array, (liked, known, wanted)))
+    scores = score_by_ridge(*map(csr_array, (liked, known, wanted)), 2.0)
     np.testing.assert_allclose(scores, expected.T, atol=1e-6)
 
 

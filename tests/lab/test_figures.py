@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from coldhash.lab.figures import STYLES, Line, Panel, draw, save
+from coldhash.lab.reproduce.report import STYLES, Line, Panel, draw, save
 
 
 @pytest.fixture

@@ -25,8 +25,7 @@ from coldhash.lab.reproduce import (
 from coldhash.lab.reproduce.extensions import find_below, geometric_mean, make_cell
 from coldhash.lab.reproduce.paper import judge_outperforms
 from coldhash.lab.reproduce.report import PRINTED
-from coldhash.lab.results import Results
-from coldhash.lab.runner import run_experiment
+from coldhash.lab.runner import Results, run_experiment
 
 KEPT = {
     "figure-1": {"mfdcf", "mfdcf, no level", "cbfknn", "zsr", "dfm", "ddl", "popularity", "ridge"},

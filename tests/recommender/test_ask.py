@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
 import coldhash as ch
-from coldhash.baselines.ridge import Ridge
+from coldhash.baselines.controls import Ridge
 from coldhash.errors import DataError, SettingError
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from coldhash import FeaturePlan, load, read
-from coldhash.baselines.popularity import Popularity
+from coldhash.baselines.controls import Popularity
 from coldhash.errors import DataError, ModelFileError
 from coldhash.mfdcf.model import MFDCF
 from coldhash.recommender import model_file

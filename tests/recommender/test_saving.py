@@ -19,9 +19,8 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from coldhash import Dataset, load, read
+from coldhash.baselines.controls import Popularity, Ridge
 from coldhash.baselines.mf import MF
-from coldhash.baselines.popularity import Popularity
-from coldhash.baselines.ridge import Ridge
 from coldhash.errors import ChecksumError, ModelFileError, SourceError
 from coldhash.mfdcf.model import MFDCF
 from coldhash.recommender import model_file

@@ -53,7 +53,6 @@ def test_from_partitions_and_on_dask_the_models_are_the_same(folder):
         (["--parts", "parts", "--model", "ridge"], "ridge fits in memory only"),
         (["--parts", "nothing"], "holds no prepared data"),
         (["--parts", "parts", "--memory", "lots"], "'lots' is not a size"),
-        (["--ratings", "r.csv", "--memory", "2GB"], "--memory is for fits from disk"),
     ],
 )
 def test_mistakes_are_told_in_one_line(folder, arguments, message):

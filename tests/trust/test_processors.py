@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from coldhash import MFDCF, read
-from coldhash.baselines.popularity import Popularity
+from coldhash.baselines.controls import Popularity
 from coldhash.recommender.model_file import ENCODERS
 from coldhash.registry import MODELS
 from processors import code_paths
@@ -59,7 +59,7 @@ def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     names = ("cbfknn", "ddl", "dfm", "itq", "lsh", "popularity", "ridge")
     settings = {name: MODELS[name]() for name in names}
-    settings |= {"mfdcf": MFDCF(n_bits=64), "cells": Popularity(cell=("gender",))}
+    settings |= {"mfdcf": MFDCF(n_bits=64)}
     fitted = {name: each.fit(data, seed=0) for name, each in settings.items()}
     assert {type(model.encoder).__name__ for model in fitted.values()} == set(ENCODERS)
     for name, model in fitted.items():

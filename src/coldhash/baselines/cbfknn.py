@@ -58,27 +58,30 @@ class CBFKNN(Baseline):
 
     def _fit(self, training: Training) -> Recommender:
         """Store the training users."""
-        n_users = len(training.people)
-        if n_users > _MAX_USERS:
+        people, groups = training.people, training.groups
+        if len(people) > _MAX_USERS:
             raise DataError(
-                f"{n_users:,} users would have a weight for each other",
+                f"{len(people):,} users would have a weight for each other",
                 hint=f"up to {_MAX_USERS:,}; MF takes more",
             )
-        encoder = NeighbourEncoder.of(training.people, self._maps(training), self.n_neighbours)
-        users = encoder.encode(training.people, None).vectors
+        means = {name: average(people, name) for name in groups}
+        maps = self._maps(training, means)
+        averages = {name: times(mean[None, :], maps[name])[0] for name, mean in means.items()}
+        known = _parts(people, maps, averages)
+        encoder = NeighbourEncoder(maps, averages, known, self.n_neighbours)
+        users = encoder.encode(people, None).vectors
         votes = training.targets("favourite").T.tocsr()
         return training.make_recommender("cbfknn", encoder, users, votes)
 
-    def _maps(self, training: Training) -> dict[str, np.ndarray]:
+    def _maps(self, training: Training, means: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the rows of the projection that belong to each group."""
-        groups, people = training.groups, training.people
-        widths = [training.features.widths[name] for name in groups]
-        means = np.concatenate([average(people, name) for name in groups])
-        has = np.column_stack([people.has[name] for name in groups])
-        X = training.stacked.astype(np.float64) - np.repeat(has, widths, axis=1) * means
+        widths = [len(mean) for mean in means.values()]
+        has = np.column_stack([training.people.has[name] for name in means])
+        centre = np.concatenate(list(means.values()))
+        X = training.stacked.astype(np.float64) - np.repeat(has, widths, axis=1) * centre
         directions = np.linalg.eigh(X.T @ X)[1][:, ::-1][:, : self.n_dims]
         parts = np.split(directions, np.cumsum(widths)[:-1])
-        return {name: part.astype(np.float32) for name, part in zip(groups, parts, strict=True)}
+        return {name: part.astype(np.float32) for name, part in zip(means, parts, strict=True)}
 
 
 PEOPLE_COMPARED = 256  # people compared at a time
@@ -99,17 +102,6 @@ class NeighbourEncoder(Encoder):
     averages: dict[str, np.ndarray]  # of the mapped features
     known: np.ndarray  # groups x training users x dimensions: what the groups add
     n_neighbours: int
-
-    @classmethod
-    def of(
-        cls, features: Features, maps: dict[str, np.ndarray], n_neighbours: int
-    ) -> NeighbourEncoder:
-        """Remember the training users."""
-        averages = {
-            name: times(average(features, name)[None, :], matrix)[0]
-            for name, matrix in maps.items()
-        }
-        return cls(maps, averages, _parts(features, maps, averages), n_neighbours)
 
     def encode(self, features: Features, history: csr_array | None) -> Encoded:
         """Encode people; a history tells this encoder nothing."""

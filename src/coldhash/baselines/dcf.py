@@ -13,7 +13,7 @@
     ρ      -        ρ        interaction regulariser: the weight of unknown entries, as 0
 
 In DCMF somebody without ratings has the code sgn(x W). DCF has none for them; they have a ridge map
-from features to the users' relaxed factors or codes, fitted afterwards: "dcf+map".
+from features to the users' codes, fitted afterwards: "dcf+map".
 
 Zhang, Shen, Liu, He, Luan and Chua, "Discrete collaborative filtering", SIGIR 2016.
 Lian, Liu, Ge, Zheng, Xie and Cao, "Discrete content-aware matrix factorization", KDD 2017.
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field, NonNegativeFloat, PositiveFloat
@@ -47,16 +47,12 @@ class DCF(DiscreteBaseline):
         How hard codes are pulled to their delegates (α and β).
     n_rounds
         Rounds at most; it stops when no bit flips.
-    n_sweeps
-        Sweeps over the bits, in each step.
     n_relaxed
         Rounds of the real-valued start.
     ridge
         Ridge of the start, for each rating.
-    map_to
-        What features are mapped to: the users' relaxed "factors" or their "codes".
     map_ridge
-        Ridge of that map.
+        Ridge of the map from features to the users' codes.
 
     Examples
     --------
@@ -68,13 +64,12 @@ class DCF(DiscreteBaseline):
 
     balance_weight: NonNegativeFloat = 20.0
     ridge: PositiveFloat = 0.05
-    map_to: Literal["factors", "codes"] = "codes"
     map_ridge: PositiveFloat = 1.0
 
     def _fit(self, training: Training) -> Recommender:
         """Alternate users, items and delegates until no bit flips; then fit the map."""
-        P, B, D = _fit_codes(self, training)
-        encoder = training.fit_map(B if self.map_to == "codes" else P, self.map_ridge)
+        B, D = _fit_codes(self, training)
+        encoder = training.fit_map(B, self.map_ridge)
         return training.make_code_recommender("dcf+map", encoder, B, D)
 
 
@@ -96,8 +91,6 @@ class DCMF(DiscreteBaseline):
         How hard codes are pulled to their delegates (α and β).
     n_rounds
         Rounds at most; it stops when no bit flips.
-    n_sweeps
-        Sweeps over the bits, in each step.
     n_relaxed
         Rounds of the real-valued start.
     ridge
@@ -127,7 +120,7 @@ class DCMF(DiscreteBaseline):
             XW = X @ W
             return eta * XW, eta * (np.sum((B - XW) ** 2) + ridge * np.sum(W**2))
 
-        _, B, D = _fit_codes(self, training, self.rho, content)
+        B, D = _fit_codes(self, training, self.rho, content)
         W = shared.solve_ridge(X, X.T @ B, ridge).astype(np.float32)
         return training.make_code_recommender("dcmf", StackEncoder(training.groups, W), B, D)
 
@@ -141,26 +134,25 @@ def _fit_codes(
     training: Training,
     rho: float = 0.0,
     content: Callable[[np.ndarray], tuple[np.ndarray, float]] = _no_content,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Lower (1); return relaxed factors of users, and the codes of users and items.
+) -> tuple[np.ndarray, np.ndarray]:
+    """Lower (1); return the codes of users and items.
 
     `content` returns the pull of features on the users' codes, and their term in (1).
     """
-    S, n_bits = observed.code_targets(training.ratings, settings.n_bits), settings.n_bits
-    alpha, n_sweeps, n_relaxed = settings.balance_weight, settings.n_sweeps, settings.n_relaxed
-    P, Q = observed.relax(S, n_bits, training.rng, settings.ridge, alpha, n_relaxed, rho)
+    S, alpha = observed.code_targets(training.ratings, settings.n_bits), settings.balance_weight
+    P, Q = observed.relax(S, settings, training.rng, alpha, rho)
     St = shared.transpose(S)
     B, D = signs(P, np.float64), signs(Q, np.float64)
     pull_B, pull_D = balance(B, alpha), balance(D, alpha)
     pull_X, _ = content(B)
     for _ in range(settings.n_rounds):
         old = B, D
-        B = flip_bits(S, B, D, pull_B + pull_X, n_sweeps, rho)
-        D = flip_bits(St, D, B, pull_D, n_sweeps, rho)  # the same step, transposed
+        B = flip_bits(S, B, D, pull_B + pull_X, rho)
+        D = flip_bits(St, D, B, pull_D, rho)  # the same step, transposed
         pull_X, apart = content(B)
         pull_B, pull_D = balance(B, alpha), balance(D, alpha)
         pulled = np.sum(B * pull_B) + np.sum(D * pull_D)
         training.record(float(observed.loss(S, B, D, rho) + apart - 2 * pulled))  # (1)
         if np.array_equal(B, old[0]) and np.array_equal(D, old[1]):
             break
-    return P, B, D
+    return B, D

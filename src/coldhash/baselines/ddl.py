@@ -79,8 +79,6 @@ class DDL(DiscreteBaseline):
         How hard codes are pulled to their delegates (α and β).
     n_rounds
         Rounds.
-    n_sweeps
-        Sweeps over the bits, in each step.
     n_relaxed
         Rounds of the real-valued start.
     ridge
@@ -114,13 +112,13 @@ class DDL(DiscreteBaseline):
         scale = UnitScale.of(training.people, training.groups)
         X = scale(training.people).astype(np.float64)
         network = self._network(X, rng)
-        _, Q = observed.relax(S, self.n_bits, rng, self.ridge, alpha, self.n_relaxed)
+        _, Q = observed.relax(S, self, rng, alpha)
         D, F = signs(Q, np.float64), network(X)
         B = signs(F, np.float64)
         pull_B, pull_D = shared.balance(B, alpha), shared.balance(D, alpha)
         for _ in range(self.n_rounds):
-            B = flip_bits(S, B, D, pull_B + weight * F, self.n_sweeps)
-            D = flip_bits(St, D, B, pull_D, self.n_sweeps)
+            B = flip_bits(S, B, D, pull_B + weight * F)
+            D = flip_bits(St, D, B, pull_D)
             pull_B, pull_D = shared.balance(B, alpha), shared.balance(D, alpha)
             for _ in range(self.n_epochs):
                 network.train(X, B, rng)

@@ -60,8 +60,6 @@ class DFM(DiscreteBaseline):
         How hard codes are pulled to their delegates (β).
     n_rounds
         Rounds at most; it stops when no bit flips.
-    n_sweeps
-        Sweeps over the bits, in each step.
     n_relaxed
         Rounds of the real-valued start.
     ridge
@@ -117,16 +115,16 @@ class DFM(DiscreteBaseline):
 
     def _start(self, S: csr_array, X: np.ndarray, rng: np.random.Generator) -> Codes:
         """Return the signs of real factors, and of their map from features."""
-        P, Q = observed.relax(S, self.n_bits, rng, self.ridge, 0.0, self.n_relaxed)
+        P, Q = observed.relax(S, self, rng, 0.0)
         A = shared.solve_ridge(X, X.T @ P, 1.0)
         return signs(P, np.float64), signs(A, np.float64), signs(Q, np.float64)
 
     def _flip_blocks(self, codes: Codes, S: csr_array, X: np.ndarray) -> Codes:
         """Update the blocks one after the other, each given the others."""
         a, A, c = codes
-        a = observed.flip_bits(_residual(S, X @ A, c), a, c, self._pull(a), self.n_sweeps)
-        c = observed.flip_bits(shared.transpose(S), c, a + X @ A, self._pull(c), self.n_sweeps)
-        A = flip_feature_bits(_residual(S, a, c), X, A, c, self._pull(A), self.n_sweeps)
+        a = observed.flip_bits(_residual(S, X @ A, c), a, c, self._pull(a))
+        c = observed.flip_bits(shared.transpose(S), c, a + X @ A, self._pull(c))
+        A = flip_feature_bits(_residual(S, a, c), X, A, c, self._pull(A))
         return a, A, c
 
     def _pull(self, block: np.ndarray) -> np.ndarray:
@@ -166,7 +164,7 @@ def fit_biases(
 
 
 def flip_feature_bits(
-    S: csr_array, X: np.ndarray, A: np.ndarray, c: np.ndarray, pull: np.ndarray, n_sweeps: int
+    S: csr_array, X: np.ndarray, A: np.ndarray, c: np.ndarray, pull: np.ndarray
 ) -> np.ndarray:
     """Lower Σ_Ω (s - x A c')² - 2 Σ A·pull over the codes A of features, one after the other.
 
@@ -190,7 +188,7 @@ def flip_feature_bits(
         H = (some.T * weights.data[rated]) @ some
         force = x @ V[users] + A[f] @ H + pull[f]
         new = A[f].copy()
-        observed.flip_row(*_NO_ENTRIES, new, c, force, H, 1.0, n_sweeps)
+        observed.flip_row(*_NO_ENTRIES, new, c, force, H, 1.0)
         if not np.array_equal(new, A[f]):
             P[users] += np.outer(x, new - A[f])
             A[f], stale[users] = new, True

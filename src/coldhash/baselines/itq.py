@@ -31,8 +31,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
-from scipy.sparse import csr_array
+from pydantic import PositiveFloat, PositiveInt
 
 from coldhash.arrays.products import times
 from coldhash.baselines import shared
@@ -92,11 +91,7 @@ class CH(Baseline):
     n_bits
         Length of codes (r).
     n_rounds
-        Rounds at most.
-    tolerance
-        Stop when a round gains less than this share of the objective.
-    rotation_starts
-        Random starts of the rotation, of which the best counts.
+        Rounds.
     map_ridge
         Ridge of the map from features to user vectors.
 
@@ -110,33 +105,21 @@ class CH(Baseline):
 
     n_bits: Bits = 64
     n_rounds: PositiveInt = 15
-    tolerance: NonNegativeFloat = 1e-5
-    rotation_starts: PositiveInt = 1
     map_ridge: PositiveFloat = 7000.0
 
     def _fit(self, training: Training) -> Recommender:
         """Alternate users and items, rotate, round; the objective reported is -tr(U'S V)."""
-        U, V = self._alternate(training.targets("share"), training)
-        F, n_bits = np.vstack([U, V]), self.n_bits
-        found = [
-            find_rotation(F, random_rotation(n_bits, training.rng), shared.ROTATION_ROUNDS)
-            for _ in range(self.rotation_starts)
-        ]
-        R, _ = min(found, key=lambda one: one[1][-1])
-        return training.make_mapped_recommender("ch+map", U @ R, V @ R, self.map_ridge)
-
-    def _alternate(self, S: csr_array, training: Training) -> tuple[np.ndarray, np.ndarray]:
-        St, last = shared.transpose(S), 0.0
+        S = training.targets("share")
+        St = shared.transpose(S)
         V = orthogonalise(training.rng.standard_normal((S.shape[1], self.n_bits)))
-        for n in range(self.n_rounds):
+        for _ in range(self.n_rounds):
             U = orthogonalise(times(S, V))
             StU = times(St, U)
             V = orthogonalise(StU)
-            before, last = last, -float(np.sum(StU * V))
-            training.record(last)
-            if n and before - last <= -self.tolerance * before:
-                break
-        return U, V
+            training.record(-float(np.sum(StU * V)))
+        start = random_rotation(self.n_bits, training.rng)
+        R, _ = find_rotation(np.vstack([U, V]), start, shared.ROTATION_ROUNDS)
+        return training.make_mapped_recommender("ch+map", U @ R, V @ R, self.map_ridge)
 
 
 def orthogonalise(M: np.ndarray) -> np.ndarray:

@@ -21,6 +21,8 @@ from coldhash.baselines.shared import Baseline, Bits, balance, find_rotation, tr
 from coldhash.data.ratings import Ratings, row_of_entries, with_values
 from coldhash.errors import DataError
 
+N_SWEEPS = 3  # over the bits, in each step
+
 
 @dataclass(frozen=True, kw_only=True)
 class DiscreteBaseline(Baseline):
@@ -29,34 +31,33 @@ class DiscreteBaseline(Baseline):
     n_bits: Bits = 64
     balance_weight: NonNegativeFloat
     n_rounds: PositiveInt = 10
-    n_sweeps: PositiveInt = 3
     n_relaxed: PositiveInt = 3
     ridge: PositiveFloat = 0.1
 
 
 def flip_bits(
-    S: csr_array, B: np.ndarray, D: np.ndarray, pull: np.ndarray, n_sweeps: int, rho: float = 0.0
+    S: csr_array, B: np.ndarray, D: np.ndarray, pull: np.ndarray, rho: float = 0.0
 ) -> np.ndarray:
-    """Flip each bit of B (rows x bits) whose flip lowers (1), sweep by sweep; return new codes.
+    """Flip each bit of B (rows x bits) whose flip lowers (1), in three sweeps; return new codes.
 
     D (columns x bits) may be any vectors, not only codes.
     """
     D, pull = (np.ascontiguousarray(each, dtype=np.float64) for each in (D, pull))
     new, rest, values = B.astype(np.float64), rho * (D.T @ D), S.data.astype(np.float64)
-    given = (*layout(S), values, D, pull, rest, 1 - rho, n_sweeps)
+    given = (*layout(S), values, D, pull, rest, 1 - rho)
     run_rows(_flip_rows, S.indptr, *given, new)
     return new
 
 
 @compiled(nogil=True)
-def _flip_rows(indptr, indices, values, D, pull, gram, share, n_sweeps, B, first, last):  # type: ignore[no-untyped-def]
+def _flip_rows(indptr, indices, values, D, pull, gram, share, B, first, last):  # type: ignore[no-untyped-def]
     for u in range(first, last):
         own = slice(indptr[u], indptr[u + 1])
-        flip_row(indices[own], values[own], B[u], D, pull[u], gram, share, n_sweeps)
+        flip_row(indices[own], values[own], B[u], D, pull[u], gram, share)
 
 
 @compiled()
-def flip_row(indices, values, b, D, pull, gram, share, n_sweeps):  # type: ignore[no-untyped-def]
+def flip_row(indices, values, b, D, pull, gram, share):  # type: ignore[no-untyped-def]
     """Update force = D_Ω's + pull - G b, with G = gram + share D_Ω'D_Ω, while bits of b flip.
 
     A flip of bit k adds 4 (b_k force_k + G_kk) to the sum. A tie keeps the bit.
@@ -76,7 +77,7 @@ def flip_row(indices, values, b, D, pull, gram, share, n_sweeps):  # type: ignor
         for k in range(n_bits):
             force[k] += error * d[k]
             own[k] += share * d[k] * d[k]
-    for _ in range(n_sweeps):
+    for _ in range(N_SWEEPS):
         changed = False
         for k in range(n_bits):
             if b[k] * force[k] + own[k] < 0:
@@ -138,26 +139,22 @@ def _solve_rows(indptr, indices, values, D, pull, rest, share, ridge, new, first
 
 
 def relax(
-    S: csr_array,
-    n_bits: int,
-    rng: np.random.Generator,
-    ridge: float,
-    balance_weight: float,
-    n_rounds: int,
-    rho: float = 0.0,
+    S: csr_array, given: DiscreteBaseline, rng: np.random.Generator, weight: float, rho: float = 0.0
 ) -> tuple[np.ndarray, np.ndarray]:
     """Fit real factors of rows and columns, pulled to their delegates; codes start as their signs.
 
+    `weight` is that of the delegates.
+
     Both are rotated alike, which changes no product, to where signs lose little.
     """
-    St = transpose(S)
+    St, n_bits, ridge = transpose(S), given.n_bits, given.ridge
     P = np.zeros((S.shape[0], n_bits))
     Q = rng.standard_normal((S.shape[1], n_bits))
     pull_P, pull_Q = P, np.zeros(Q.shape)
-    for _ in range(n_rounds):
+    for _ in range(given.n_relaxed):
         P = solve_rows(S, Q, pull_P, ridge, rho)
         Q = solve_rows(St, P, pull_Q, ridge, rho)
-        pull_P, pull_Q = balance(P, balance_weight), balance(Q, balance_weight)
+        pull_P, pull_Q = balance(P, weight), balance(Q, weight)
     F = np.vstack([M / max(float(np.linalg.norm(M)), 1e-300) for M in (P, Q)])  # 0 where S is
     R, _ = find_rotation(F, np.eye(n_bits), shared.ROTATION_ROUNDS)
     return P @ R, Q @ R
@@ -210,14 +207,10 @@ def add_negatives(
     """
     if not n_negatives:
         return S
-    n_rows, n_columns = S.shape
-    owners = row_of_entries(S)
+    n_columns, owners = S.shape[1], row_of_entries(S)
     known = owners * np.int64(n_columns) + S.indices
     drawn = np.repeat(owners, n_negatives) * np.int64(n_columns)
     drawn = np.setdiff1d(drawn + rng.integers(n_columns, size=len(drawn)), known)
-    cells = np.concatenate([known, drawn])
+    rows, columns = np.divmod(np.concatenate([known, drawn]), n_columns)
     values = np.concatenate([S.data, np.full(len(drawn), value)])
-    order = np.argsort(cells, kind="stable")
-    rows, columns = np.divmod(cells[order], n_columns)
-    indptr = np.searchsorted(rows, np.arange(n_rows + 1))
-    return csr_array((values[order], columns, indptr), shape=S.shape)
+    return csr_array((values, (rows, columns)), shape=S.shape)

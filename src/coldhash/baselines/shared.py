@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeAlias
 
 import numpy as np
 from pydantic import Field
@@ -40,6 +40,8 @@ from coldhash.recommender.recommender import Recommender
 
 Bits = Annotated[int, Field(ge=1, le=1024)]
 Step = Callable[[csr_array, np.ndarray, np.ndarray], np.ndarray]  # entries, rows, columns: rows
+Matrix: TypeAlias = "np.ndarray | csr_array"
+Kind = Callable[..., Items]  # from vectors and popularity
 Loss = Callable[[csr_array, np.ndarray, np.ndarray], float]
 
 ROTATION_ROUNDS = 50  # of `find_rotation` and the like, where codes begin or end
@@ -177,9 +179,9 @@ class Training:
         return StackEncoder(self.groups, W)
 
     def make_recommender(
-        self, name: str, encoder: Encoder, users: np.ndarray, items: np.ndarray | csr_array
+        self, name: str, encoder: Encoder, users: np.ndarray, items: Matrix, kind: Kind = RealItems
     ) -> Recommender:
-        """Return the fitted model, whose items are real vectors.
+        """Return the fitted model.
 
         Parameters
         ----------
@@ -191,35 +193,14 @@ class Training:
             The vectors of the training users.
         items
             The vectors of items.
+        kind
+            Makes items of vectors and popularity.
 
         Returns
         -------
         Recommender
             The model.
         """
-        return self._recommender(name, encoder, users, RealItems(items, self.popularity))
-
-    def make_code_recommender(
-        self, name: str, encoder: Encoder, users: np.ndarray, items: np.ndarray
-    ) -> Recommender:
-        """Return a model whose item codes are signs; warn if those of strangers collapse."""
-        users, strangers = users.astype(np.float32), encoder.encode(self.people, None).vectors
-        self.report["user_codes"] = code_report(users)
-        self.report["item_codes"] = code_report(items)
-        self.report["stranger_codes"] = code_report(strangers)
-        self.report["warning"] = warn_of_collapse(strangers)
-        return self._recommender(name, encoder, users, CodeItems.of(signs(items), self.popularity))
-
-    def make_mapped_recommender(
-        self, name: str, users: np.ndarray, items: np.ndarray, map_ridge: float
-    ) -> Recommender:
-        """Return a model of codes, with a map from features to user vectors."""
-        encoder = self.fit_map(users.astype(np.float32), map_ridge)
-        return self.make_code_recommender(name, encoder, users, items)
-
-    def _recommender(
-        self, name: str, encoder: Encoder, users: np.ndarray, items: Items
-    ) -> Recommender:
         data = self.data
         return Recommender(
             name=name,
@@ -227,7 +208,7 @@ class Training:
             features=self.features,
             encoder=encoder,
             item_ids=data.item_ids,
-            items=items,
+            items=kind(items, self.popularity),
             popularity=self.popularity,
             scale=data.scale,
             feedback=data.feedback,
@@ -238,6 +219,24 @@ class Training:
             item_table=data.items,
             columns=data.columns,
         )
+
+    def make_code_recommender(
+        self, name: str, encoder: Encoder, users: np.ndarray, items: np.ndarray
+    ) -> Recommender:
+        """Return a model whose item codes are signs; warn if those of strangers collapse."""
+        users, strangers = users.astype(np.float32), encoder.encode(self.people, None).vectors
+        self.report["user_codes"] = code_report(users)
+        self.report["item_codes"] = code_report(items)
+        self.report["stranger_codes"] = code_report(strangers)
+        self.report["warning"] = warn_of_collapse(strangers)
+        return self.make_recommender(name, encoder, users, signs(items), CodeItems.of)
+
+    def make_mapped_recommender(
+        self, name: str, users: np.ndarray, items: np.ndarray, map_ridge: float
+    ) -> Recommender:
+        """Return a model of codes, with a map from features to user vectors."""
+        encoder = self.fit_map(users.astype(np.float32), map_ridge)
+        return self.make_code_recommender(name, encoder, users, items)
 
 
 def favourite_matrix(data: Dataset) -> csr_array:

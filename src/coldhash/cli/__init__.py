@@ -6,20 +6,18 @@ that `--help` is quick.
 
 from __future__ import annotations
 
-import codecs
 import errno
 import io
-import json
 import sys
 import warnings
 from typing import Any
 
 from typer.main import get_command
 
-from coldhash.cli import ask, data, models, serve  # noqa: F401  # they register commands
+from coldhash.cli import data, models, serve  # noqa: F401  # they register commands
 from coldhash.cli.inputs import app
 from coldhash.cli.output import printable, translate_hint
-from coldhash.errors import ColdhashError, UnknownColumns, UnlikelyData
+from coldhash.errors import CodeCollapse, ColdhashError, UnknownColumns, UnlikelyData
 from coldhash.files import DISK_HINT, reason_of
 
 __all__ = ["app", "main"]
@@ -32,8 +30,7 @@ _REFUSED_WRITES = {
 def main() -> None:
     """Run the command line; report a mistake of the user in one line, without a traceback."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        codecs.register_error("coldhash", _escape)
-        sys.stdout.reconfigure(errors="coldhash")
+        sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # JSON, file names
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
@@ -53,19 +50,14 @@ def main() -> None:
 
 
 def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    *_: object,
-    **__: object,
+    message: Warning | str, category: type[Warning], *place: Any, **_: object
 ) -> None:
     """Print a warning about the data in one line, and any other one as usual."""
-    if issubclass(category, UnlikelyData | UnknownColumns):
+    if issubclass(category, CodeCollapse | UnlikelyData | UnknownColumns):
         text = translate_hint(str(message), _options())
         print(f"warning: {printable(text)}", file=sys.stderr)
     else:
-        sys.stderr.write(warnings.formatwarning(message, category, filename, lineno))
+        sys.stderr.write(warnings.formatwarning(message, category, *place[:2]))
 
 
 def _options() -> set[str]:
@@ -74,12 +66,3 @@ def _options() -> set[str]:
     called = [commands[name] for name in sys.argv[1:2] if name in commands]
     options = [option for each in called for option in each.params]
     return {name for option in options for name in option.opts + option.secondary_opts}
-
-
-def _escape(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Encode what stdout cannot: bytes of file names as they came, the rest escaped as in JSON."""
-    assert isinstance(error, UnicodeEncodeError)
-    try:
-        return codecs.lookup_error("surrogateescape")(error)
-    except UnicodeEncodeError:
-        return json.dumps(error.object[error.start : error.end])[1:-1], error.end

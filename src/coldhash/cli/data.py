@@ -15,7 +15,6 @@ from coldhash.cli import inputs
 from coldhash.cli.inputs import AsJson, DataOptions, File, TableOptions, Text
 from coldhash.cli.output import format_facts, print_result, progress_bar
 from coldhash.errors import SettingError, check_choice
-from coldhash.render import check_suffix
 
 Jobs = Annotated[int, Option("--jobs", "-j", min=1, help="Processes.", show_default="all cores")]
 _CORES = os.cpu_count() or 1
@@ -104,8 +103,7 @@ def evaluate(
         settings[name] = method(n_bits=bits) if has_bits else method()
     given = _parse_shots(shots)
     if out is not None:
-        check_suffix(out)
-        inputs.check_out(out)
+        inputs.check_out(out, ".csv", ".md")
     data = source.read()
     with progress_bar("evaluating") as update:
         found = compare_models(data, settings, shots=given, progress=update, **vars(options))
@@ -155,11 +153,7 @@ def tune(
         study = study.replace(trials=trials)
     datasets = {name: own or ch.read(name, source.data) for name in study.datasets}
     with progress_bar(f"tuning {study.model}") as update:
-
-        def report(done: float, total: int, best: float | None) -> None:
-            update(done, total, "" if best is None else f"best {best:.4f}")
-
-        tuned = run_study(study, datasets, out, report)
+        tuned = run_study(study, datasets, out, update)
     found = tuned.to_dict()
     shown = {name: found[name] for name in ("best", "default", "improvement", "noise")}
     print_result(found, format_facts(shown), as_json)

@@ -154,8 +154,10 @@ def read_file(path: Path, name: str) -> str:
         raise SettingError(f"{name}: {error}") from None
 
 
-def check_out(out: Path) -> None:
+def check_out(out: Path, *endings: str) -> None:
     """Raise an error before the work begins if a file cannot be written at its end."""
+    if endings and out.suffix not in endings:
+        raise SettingError(f"--out {out}", hint=f"a name that ends in {' or '.join(endings)}")
     with draft_folder(out):
         if out.is_dir():
             raise SettingError(f"--out {out}: a folder", hint="name a file")

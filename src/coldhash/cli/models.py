@@ -1,14 +1,13 @@
-"""Commands about models: fit, recommend, explain, similar, inspect, export, update."""
+"""Commands about models: fit, recommend, explain, ask, similar, inspect, export, update."""
 
 from __future__ import annotations
 
 import inspect as inspection
 import json
 import sys
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from itertools import chain
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,11 +17,13 @@ import coldhash as ch
 from coldhash.arrays import expect_one_answer
 from coldhash.cli import inputs, output
 from coldhash.cli.inputs import Arguments, AsJson, ColumnNames, File, ModelFile, Text, Texts
-from coldhash.errors import ColumnError, SettingError
+from coldhash.errors import ColdhashError, ColumnError, SettingError
 from coldhash.files import replace_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from coldhash.recommender.ask import Question
 
 
 HowMany = Annotated[int, Option("-k", help="How many to return.")]
@@ -32,8 +33,6 @@ _PERSON = 'A person in JSON: {"age": 25, "history": {"1193": 5}}.'
 Fields = Annotated[Text, Option(help="Item columns to show, with commas: price,category.")]
 Popularity = Annotated[float, Option(help="How much it counts what everybody likes: from 1 to 0.")]
 UnknownFields = Annotated[str, Option(help="Fields that the model does not know: error or ignore.")]
-_ENDINGS = (".csv", ".parquet")
-_USERS_AT_A_TIME = 4096  # of --all
 
 
 @inputs.command
@@ -61,8 +60,6 @@ def fit(
     method = inputs.find_method(model)
     if (parts or dask) and "on" not in inspection.signature(method.fit).parameters:
         raise SettingError(f"{model} fits in memory only", hint="--model mfdcf")
-    if memory is not None and (parts is None or dask is not None):
-        raise SettingError("--memory is for fits from disk", hint="--parts DIR, without --dask")
     if parts is not None and source != inputs.DataOptions():
         raise SettingError("--parts already is the data", hint="give tables to `coldhash prepare`")
     if judge and (parts or dask):
@@ -92,8 +89,6 @@ def fit(
             judged = judge_held_out(data, settings, seed)
             fitted = replace(fitted, report={**fitted.report, JUDGED: judged})
         fitted.save(out)
-    if fitted.report.get("warning"):
-        print(f"warning: {output.printable(str(fitted.report['warning']))}", file=sys.stderr)
     output.print_result(_model_facts(fitted, out), [out], as_json)
 
 
@@ -102,15 +97,12 @@ class ItemOptions:
     """The options about which items count."""
 
     exclude: Annotated[Texts, Option(help="An item to leave out.")] = None
-    candidates: Annotated[File, Option(help="A file of the only items that count, one a line.")] = (
-        None
-    )
     where: Where = None
+    unknown: UnknownFields = "error"
 
     def arguments(self) -> Arguments:
         """Return the arguments of the library."""
-        lines = None if self.candidates is None else read_lines(self.candidates)
-        return {**vars(self), "candidates": lines, "where": parse_where(self.where)}
+        return vars(self) | {"where": parse_where(self.where)}
 
 
 @dataclass(frozen=True)
@@ -137,12 +129,7 @@ def recommend(
     column: ColumnNames = None,
     user_id: Annotated[Texts, Option(help="A user of the training data.")] = None,
     everybody: Annotated[bool, Option("--all", help="All training users.")] = False,
-    unknown: UnknownFields = "error",
     out: Annotated[File, Option(help="Write .csv or .parquet.")] = None,
-    dask: Annotated[
-        Text,
-        Option(help="With --all: a Dask cluster, or `local`; --out is a folder; it can resume."),
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Recommend to strangers or to users of the training data."""
@@ -150,40 +137,23 @@ def recommend(
         raise SettingError(
             "no people, or in several ways", hint="one of --user, --users, --user-id, --all"
         )
-    arguments = {**options.arguments(), "unknown": unknown}
-    if dask is not None:
-        from coldhash.scale.batch import recommend_all_on
-        from coldhash.scale.dask import connect
-
-        if not everybody or out is None:
-            raise SettingError(f"--dask {dask}", hint="--all --dask local --out FOLDER")
-        with connect(dask) as client, output.progress_bar("recommending") as update:
-            recommend_all_on(client, file, out, progress=update, **arguments)
-        print(out)
-        return
     if out is not None:
-        if out.suffix not in _ENDINGS:
-            raise SettingError(f"--out {out}", hint=f"a name that ends in {' or '.join(_ENDINGS)}")
-        inputs.check_out(out)
+        inputs.check_out(out, ".csv", ".parquet")
     model = load_model(file)
-    document: dict[str, object] = {}
-    if everybody:
-        answers = _recommend_all(model, arguments)
-    else:
-        people: Any = _read_people(users, column, model) if users else None
-        if user:
-            people = [parse_person(text) for text in user]
-        answer = model.recommend(people, user_ids=user_id, **arguments)
-        for note in answer.notes:
-            print(f"note: {output.printable(note)}", file=sys.stderr)
-        answers, document["fallback"] = iter([answer]), answer.fallback.tolist()
+    people: Any = _read_people(users, column, model) if users else None
+    if user:
+        people = [parse_person(text) for text in user]
+    known = list(model.user_ids) if everybody else user_id
+    answer = model.recommend(people, user_ids=known, **options.arguments())
+    for note in answer.notes:
+        print(f"note: {output.printable(note)}", file=sys.stderr)
     if out is not None:
-        _write_tables((answer.to_arrow() for answer in answers), out)
+        _write_table(answer.to_arrow(), out)
         print(out)
         return
-    rows = (row for answer in answers for row in answer)
-    lines = (output.format_row(row, model.features.labels) for row in rows)
-    output.print_result({"items": rows, **document}, lines, as_json)
+    lines = (output.format_row(row, model.features.labels) for row in answer)
+    document = {"items": iter(answer), "fallback": answer.fallback.tolist()}
+    output.print_result(document, lines, as_json)
 
 
 @inputs.command
@@ -202,25 +172,38 @@ def explain(
 
 
 @inputs.command
+def ask(
+    file: ModelFile,
+    items: ItemOptions,
+    user: Annotated[str, Option(help='A person in JSON: {"age": 25, "answers": {"7": 5}}.')] = "{}",
+    n: Annotated[int, Option("-n", help="How many questions.")] = 5,
+    kinds: Annotated[str, Option(help="What to ask about: items, fields.")] = "items,fields",
+    as_json: AsJson = False,
+) -> None:
+    """Show what to ask a person next; in a terminal, ask and show how the list changes."""
+    model, person = load_model(file), parse_person(user)
+    options = {**items.arguments(), "kinds": kinds.split(","), "exclude": items.exclude or []}
+    if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        found = model.ask(person, n, **options)
+        lines = ("\t".join(map(output.cell, question.values())) for question in found)
+        output.print_result({"questions": found}, lines, as_json)
+        return
+    _talk(model, person, n, options)
+
+
+@inputs.command
 def similar(
     file: ModelFile,
-    item: Annotated[Text, Option(help="An item id.")] = None,
-    user_id: Annotated[Text, Option(help="A user of the training data.")] = None,
+    item: Annotated[str, Option(help="An item id.")],
     k: HowMany = 10,
     where: Where = None,
     fields: Fields = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the items, or the users, most like one."""
-    if (item is None) == (user_id is None):
-        raise SettingError("no item or user, or both", hint="--item ID or --user-id ID")
-    model = load_model(file)
-    if item is not None:
-        shown: Arguments = {"where": parse_where(where), "fields": _split(fields)}
-        kind, rows = "items", iter(model.similar_items(item, k, **shown))
-    else:
-        kind, rows = "users", iter(model.similar_users(user_id=user_id, k=k))
-    output.print_result({kind: rows}, map(output.format_row, rows), as_json)
+    """Show the items most like one."""
+    shown: Arguments = {"where": parse_where(where), "fields": _split(fields)}
+    rows = load_model(file).similar_items(item, k, **shown)
+    output.print_result({"items": iter(rows)}, map(output.format_row, rows), as_json)
 
 
 @inputs.command
@@ -284,7 +267,8 @@ def update(
     model, steps = load_model(file), dict[str, Change]()
     new_items, rated, people = _read_tables([items, ratings, users], column)
     if remove:
-        model, steps["removed"] = remove_items(model, read_lines(remove))
+        lines = inputs.read_file(remove, str(remove)).splitlines()
+        model, steps["removed"] = remove_items(model, [line for line in lines if line])
     if items:
         model, steps["items"] = add_items(model, new_items, rated, people)
     if users or (ratings and not items):
@@ -344,11 +328,10 @@ def _read_tables(paths: list[Path | None], columns: list[str] | None) -> list[An
     for name in roles:
         if name not in every:
             raise ColumnError(f"no table has a column {name!r}", hint=f"there are: {every}")
-
-    def rename(table: pa.Table) -> pa.Table:
-        return table.rename_columns([roles.get(name, name) for name in table.column_names])
-
-    return [None if table is None else rename(table) for table in tables]
+    for at, table in enumerate(tables):
+        if table is not None:
+            tables[at] = table.rename_columns([roles.get(n, n) for n in table.column_names])
+    return tables
 
 
 def _read_people(path: Path, columns: list[str] | None, model: ch.Recommender) -> pa.Table:
@@ -358,31 +341,14 @@ def _read_people(path: Path, columns: list[str] | None, model: ch.Recommender) -
     return infer_types(table, keep=model.id_column(table.column_names) or "")
 
 
-def read_lines(path: Path) -> list[str]:
-    """Return the lines of a file that are not empty."""
-    return [line for line in inputs.read_file(path, str(path)).splitlines() if line]
+def _write_table(table: pa.Table, out: Path) -> None:
+    from pyarrow import csv, parquet
 
-
-def _recommend_all(model: ch.Recommender, arguments: Arguments) -> Iterator[ch.Recommendations]:
-    """Recommend to all training users, some at a time."""
-    user_ids = model.user_ids.values
-    with output.progress_bar("recommending") as update:
-        for start in range(0, len(user_ids), _USERS_AT_A_TIME):
-            some = user_ids[start : start + _USERS_AT_A_TIME].to_pylist()
-            yield model.recommend(user_ids=some, **arguments)
-            update(start + len(some), len(user_ids))
-
-
-def _write_tables(tables: Iterator[pa.Table], out: Path) -> None:
-    import pyarrow.csv
-    import pyarrow.parquet
-
-    writers = {".csv": pyarrow.csv.CSVWriter, ".parquet": pyarrow.parquet.ParquetWriter}
-    first = next(tables, None)
-    if first is not None:
-        with replace_file(out) as file, writers[out.suffix](file, first.schema) as writer:
-            for table in chain([first], tables):
-                writer.write_table(table)
+    with replace_file(out) as file:
+        if out.suffix == ".csv":
+            csv.write_csv(table, file)
+        else:
+            parquet.write_table(table, file)
 
 
 def _model_facts(model: ch.Recommender, file: Path) -> dict[str, object]:
@@ -408,3 +374,50 @@ def _model_facts(model: ch.Recommender, file: Path) -> dict[str, object]:
         "scale": list(model.scale),
         "report": model.report,
     }
+
+
+def _talk(model: ch.Recommender, person: Arguments, n: int, options: Arguments) -> None:
+    """Ask n questions one by one, and print the list after every answer."""
+    listed = partial(model.recommend, k=10, unknown=options["unknown"])
+    before, skipped = _print_list(listed(person), []), set[str]()
+    (low, high), usual = model.history_scale, model.features.example()
+    for _ in range(n):
+        # fields that were skipped stay missing, so one question more than these is asked for
+        found = model.ask(person, 1 + len(skipped), **options)
+        left = (each for each in found if each["kind"] == "item" or each["name"] not in skipped)
+        if (question := next(left, None)) is None:
+            break
+        text = output.cell(question["title"] or question["name"])
+        rate = f"{low:g} to {high:g}, empty: I do not know it"
+        such = f"such as {output.cell(usual.get(question['name']))}, empty: skip"
+        hint = rate if question["kind"] == "item" else such
+        print(f"\n{text}? ({question['why']})")
+        while True:
+            given = input(f"{hint}> ").strip()
+            changed = _with_answer(person, question, given)
+            try:
+                before = _print_list(listed(changed), before)
+                break
+            except ColdhashError as error:
+                print(output.cell(str(error)))
+        if question["kind"] == "field" and not given:
+            skipped.add(question["name"])
+        person = changed
+
+
+def _with_answer(person: Arguments, question: Question, given: str) -> Arguments:
+    value = parse_json(given) if given else None
+    if question["kind"] == "field":
+        return {**person, question["name"]: value}
+    answers: Arguments = person.get("answers") or {}
+    return {**person, "answers": {**answers, question["name"]: value}}
+
+
+def _print_list(rows: ch.Recommendations, before: list[str]) -> list[str]:
+    """Print the best items, with how far each has moved; return their ids."""
+    ids = [str(row["item_id"]) for row in rows]
+    for place, row in enumerate(rows):
+        moved = "new" if ids[place] not in before else f"{before.index(ids[place]) - place:+d}"
+        mark = "" if not before or moved == "+0" else moved
+        print(f"{place + 1:>3} {mark:>4}  {output.cell(row.get('title') or row['item_id'])}")
+    return ids

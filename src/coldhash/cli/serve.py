@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 _TOKEN = "COLDHASH_TOKEN"
 _N_SHOWN, _N_GIVEN = 5, 5  # items of a list, and ratings
 _LIKED = 4
-_ABOUT = (("age", "gender"), ("occupation", "city"))  # two lines of a column
-_WIDTH = 29  # characters of a column
 _DEMO_INTRODUCTION = """\
 A generated data set: 2,000 people, 1,000 titles. The model never sees a fifth of the people.
 (The first run compiles for some seconds; the result is kept.)"""
@@ -81,11 +79,9 @@ def demo(
     print(_DEMO_INTRODUCTION, file=sys.stderr)
     data = ch.read("sample")
     train, cold = ch.split_cold_users(data, HELD_OUT)
-    for line in _show_strangers(ch.MFDCF().fit(train), cold):
-        print(line)
+    print(*_show_strangers(ch.MFDCF().fit(train), cold), sep="\n")
     judged = judge_held_out(data, ch.MFDCF())
-    for line in _format_judged(judged):
-        print(line)
+    print(*_format_judged(judged), sep="\n")
     model = ch.MFDCF().fit(data)
     file = out / "sample.coldhash"
     out.mkdir(parents=True, exist_ok=True)
@@ -105,38 +101,36 @@ def _show_strangers(model: ch.Recommender, cold: ch.Dataset) -> Iterator[str]:
     def show(person: Arguments, rated: np.ndarray) -> list[str]:
         found = model.recommend(person, k=_N_SHOWN)
         marks = ["+" if rated[row] >= _LIKED else " " for row in found.rows[0]]
-        return [f"{mark} {item['title']}" for mark, item in zip(marks, found, strict=True)]
+        return [f"  {mark} {item['title']}" for mark, item in zip(marks, found, strict=True)]
 
-    columns = []
-    for person, rated in people:
-        about = [", ".join(str(person[name]) for name in names) for names in _ABOUT]
-        columns.append([*about, "", *show(person, rated)])
     yield "Three strangers, and what they get (+: in truth they rated it 4 or 5)"
-    for cells in zip(*columns, strict=True):
-        yield "".join(f"  {cell:{_WIDTH}}" for cell in cells).rstrip()
+    for person, rated in people:
+        yield ", ".join(map(str, person.values()))
+        yield from show(person, rated)
     person, rated = people[0]
     known = np.flatnonzero(rated)
     given = known[np.argsort(-model.popularity[known], kind="stable")][:_N_GIVEN]
+    yield "The first one rates five titles"
+    for row, title in zip(given, cold.items.column("title").take(given).to_pylist(), strict=True):
+        yield f"  {rated[row]:g} of 5: {title}"
+    yield "and gets"
+    before = show(person, rated)
     history = {model.item_ids[row]: float(rated[row]) for row in given}
-    titles = cold.items.column("title").take(given).to_pylist()
-    yield "The first one rates five titles, and gets"
-    lines = show({**person, "history": history}, rated)
-    for row, title, line in zip(given, titles, lines, strict=True):
-        new = "" if line in columns[0] else "  (new)"
-        yield f"  {f'{rated[row]:g} of 5: {title}':{_WIDTH + 9}}{line}{new}"
+    for line in show({**person, "history": history}, rated):
+        yield line if line in before else f"{line}  (new)"
 
 
 def _format_judged(judged: dict[str, Any]) -> Iterator[str]:
     """Format what `judge_held_out` found."""
-    k, rows = judged["k"], judged["rows"]
-    names = {0: "what is known of them", _N_GIVEN: f"... and {_N_GIVEN} ratings"}
-    figures = {"what is popular": rows[0]["popularity"]}
-    figures |= {names[row["given"]]: row["model"] for row in rows}
+    k = judged["k"]
     yield f"{judged['users']:,} strangers: how often a favourite is in the first {k} of some 1,000"
-    for name, figure in figures.items():
-        yield f"  {name:24}{figure['mean']:.3f}  (95%: {figure['low']:.3f} to {figure['high']:.3f})"
-    gains = [f"{100 * (row['model']['mean'] / row['popularity']['mean'] - 1):.0f}%" for row in rows]
-    yield f"Against what is popular: {gains[0]} more, and {gains[-1]} more with five ratings."
+    for row in judged["rows"]:
+        ours, popular = row["model"], row["popularity"]["mean"]
+        yield (
+            f"  {row['given']} ratings known: {ours['mean']:.3f}  (95%: {ours['low']:.3f} to"
+            f" {ours['high']:.3f}), {ours['mean'] / popular - 1:.0%} more than by popularity,"
+            f" {popular:.3f}"
+        )
 
 
 def _read_token(file: Path | None) -> str | None:

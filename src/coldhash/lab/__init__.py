@@ -2,15 +2,10 @@
 
 from coldhash.lab.experiment import Experiment as Experiment
 from coldhash.lab.experiment import ModelPlan as ModelPlan
-from coldhash.lab.figures import Line as Line
-from coldhash.lab.figures import Panel as Panel
-from coldhash.lab.figures import draw as draw
-from coldhash.lab.figures import save as save
 from coldhash.lab.printed import PrintedMFDCF as PrintedMFDCF
-from coldhash.lab.results import Results as Results
+from coldhash.lab.runner import Results as Results
 from coldhash.lab.runner import run_experiment as run_experiment
 from coldhash.lab.tuning import Attempt as Attempt
-from coldhash.lab.tuning import Choices as Choices
 from coldhash.lab.tuning import Range as Range
 from coldhash.lab.tuning import Study as Study
 from coldhash.lab.tuning import StudyResult as StudyResult

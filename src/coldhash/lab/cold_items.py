@@ -9,9 +9,9 @@ chosen on held-out training items.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Literal, get_args
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -23,6 +23,7 @@ from coldhash.evaluate.metrics import accuracy_at
 from coldhash.features.fitting import fit_content
 from coldhash.recommender.recommender import Recommender
 
+NeighbourForm = Literal["sum", "user", "mean"]
 COUNTS = (10, 30, 100, 300, None)  # numbers of neighbours to try; None: all
 POWERS = (1.0, 2.0, 4.0)  # powers of the similarity to try
 RIDGES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
@@ -117,160 +118,126 @@ def model_scores(
     return np.asarray(part.scores(vectors, by_code=by_code))
 
 
-class ContentPeer(Protocol):
-    """A way to score items by content for users whose favourites are known.
-
-    Examples
-    --------
-    >>> peer: ContentPeer = ContentRidge(10.0)
-    """
-
-    def scores(self, liked: csr_array, known: csr_array, wanted: csr_array) -> np.ndarray:
-        """Score the wanted items: users x items.
-
-        Parameters
-        ----------
-        liked
-            Users x known items, 1 for a favourite.
-        known, wanted
-            Content, items x columns.
-
-        Returns
-        -------
-        numpy.ndarray
-        """
+# scores of users x wanted items, from users x known items (1: a favourite) and the contents of
+# known and of wanted items (items x columns)
+ContentPeer = Callable[[csr_array, csr_array, csr_array], np.ndarray]
 
 
-@dataclass(frozen=True)
-class ContentNeighbours:
-    """Content kNN: score an item by its similarity to a user's favourites.
+def score_by_neighbours(
+    liked: csr_array,
+    known: csr_array,
+    wanted: csr_array,
+    k: int | None = None,
+    power: float = 1.0,
+    form: NeighbourForm = "sum",
+) -> np.ndarray:
+    """Score items by their similarity to a user's favourites: content kNN.
 
     Parameters
     ----------
+    liked
+        Users x known items, 1 for a favourite.
+    known, wanted
+        Content, items x columns.
     k
         Number of neighbours; None for all.
     power
         Power of the cosine similarity.
-    of_user
-        Take the k most similar favourites of the user. If False, take the k most similar training
-        items, of which the user's favourites count.
-    mean
-        Divide by the sum of the similarities of all neighbours.
+    form
+        "sum" over the k most similar training items, of which the user's favourites count; "mean":
+        the same divided by the sum of all k; "user": over the user's k most similar favourites.
+
+    Returns
+    -------
+    numpy.ndarray
+        Users x wanted items.
 
     Examples
     --------
     >>> liked, known = csr_array([[1.0, 0.0]]), csr_array([[1.0, 0.0], [0.0, 1.0]])
-    >>> ContentNeighbours(k=1, power=1.0).scores(liked, known, known).tolist()
+    >>> score_by_neighbours(liked, known, known, k=1).tolist()
     [[1.0, 0.0]]
     """
-
-    k: int | None
-    power: float
-    of_user: bool = False
-    mean: bool = False
-
-    def scores(self, liked: csr_array, known: csr_array, wanted: csr_array) -> np.ndarray:
-        """Score the wanted items, as `ContentPeer.scores`.
-
-        Parameters
-        ----------
-        liked, known, wanted
-            As for `ContentPeer.scores`.
-
-        Returns
-        -------
-        numpy.ndarray
-        """
-        similarity = content_similarity(known, wanted) ** np.float32(self.power)
-        if self.k is not None and self.k < similarity.shape[1]:
-            if self.of_user:
-                return self._nearest_favourites(liked, similarity)
-            cut = np.partition(similarity, -self.k, axis=1)[:, -self.k][:, None]
-            similarity = np.where(similarity >= cut, similarity, np.float32(0))
-        if self.mean:
-            similarity /= np.maximum(similarity.sum(axis=1, keepdims=True), 1e-9)
-        return np.asarray(liked @ similarity.T)
-
-    def _nearest_favourites(self, liked: csr_array, similarity: np.ndarray) -> np.ndarray:
-        scores = np.zeros((liked.shape[0], len(similarity)), dtype=np.float32)
-        for user in range(liked.shape[0]):
-            own = similarity[:, liked.indices[liked.indptr[user] : liked.indptr[user + 1]]]
-            if self.k is not None and own.shape[1] > self.k:
-                own = np.partition(own, -self.k, axis=1)[:, -self.k :]
-            scores[user] = own.sum(axis=1)
-        return scores
+    similarity = content_similarity(known, wanted) ** np.float32(power)
+    if k is not None and k < similarity.shape[1]:
+        if form == "user":
+            return _sum_nearest(liked, similarity, k)
+        cut = np.partition(similarity, -k, axis=1)[:, -k][:, None]
+        similarity = np.where(similarity >= cut, similarity, np.float32(0))
+    if form == "mean":
+        similarity /= np.maximum(similarity.sum(axis=1, keepdims=True), 1e-9)
+    return np.asarray(liked @ similarity.T)
 
 
-@dataclass(frozen=True)
-class ContentRidge:
-    """Ridge regression of the favourites of each user on content.
+def _sum_nearest(liked: csr_array, similarity: np.ndarray, k: int) -> np.ndarray:
+    scores = np.zeros((liked.shape[0], len(similarity)), dtype=np.float32)
+    for user in range(liked.shape[0]):
+        own = similarity[:, liked.indices[liked.indptr[user] : liked.indptr[user + 1]]]
+        if own.shape[1] > k:
+            own = np.partition(own, -k, axis=1)[:, -k:]
+        scores[user] = own.sum(axis=1)
+    return scores
+
+
+def score_by_ridge(
+    liked: csr_array, known: csr_array, wanted: csr_array, ridge: float = 100.0
+) -> np.ndarray:
+    """Score items by a ridge regression of the favourites of each user on content.
 
     Parameters
     ----------
+    liked, known, wanted
+        As for `score_by_neighbours`.
     ridge
         The ridge.
 
+    Returns
+    -------
+    numpy.ndarray
+        Users x wanted items.
+
     Examples
     --------
     >>> liked, known = csr_array([[1.0, 0.0]]), csr_array([[1.0, 0.0], [0.0, 1.0]])
-    >>> ContentRidge(1e-3).scores(liked, known, known).round(1).tolist()
+    >>> score_by_ridge(liked, known, known, ridge=1e-3).round(1).tolist()
     [[1.0, 0.0]]
     """
-
-    ridge: float
-
-    def scores(self, liked: csr_array, known: csr_array, wanted: csr_array) -> np.ndarray:
-        """Score the wanted items, as `ContentPeer.scores`.
-
-        Parameters
-        ----------
-        liked, known, wanted
-            As for `ContentPeer.scores`.
-
-        Returns
-        -------
-        numpy.ndarray
-        """
-        counts = np.bincount(known.indices, minlength=known.shape[1])
-        columns = np.sort(np.argsort(-counts, kind="stable")[:MAX_COLUMNS])
-        x = known[:, columns].astype(np.float64)
-        centre = np.asarray(x.mean(axis=0)).ravel()
-        gram = (x.T @ x).toarray() - x.shape[0] * np.outer(centre, centre)
-        gram[np.diag_indices_from(gram)] += self.ridge
-        means = np.asarray(liked.mean(axis=1), np.float64).reshape(-1, 1)
-        right = (liked @ x).toarray() - x.shape[0] * means * centre
-        weights = np.linalg.solve(gram, right.T)
-        return np.asarray((wanted[:, columns] @ weights).T + means - (centre @ weights)[:, None])
+    counts = np.bincount(known.indices, minlength=known.shape[1])
+    columns = np.sort(np.argsort(-counts, kind="stable")[:MAX_COLUMNS])
+    x = known[:, columns].astype(np.float64)
+    centre = np.asarray(x.mean(axis=0)).ravel()
+    gram = (x.T @ x).toarray() - x.shape[0] * np.outer(centre, centre)
+    gram[np.diag_indices_from(gram)] += ridge
+    means = np.asarray(liked.mean(axis=1), np.float64).reshape(-1, 1)
+    right = (liked @ x).toarray() - x.shape[0] * means * centre
+    weights = np.linalg.solve(gram, right.T)
+    return np.asarray((wanted[:, columns] @ weights).T + means - (centre @ weights)[:, None])
 
 
-@dataclass(frozen=True)
-class CategoryPopularity:
-    """The mean popularity of the items that share a column, over the columns of an item.
+def score_by_category(liked: csr_array, known: csr_array, wanted: csr_array) -> np.ndarray:
+    """Score items by the mean popularity of the items that share a column, over their columns.
+
+    Parameters
+    ----------
+    liked, known, wanted
+        As for `score_by_neighbours`.
+
+    Returns
+    -------
+    numpy.ndarray
+        Users x wanted items.
 
     Examples
     --------
     >>> liked, known = csr_array([[1.0, 0.0]]), csr_array([[1.0, 0.0], [0.0, 1.0]])
-    >>> CategoryPopularity().scores(liked, known, known).round(1).tolist()
+    >>> score_by_category(liked, known, known).round(1).tolist()
     [[0.8, 0.2]]
     """
-
-    def scores(self, liked: csr_array, known: csr_array, wanted: csr_array) -> np.ndarray:
-        """Score the wanted items, as `ContentPeer.scores`.
-
-        Parameters
-        ----------
-        liked, known, wanted
-            As for `ContentPeer.scores`.
-
-        Returns
-        -------
-        numpy.ndarray
-        """
-        popularity = np.asarray(liked.sum(axis=0), np.float64).ravel()
-        sums, counts = abs(known).T @ popularity, np.asarray(abs(known).sum(axis=0)).ravel()
-        of_column = (sums + popularity.mean()) / (counts + 1)
-        total = np.maximum(np.asarray(abs(wanted).sum(axis=1)).ravel(), 1e-9)
-        return np.tile((abs(wanted) @ of_column) / total, (liked.shape[0], 1))
+    popularity = np.asarray(liked.sum(axis=0), np.float64).ravel()
+    sums, counts = abs(known).T @ popularity, np.asarray(abs(known).sum(axis=0)).ravel()
+    of_column = (sums + popularity.mean()) / (counts + 1)
+    total = np.maximum(np.asarray(abs(wanted).sum(axis=1)).ravel(), 1e-9)
+    return np.tile((abs(wanted) @ of_column) / total, (liked.shape[0], 1))
 
 
 def content_similarity(known: csr_array, wanted: csr_array) -> np.ndarray:
@@ -295,15 +262,16 @@ def choose_peers(train: Dataset, seed: int = 0, k: int = 10) -> dict[str, Conten
 
     Returns
     -------
-    dict of str to ContentPeer
-        "content kNN", "ridge on content" and "popularity of category".
+    dict of str to function
+        Under "content kNN", "ridge on content" and "popularity of category", functions of users x
+        known items (1 for a favourite), and of the contents of known and of wanted items.
 
     Examples
     --------
     >>> from coldhash import read
     >>> best = choose_peers(read("sample", n_users=100, n_items=50))
-    >>> best["ridge on content"].ridge in RIDGES
-    True
+    >>> list(best)
+    ['content kNN', 'ridge on content', 'popularity of category']
     """
     share = min(0.1, MAX_HELD_OUT / len(train.ratings.items))
     inner, held = split_cold_items(train, share, seed)
@@ -311,22 +279,19 @@ def choose_peers(train: Dataset, seed: int = 0, k: int = 10) -> dict[str, Conten
     known = encoder.apply(inner.items, len(inner.ratings.items))
     wanted = encoder.apply(held.items, len(held.ratings.items))
     liked = favourite_matrix(inner)
-    neighbours = [
-        ContentNeighbours(count, power, of_user, mean)
-        for count in COUNTS
-        for power in POWERS
-        for of_user, mean in ((False, False), (True, False), (False, True))
-        if count is not None or not of_user  # with all of them the two are the same
-    ]
     forms: dict[str, list[ContentPeer]] = {
-        "content kNN": list(neighbours),
-        "ridge on content": [ContentRidge(ridge) for ridge in RIDGES],
-        "popularity of category": [CategoryPopularity()],
+        "content kNN": [
+            partial(score_by_neighbours, k=count, power=power, form=form)
+            for count in COUNTS
+            for power in POWERS
+            for form in get_args(NeighbourForm)
+            if count is not None or form != "user"  # with all of them it is the sum
+        ],
+        "ridge on content": [partial(score_by_ridge, ridge=ridge) for ridge in RIDGES],
+        "popularity of category": [score_by_category],
     }
 
     def accuracy(peer: ContentPeer) -> float:
-        return item_accuracy_at(k, peer.scores(liked, known, wanted), held)
+        return item_accuracy_at(k, peer(liked, known, wanted), held)
 
-    return {
-        name: max(each, key=accuracy) if len(each) > 1 else each[0] for name, each in forms.items()
-    }
+    return {name: max(each, key=accuracy) for name, each in forms.items()}

@@ -1,15 +1,15 @@
 """Tune the settings of a model with Optuna on cold folds of the training users.
 
-    model = "dcmf"
+    model = "mfdcf"
     datasets = ["ml-1m", "book-crossing"]
     settings = {n_bits = 32}     # fixed
     trials = 20
     folds = 2
 
     [space]
-    content_weight = {low = 0.1, high = 1000.0, log = true}
+    code_weight = {low = 0.01, high = 100.0, log = true}
     n_rounds = {low = 5, high = 30}               # integers, as both ends are
-    map_to = {choices = ["factors", "codes"]}
+    level = [true, false]        # one of several values
     stranger_weight = {low = 0.1, high = 0.9, start = 0.6}
 
 The first trial uses the model's defaults. `start` replaces a default that is not in the space, such
@@ -35,16 +35,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
-from pydantic import Discriminator, Field, NonNegativeInt, PositiveInt, Tag, model_validator
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 import coldhash as ch
 from coldhash import errors
 from coldhash.evaluate import Trial, accuracy_at, make_trial, rank, scorer
 from coldhash.files import Json, lock_file, replace_text
-from coldhash.lab.experiment import Strict, TomlConfig
+from coldhash.lab.experiment import Some, Strict, TomlConfig
 from coldhash.lab.printed import METHODS
-from coldhash.lab.results import Row
-from coldhash.lab.runner import stamp
+from coldhash.lab.runner import Row, stamp
 from coldhash.registry import MODELS, Model, settings_from
 from coldhash.render import write_rows
 
@@ -54,12 +53,9 @@ if TYPE_CHECKING:
 _COLD_SHARE = 0.2
 _FIRST_FOLD = 1000  # the seeds of folds, different from those of splits
 _RANDOM_TRIALS = 5  # before Optuna begins to model, and before it prunes
-_REFUSALS = (errors.ColdhashError, np.linalg.LinAlgError)  # of settings, by a model
 
-StudyProgress = Callable[[float, int, float | None], None]  # trials done, in all, best value
-Number = int | float
-Value = bool | int | float | str
-AttemptState = Literal["complete", "pruned", "refused"]
+StudyProgress = Callable[[float, int], None]  # trials done, and in all
+AttemptState = Literal["complete", "pruned"]
 
 
 class Range(Strict, strict=True):
@@ -76,81 +72,33 @@ class Range(Strict, strict=True):
 
     Examples
     --------
-    >>> Range(low=1, high=8).is_integer, Range(low=0.1, high=10.0, log=True).contains(0.05)
+    >>> 5 in Range(low=1, high=8), 0.05 in Range(low=0.1, high=10.0, log=True)
     (True, False)
     """
 
-    low: Number
-    high: Number
+    low: int | float
+    high: int | float
     log: bool = False
-    start: Number | None = None
+    start: int | float | None = None
+
+    def __contains__(self, value: object) -> bool:
+        """Check whether a value of a setting is in the range."""
+        kind = int if self._is_integer else int | float
+        return isinstance(value, kind) and self.low <= value <= self.high
 
     @property
-    def is_integer(self) -> bool:
-        """Whether the range is of integers."""
+    def _is_integer(self) -> bool:
         return isinstance(self.low, int) and isinstance(self.high, int)
-
-    def contains(self, value: object) -> bool:
-        """Check whether a value of a setting is in the range."""
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return False
-        return self.low <= value <= self.high and not (self.is_integer and isinstance(value, float))
 
     def distribution(self) -> optuna.distributions.BaseDistribution:
         """Return the range as Optuna has it."""
-        from optuna.distributions import FloatDistribution, IntDistribution
+        kinds = errors.import_extra("optuna.distributions", "tune")
+        kind = kinds.IntDistribution if self._is_integer else kinds.FloatDistribution
+        return kind(self.low, self.high, self.log)  # type: ignore[no-any-return]
 
-        if self.is_integer:
-            return IntDistribution(int(self.low), int(self.high), self.log)
-        return FloatDistribution(self.low, self.high, self.log)
-
-    @model_validator(mode="after")
-    def _check(self) -> Range:
-        if not self.low < self.high:
-            raise ValueError(f"low={self.low} is not below high={self.high}")
-        if self.log and self.low <= 0:
-            raise ValueError(f"log = true needs low above 0, not {self.low}")
-        return self
-
-
-class Choices(Strict, strict=True):
-    """One of several values.
-
-    Parameters
-    ----------
-    choices
-        The values, at least two.
-    start
-        The value of the first trial; the model's default if None.
-
-    Examples
-    --------
-    >>> Choices(choices=["factors", "codes"]).contains("codes")
-    True
-    """
-
-    choices: Annotated[list[Value], Field(min_length=2)]
-    start: Value | None = None
-
-    def contains(self, value: object) -> bool:
-        """Check whether a value is one of the choices; True is not 1."""
-        return any(value == each and type(value) is type(each) for each in self.choices)
-
-    def distribution(self) -> optuna.distributions.BaseDistribution:
-        """Return the choices as Optuna has them."""
-        from optuna.distributions import CategoricalDistribution
-
-        return CategoricalDistribution(self.choices)
-
-
-def _kind(value: object) -> str:
-    names = value if isinstance(value, dict) else vars(value)
-    return "choices" if "choices" in names else "range"
-
-
-Domain = Annotated[
-    Annotated[Range, Tag("range")] | Annotated[Choices, Tag("choices")], Discriminator(_kind)
-]
+    def model_post_init(self, _: object) -> None:
+        """Check the ends, which Optuna does."""
+        self.distribution()
 
 
 class Study(TomlConfig):
@@ -175,7 +123,7 @@ class Study(TomlConfig):
     seed
         Seed of the split and of the search.
     space
-        A `Range` or `Choices` for each setting to tune.
+        A `Range`, or a list of values, for each setting to tune.
 
     Raises
     ------
@@ -197,7 +145,7 @@ class Study(TomlConfig):
     score: Literal["real", "hamming"] = "real"
     k: PositiveInt = 10
     seed: NonNegativeInt = 0
-    space: Annotated[dict[str, Domain], Field(min_length=1)]
+    space: Annotated[dict[str, Range | Some[bool | int | float | str]], Field(min_length=1)]
 
     def replace(self, **values: object) -> Study:
         """Return the study with some values changed, checked again.
@@ -241,11 +189,10 @@ class Study(TomlConfig):
     @property
     def start(self) -> dict[str, object]:
         """The settings of the first trial."""
-        model = self.make_model({})
-        return {
-            name: getattr(model, name) if domain.start is None else domain.start
-            for name, domain in self.space.items()
-        }
+        values = vars(self.make_model({}))
+        ranges = {name: each for name, each in self.space.items() if isinstance(each, Range)}
+        given = {name: each.start for name, each in ranges.items() if each.start is not None}
+        return {name: given.get(name, values[name]) for name in self.space}
 
     @model_validator(mode="after")
     def _check(self) -> Study:
@@ -255,10 +202,13 @@ class Study(TomlConfig):
             errors.check_choice("space", name, known)
             if name in self.settings:
                 raise ValueError(f"{name} is both fixed in settings and tuned in space")
-        for name, value in self.start.items():
-            if not self.space[name].contains(value):
+        for name, domain in self.space.items():
+            for value in (domain.low, domain.high) if isinstance(domain, Range) else domain:
+                self.make_model({name: value})  # which checks it
+        for name, start in self.start.items():
+            if start not in self.space[name]:
                 raise ValueError(
-                    f"space.{name} does not contain the default {value!r}: widen it, or set start"
+                    f"space.{name} does not contain the default {start!r}: widen it, or set start"
                 )
         return self
 
@@ -272,17 +222,13 @@ class Attempt:
     settings
         The tuned settings.
     state
-        "complete", "pruned", or "refused" by the model.
+        "complete" or "pruned".
     value
         Mean over folds of the accuracy divided by that of popularity.
     by_fold
         The values of the folds that were run.
     seconds
         Duration.
-    is_default
-        Whether these are the defaults.
-    message
-        Why the model refused the settings.
 
     Examples
     --------
@@ -292,11 +238,9 @@ class Attempt:
 
     settings: dict[str, object]
     state: AttemptState
-    value: float | None
+    value: float
     by_fold: tuple[float, ...]
     seconds: float
-    is_default: bool = False
-    message: str | None = None
 
 
 @dataclass(frozen=True)
@@ -311,7 +255,7 @@ class StudyResult:
         The folds, those of different data sets in turn: the name of the data set, the number of the
         fold, its training and cold users, and the accuracy of popularity.
     attempts
-        The trials in order, at least one of them complete.
+        The trials in order, that of the defaults first.
     fingerprints
         Of the data sets, by name.
 
@@ -320,7 +264,7 @@ class StudyResult:
     >>> space = {"ridge": Range(low=1.0, high=1000.0)}
     >>> study = Study(model="ridge", datasets=["sample"], space=space)
     >>> tried = (
-    ...     Attempt({"ridge": 400.0}, "complete", 1.1, (1.1,), seconds=0.1, is_default=True),
+    ...     Attempt({"ridge": 400.0}, "complete", 1.1, (1.1,), seconds=0.1),
     ...     Attempt({"ridge": 50.0}, "complete", 1.2, (1.2,), seconds=0.1),
     ... )
     >>> StudyResult(study, (), tried).best.settings
@@ -333,35 +277,31 @@ class StudyResult:
     fingerprints: dict[str, str] = field(default_factory=dict)
 
     @property
-    def complete(self) -> list[Attempt]:
-        """The complete trials."""
-        return [each for each in self.attempts if each.state == "complete"]
+    def default(self) -> Attempt:
+        """The trial of the defaults."""
+        return self.attempts[0]
 
     @property
     def best(self) -> Attempt:
         """The first complete trial of the highest value."""
-        return max(self.complete, key=lambda each: each.value or 0.0)
+        complete = [each for each in self.attempts if each.state == "complete"]
+        return max(complete, key=lambda each: each.value)
 
     @property
-    def default(self) -> Attempt | None:
-        """The trial of the defaults, None if the model refused them."""
-        return next((each for each in self.complete if each.is_default), None)
-
-    @property
-    def improvement(self) -> float | None:
+    def improvement(self) -> float:
         """The best value minus that of the defaults."""
-        return None if self.default is None else float(np.mean(self._differences(self.default)))
+        return float(np.mean(self._differences()))
 
     @property
     def noise(self) -> float | None:
         """Standard deviation of the improvement over the folds of a data set; None for one fold."""
-        if self.default is None or self.study.folds < 2:
+        if self.study.folds < 2:
             return None
-        by_dataset = self._differences(self.default).reshape(self.study.folds, -1)
+        by_dataset = self._differences().reshape(self.study.folds, -1)
         return float(np.sqrt(np.var(by_dataset, axis=0, ddof=1).mean()))
 
-    def _differences(self, default: Attempt) -> np.ndarray:
-        return np.subtract(self.best.by_fold, default.by_fold)
+    def _differences(self) -> np.ndarray:
+        return np.subtract(self.best.by_fold, self.default.by_fold)
 
     def to_dict(self) -> dict[str, object]:
         """Return all results as JSON values, with versions of packages and the kind of machine.
@@ -372,16 +312,12 @@ class StudyResult:
             Keys study, data (fingerprints), defaults (of the model), versions, folds, best,
             default, improvement, noise and trials.
         """
-        best, default = (
-            each and {"settings": each.settings, "value": each.value}
-            for each in (self.best, self.default)
-        )
+        ends = {"best": self.best, "default": self.default}
         return {
             **self._identity(),
             "versions": stamp() | {"optuna": version("optuna")},
             "folds": self.folds,
-            "best": best,
-            "default": default,
+            **{n: {"settings": each.settings, "value": each.value} for n, each in ends.items()},
             "improvement": self.improvement,
             "noise": self.noise,
             "trials": [asdict(attempt) for attempt in self.attempts],
@@ -459,7 +395,7 @@ def run_study(
         The folder for the report, MODEL.json, .csv and .md, from which a study is resumed; one
         process at a time may use it.
     progress
-        Called after each fold with trials done, trials in all, and the best value.
+        Called after each fold with trials done, and trials in all.
 
     Returns
     -------
@@ -468,8 +404,8 @@ def run_study(
     Raises
     ------
     SettingError
-        If Optuna or a data set is missing, the folder holds a different study or is used by
-        another process, or no trial is complete.
+        If Optuna or a data set is missing, or the folder holds a different study or is used by
+        another process.
     DataError
         If popularity finds no favourite on a fold.
 
@@ -484,7 +420,6 @@ def run_study(
     >>> len(found.attempts), found.default.settings
     (2, {'ridge': 400.0})
     """
-    errors.import_extra("optuna", "tune")
     folds = make_folds(study, datasets)
     prints = {name: datasets[name].fingerprint for name in study.datasets}
     facts, file = tuple(fold.facts for fold in folds), Path(out) / f"{study.model}.json"
@@ -497,13 +432,7 @@ def run_study(
         while len(result.attempts) < study.trials:
             attempt = _run_trial(study, folds, result.attempts, progress)
             result = replace(result, attempts=(*result.attempts, attempt))
-            if result.complete:
-                result.save(Path(out))
-    if not result.complete:
-        raise errors.SettingError(
-            f"all {len(result.attempts)} trials of {study.model} were refused:"
-            f" {result.attempts[-1].message}"
-        )
+            result.save(Path(out))
     return result
 
 
@@ -539,35 +468,27 @@ def _run_trial(
     study: Study, folds: list[Fold], before: tuple[Attempt, ...], progress: StudyProgress | None
 ) -> Attempt:
     """Judge one set of settings fold by fold, until Optuna prunes it."""
-    best = max((each.value or 0.0 for each in before if each.state == "complete"), default=None)
     trial, start = _draw(study, before), time.perf_counter()
-    values: list[float] = []
+    model, values = study.make_model(trial.params), list[float]()
     state: AttemptState = "complete"
-    message = None
-    try:
-        model = study.make_model(trial.params)
-        for fold in folds:
-            accuracy = _accuracy(model, fold.train, fold.trial, study)
-            values.append(accuracy / fold.facts["popularity"])
-            if progress is not None:
-                progress(len(before) + len(values) / len(folds), study.trials, best)
-            n_rounds, between = divmod(len(values), len(study.datasets))
-            if between == 0 and len(values) < len(folds):  # values of data sets differ
-                trial.report(float(np.mean(values)), n_rounds)
-                if trial.should_prune():
-                    state = "pruned"
-                    break
-    except _REFUSALS as error:
-        state, message = "refused", str(error)
-    value = None if state == "refused" else float(np.mean(values))
-    seconds = time.perf_counter() - start
-    return Attempt(trial.params, state, value, tuple(values), seconds, not before, message)
+    for fold in folds:
+        accuracy = _accuracy(model, fold.train, fold.trial, study)
+        values.append(accuracy / fold.facts["popularity"])
+        if progress is not None:
+            progress(len(before) + len(values) / len(folds), study.trials)
+        n_rounds, between = divmod(len(values), len(study.datasets))
+        if between == 0 and len(values) < len(folds):  # values of data sets differ
+            trial.report(float(np.mean(values)), n_rounds)
+            if trial.should_prune():
+                state = "pruned"
+                break
+    value, seconds = float(np.mean(values)), time.perf_counter() - start
+    return Attempt(trial.params, state, value, tuple(values), seconds)
 
 
 def _draw(study: Study, before: tuple[Attempt, ...]) -> optuna.Trial:
     """Draw settings, given those that were tried; the first trial has the defaults."""
-    import optuna
-
+    optuna = errors.import_extra("optuna", "tune")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     seed = int(np.random.SeedSequence([study.seed, len(before)]).generate_state(1)[0])
     search = optuna.create_study(
@@ -575,20 +496,22 @@ def _draw(study: Study, before: tuple[Attempt, ...]) -> optuna.Trial:
         sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=_RANDOM_TRIALS),
         pruner=optuna.pruners.MedianPruner(n_startup_trials=_RANDOM_TRIALS),
     )
-    space = {name: domain.distribution() for name, domain in study.space.items()}
+    choices = optuna.distributions.CategoricalDistribution
+    space = {
+        name: domain.distribution() if isinstance(domain, Range) else choices(domain)
+        for name, domain in study.space.items()
+    }
     size = len(study.datasets)
     for attempt in before:
-        if attempt.state != "refused":
-            n_rounds = min(len(attempt.by_fold) // size, study.folds - 1)
-            means = {n: float(np.mean(attempt.by_fold[: n * size])) for n in range(1, n_rounds + 1)}
-            tried = optuna.trial.create_trial(
-                state=optuna.trial.TrialState[attempt.state.upper()],
-                value=attempt.value,
-                params=attempt.settings,
-                distributions=space,
-                intermediate_values=means,
-            )
-            search.add_trial(tried)
+        rounds = range(1, len(attempt.by_fold) // size + 1)
+        tried = optuna.trial.create_trial(
+            state=optuna.trial.TrialState[attempt.state.upper()],
+            value=attempt.value,
+            params=attempt.settings,
+            distributions=space,
+            intermediate_values={n: np.mean(attempt.by_fold[: n * size]) for n in rounds},
+        )
+        search.add_trial(tried)
     if not before:
         search.enqueue_trial(study.start)
-    return search.ask(space)
+    return search.ask(space)  # type: ignore[no-any-return]

@@ -10,8 +10,7 @@ from coldhash.errors import check_choice
 from coldhash.lab.experiment import Experiment, experiments_folder
 from coldhash.lab.reproduce import extensions, paper
 from coldhash.lab.reproduce.report import Section, write_report
-from coldhash.lab.results import Results
-from coldhash.lab.runner import RunProgress, run_experiment
+from coldhash.lab.runner import Results, RunProgress, run_experiment
 
 __all__ = ["SECTIONS", "describe_results", "make_section", "write_report"]
 

@@ -19,11 +19,9 @@ from coldhash.evaluate.compare import arrange, is_significant
 from coldhash.features.fitting import fit_content
 from coldhash.lab import asking
 from coldhash.lab.cold_items import choose_peers, item_accuracy_at, model_scores
-from coldhash.lab.figures import Line, Panel, draw
 from coldhash.lab.reproduce import report
-from coldhash.lab.reproduce.report import DATASETS, Claim, Section, format_accuracy, method_name
-from coldhash.lab.results import Results, Row
-from coldhash.lab.runner import RunProgress
+from coldhash.lab.reproduce.report import DATASETS, Line, Section, format_accuracy, method_name
+from coldhash.lab.runner import Results, Row, RunProgress
 from coldhash.render import format_table
 from coldhash.update import add_items
 
@@ -53,15 +51,15 @@ def ablation_section(results: Results) -> Section:
             ]
             lines.append(Line("popularity", numbers, [popularity] * len(steps)))
             title = f"{name}, {bits} bits"
-            panels.append(Panel(title, "correction (see the table)", "Accuracy@10", lines))
+            panels.append(report.Panel(title, "correction (see the table)", "Accuracy@10", lines))
         rows.append([name, "", "popularity", format_accuracy(popularity), ""])
     note = "1: as printed; 9: corrected, without level; 10: the default; fair ties"
     table = format_table(["data", "bits", "variant", "real-valued query", "Hamming"], rows)
-    figure = draw("From the printed equations to ours", panels, 2, note)
+    figure = report.draw("From the printed equations to ours", panels, 2, note)
     return Section(table, {"": figure}, [_sign_claim(results)])
 
 
-def _sign_claim(results: Results) -> Claim:
+def _sign_claim(results: Results) -> report.Claim:
     """Judge whether the sign of a pseudo-inverse can replace bit-wise optimisation."""
     evidence, behind = [], True
     for dataset, of_data in results.by("dataset"):
@@ -74,7 +72,7 @@ def _sign_claim(results: Results) -> Claim:
         accuracy = format_accuracy(descent.mean(_METRIC))
         evidence.append(f"{DATASETS[dataset]}: {found.difference:+.4f} of {accuracy} (Hamming)")
     verdict: report.ClaimVerdict = "does not hold" if behind else "inconclusive"
-    return Claim.of("signs", verdict, found="; ".join(evidence))
+    return report.Claim.of("signs", verdict, found="; ".join(evidence))
 
 
 def shots_section(results: Results) -> Section:
@@ -85,7 +83,7 @@ def shots_section(results: Results) -> Section:
     )
     table, panels = report.make_curves(groups, "shots", "ratings given")
     note = "64 bits, fair ties; methods that cannot use ratings stay as they are"
-    return Section(table, {"": draw("A stranger gives a few ratings", panels, 2, note)})
+    return Section(table, {"": report.draw("A stranger gives a few ratings", panels, 2, note)})
 
 
 def bytes_section(results: Results) -> Section:
@@ -96,7 +94,9 @@ def bytes_section(results: Results) -> Section:
         rows += [row | {"bytes": n_bytes} for row in part.rows]
     groups = ((DATASETS[dataset], part) for dataset, part in Results(rows).by("dataset"))
     table, panels = report.make_curves(groups, "bytes", "bytes an item", "log")
-    return Section(table, {"": draw("What an item costs", panels, 2, "strangers, fair ties")})
+    return Section(
+        table, {"": report.draw("What an item costs", panels, 2, "strangers, fair ties")}
+    )
 
 
 def _item_bytes(row: Row) -> float:
@@ -151,7 +151,7 @@ def anywhere_section(results: Results) -> Section:
     """Compare with popularity on every data set, and show what the popularity dial does."""
     matrix = Results([row for row in results.rows if row["label"] != _DIAL])
     table, panels = report.make_curves(by_data(matrix), "shots", "events given")
-    figures = {"": draw("Against popularity", panels, 4, "64 bits, fair ties")}
+    figures = {"": report.draw("Against popularity", panels, 4, "64 bits, fair ties")}
     parts = [_summarise(matrix), _describe_cells(list(make_cells(matrix))), table]
     dial = Results([row | {"label": "mfdcf"} for row in results.where(label=_DIAL).rows])
     if dial.rows:
@@ -163,9 +163,9 @@ def anywhere_section(results: Results) -> Section:
             coverage = [100 * each.mean("coverage@10") for _, each in part.by("popularity")]
             accuracy = [each.mean("accuracy@10") for _, each in part.by("popularity")]
             lines.append(Line(method_name("mfdcf", score), coverage, accuracy))
-        panel = Panel(groups[0][0], "coverage@10 in percent", "Accuracy@10", lines)
+        panel = report.Panel(groups[0][0], "coverage@10 in percent", "Accuracy@10", lines)
         note = "popularity from 0 (right) to 1 (left)"
-        figures["-dial"] = draw("Accuracy against coverage", [panel], 1, note, (6.0, 3.4))
+        figures["-dial"] = report.draw("Accuracy against coverage", [panel], 1, note, (6.0, 3.4))
     return Section("\n\n".join(parts), figures)
 
 
@@ -258,11 +258,11 @@ def asking_section(data: Path, quick: bool, progress: RunProgress | None) -> Sec
             values, share = [each.accuracy for each in found.values()], [*found.values()][-1].share
             rows.append([DATASETS[name], label, *map(format_accuracy, values), f"{share:.2f}"])
             lines.append(Line(label, [0, *asking.N_QUESTIONS], [nobody, *values]))
-        plots.append(Panel(DATASETS[name], "questions asked", "Accuracy@10", lines))
+        plots.append(report.Panel(DATASETS[name], "questions asked", "Accuracy@10", lines))
         if progress is not None:
             progress(done + 1, len(names), name)
     head = ["data", "questions by", *(f"after {n}" for n in asking.N_QUESTIONS), "known"]
-    figure = draw("Accuracy after questions", plots, len(plots), "64 bits, one split")
+    figure = report.draw("Accuracy after questions", plots, len(plots), "64 bits, one split")
     text = f"{report.PRINTED['texts']['ask']}\n\n{format_table(head, rows)}"
     return Section(text, {"": figure}, title="What to ask a stranger")
 
@@ -300,5 +300,5 @@ def _judge_new_items(data: ch.Dataset, seed: int) -> dict[str, float]:
     encoder = fit_content(train.plan, train.items)
     content, wanted = (encoder.apply(each.items, len(each.ratings.items)) for each in (train, cold))
     for name, peer in choose_peers(known, seed).items():
-        scores[name] = peer.scores(favourite_matrix(known), content, wanted)
+        scores[name] = peer(favourite_matrix(known), content, wanted)
     return {name: item_accuracy_at(10, each, new) for name, each in scores.items()}

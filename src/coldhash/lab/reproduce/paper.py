@@ -10,11 +10,9 @@ import numpy as np
 
 from coldhash.data.sources import read
 from coldhash.features.fitting import describe
-from coldhash.lab.figures import Line, Panel, draw
 from coldhash.lab.reproduce import report
-from coldhash.lab.reproduce.report import DATASETS, Claim, ClaimVerdict, Section, method_name
-from coldhash.lab.results import LoggedTies, Results
-from coldhash.lab.runner import RunProgress
+from coldhash.lab.reproduce.report import DATASETS, Claim, Line, Panel, Section, method_name
+from coldhash.lab.runner import LoggedTies, Results, RunProgress
 from coldhash.render import format_table
 
 PAPER = "mfdcf, no level"  # the paper's method, corrected: its claims are judged by this one
@@ -62,8 +60,8 @@ def accuracy_section(results: Results) -> Section:
     ]
     title, note = f"Strangers on {dataset}", "methods without codes are the same at every length"
     figures = {
-        "": draw(title, by_k, len(bits), note),
-        "-bits": draw(f"{title}, by code length", by_bits, 3, note, (4.2, 4.2)),
+        "": report.draw(title, by_k, len(bits), note),
+        "-bits": report.draw(f"{title}, by code length", by_bits, 3, note, (4.2, 4.2)),
     }
     text = f"{_main_table(results)}\n\n{_ties_table(results)}"
     return Section(text, figures, list(_accuracy_claims(results, dataset)))
@@ -160,7 +158,7 @@ def judge_outperforms(results: Results, text: str, labels: tuple[str, ...], scor
         return verdicts.count("ahead"), verdicts.count("tied"), verdicts.count("behind")
 
     fair, unfair = count_verdicts("expected"), count_verdicts("optimistic")
-    verdict: ClaimVerdict = "does not hold"
+    verdict: report.ClaimVerdict = "does not hold"
     if fair[2] == 0:
         verdict = "inconclusive" if fair[1] else "holds"
     elif unfair[2] == 0 and unfair[0]:
@@ -179,7 +177,7 @@ def sensitivity_section(results: Results) -> Section:
         rows.append(table)
         panels += made
     note = "MovieLens-1M, 128 bits, fair ties; bands: 95% over users"
-    figure = draw(f"Sensitivity of {method_name(PAPER)}", panels, 3, note)
+    figure = report.draw(f"Sensitivity of {method_name(PAPER)}", panels, 3, note)
     claims = [_weight_claim(results, letter) for letter in report.PRINTED["weights"]]
     return Section("\n\n".join(rows), {"": figure}, claims)
 
@@ -194,7 +192,7 @@ def _weight_claim(results: Results, letter: str) -> Claim:
     worst = min(inside, key=lambda value: by_value[value].mean("accuracy@10"))
     best = max(outside, key=lambda value: by_value[value].mean("accuracy@10"))
     found = by_value[worst].compare(by_value[best], 10)
-    verdicts: dict[str, ClaimVerdict] = {"ahead": "holds", "behind": "does not hold"}
+    verdicts: dict[str, report.ClaimVerdict] = {"ahead": "holds", "behind": "does not hold"}
     verdict = verdicts.get(found.verdict, "inconclusive")
     return Claim.of("weights", verdict, worst=worst, best=best, found=found, **text)
 
@@ -225,7 +223,7 @@ def convergence_section(results: Results) -> Section:
             x, y = np.log(np.array(points)).T
             exponents[panel.x_label].append(float(np.polyfit(x, y, 1)[0]))
             rows += [[name, panel.x_label, f"{n:,.0f}", f"{1000 * t:.1f}"] for n, t in points]
-    figure = draw(f"{method_name(PAPER)}: convergence and time", panels, 3, "one thread")
+    figure = report.draw(f"{method_name(PAPER)}: convergence and time", panels, 3, "one thread")
     of_bits, of_data = exponents.values()
     claims = [
         Claim.of("convergence", near <= 10, near=near, fallen=fallen),
