@@ -29,6 +29,7 @@ CASES = {  # label -> (method, settings)
     "dcmf, rho .5": ("dcmf", {"rho": 0.5}),
     "mf": ("mf", {}),
     "popularity": ("popularity", {}),
+    "popularity by cell": ("popularity", {"cell": ["gender", "age"]}),
     "ridge": ("ridge", {}),
 }
 QUICK = ("mfdcf", "dcf+map", "dcmf", "dcmf, rho .5", "cbfknn", "popularity")
@@ -47,7 +48,7 @@ settings = {n: tuple(v) if isinstance(v, list) else v for n, v in settings.items
 train, cold = split_cold_users(read("ml-1m", folder), seed=0)
 warm, _ = split_cold_users(read("sample", n_users=300, n_items=120), seed=0)
 try:
-    MODELS[method](**settings).fit(warm)  # compile
+    MODELS[method](**{n: v for n, v in settings.items() if n != "cell"}).fit(warm)  # compile
 except Exception as error:
     print(error, file=sys.stderr)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -30,6 +30,7 @@ SETTINGS = {name: MODELS[name]() for name in MODELS if not has_own_test(name)} |
         cold_rotation=True,
         ridge=1e-2,
     ),
+    "popularity by cell": Popularity(cell=("gender", "occupation")),
 }
 
 
@@ -45,10 +46,13 @@ def test_contract(name, check, small):
     check(SETTINGS[name], small)
 
 
-@pytest.mark.parametrize("name", ["mfdcf", "mf", "ridge"])
+@pytest.mark.parametrize("name", ["mfdcf", "mf", "ridge", "popularity by cell"])
 def test_a_checkerboard_is_learned(name):
     """Strangers of known parity are given the items of their own colour first."""
-    model = SETTINGS[name].fit(worlds.checkerboard(), seed=0)
+    settings = SETTINGS[name]
+    if name == "popularity by cell":
+        settings = Popularity(cell=("parity",))
+    model = settings.fit(worlds.checkerboard(), seed=0)
     for parity, own in (("even", 0), ("odd", 1)):
         scores = model.score(model.encode({"parity": parity}))[0]
         assert scores[own::2].min() > scores[1 - own :: 2].max()

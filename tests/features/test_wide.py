@@ -10,12 +10,12 @@ import pytest
 from scipy.sparse import csr_array
 
 from coldhash import MFDCF, Dataset, FeatureEncoder, FeaturePlan, fit_features
-from coldhash.baselines.controls import Ridge
+from coldhash.baselines.controls import Popularity, Ridge
 from coldhash.baselines.lsh import LSH
 from coldhash.baselines.shared import stack_features
 from coldhash.data.plan import Category, MultiLabel, Number
 from coldhash.data.tables import infer_types
-from coldhash.errors import DataError, UnlikelyData
+from coldhash.errors import DataError, SettingError, UnlikelyData
 from coldhash.features.columns import Knots
 from coldhash.features.groups import WIDEST, Features, places_of
 
@@ -180,6 +180,8 @@ def test_columns_keep_their_order_and_types_when_they_are_inferred():
 def test_methods_that_look_at_single_columns_know_of_the_fold(labels):
     data, people, _ = labels
     assert LSH(n_tables=4).fit(data).recommend(people[:2], k=3).item_ids
+    with pytest.raises(SettingError, match="too wide"):
+        Popularity(cell=("likes",)).fit(data)
 
 
 def test_features_that_no_memory_holds_are_refused_before_they_are_made():

@@ -10,7 +10,6 @@ import sys
 import pytest
 
 from coldhash import MFDCF, read
-from coldhash.baselines.controls import Popularity
 from coldhash.recommender.model_file import ENCODERS
 from coldhash.registry import MODELS
 from processors import code_paths

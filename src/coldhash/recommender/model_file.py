@@ -62,7 +62,7 @@ ODD = (ValueError, TypeError, LookupError, AttributeError, OverflowError, Recurs
 # where the encoders are that a model file may name
 ENCODERS = {
     "BucketEncoder": "coldhash.baselines.lsh",
-    "CellEncoder": "coldhash.baselines.popularity",
+    "CellEncoder": "coldhash.baselines.controls",
     "ConsensusEncoder": "coldhash.recommender.encoders",
     "NeighbourEncoder": "coldhash.baselines.cbfknn",
     "NetworkEncoder": "coldhash.baselines.ddl",
