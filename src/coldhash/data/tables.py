@@ -121,6 +121,7 @@ class TableFile:
     escape: str | None = None
     names: tuple[str, ...] | None = None
     encoding: str = "utf-8"
+    _n_before = 0  # lines, or rows of Parquet, before those of this block of a file
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", Path(self.path))
@@ -246,9 +247,9 @@ class TableFile:
         text = self._text()
         lines = (line for line, _ in self._with_separator(text)._rows(text))
         if self.format == "json":  # where only a line feed ends a line
-            every = enumerate(text.split("\n"), 1 + self._n_before)
-            lines = (at for at, line in every if line.strip())
-        return next(islice(lines, row, None), None)
+            lines = (at for at, line in enumerate(text.split("\n"), 1) if line.strip())
+        line = next(islice(lines, row, None), None)
+        return None if line is None else line + self._n_before
 
     def files(self) -> list[TableFile]:
         """Return the files of a folder or a path with wildcards.
@@ -279,11 +280,6 @@ class TableFile:
         """The number of folders above the first wildcard, whose names are no columns."""
         return len([*takewhile(lambda part: not has_magic(part), self.path.parts)])
 
-    @property
-    def _n_before(self) -> int:
-        """The number of lines, or of rows of Parquet, before those of this block of a file."""
-        return 0
-
     def _folders(self, n_above: int) -> dict[str, pa.Scalar]:
         """Return what folders such as year=2024 say, by column."""
         found = _HIVE.findall("/".join(self.path.parts[n_above:]))
@@ -299,7 +295,7 @@ class TableFile:
                 chosen = {*select(names, self.title).values()}
                 columns = [name for name in file.schema_arrow.names if name in chosen]
                 for batch in file.iter_batches(max(n_bytes // ROW_BYTES, 1), columns=columns):
-                    yield make(content=pa.table(batch), n_before=n_before)
+                    yield make(content=pa.table(batch), _n_before=n_before)
                     n_before += len(batch)
             return
         has_header = self.format == "text" and self.names is None
@@ -307,7 +303,7 @@ class TableFile:
             for read in chain(iter(partial(stream.read, n_bytes), b""), [b"\n"]):
                 lines, end, rest = (rest + read).rpartition(b"\n")
                 if lines:
-                    yield make(content=header + lines, n_before=n_before - bool(header))
+                    yield make(content=header + lines, _n_before=n_before - bool(header))
                 if lines and has_header and not header:
                     header = lines.removeprefix(_MARK).lstrip(b"\r\n").partition(b"\n")[0] + b"\n"
                 n_before += lines.count(b"\n") + len(end)
@@ -474,15 +470,16 @@ class TableFile:
             escapechar=self.escape,
             strict=strict,
         )
-        line = first = 1 + self._n_before
+        line = 1
         try:
             for row in reader:
                 if row:  # like Arrow, skip empty lines
                     yield line, row
-                line = first + reader.line_num
+                line = reader.line_num + 1
         except csv.Error:
             message = "a quote opens here and does not end where a field does"
             hint = "double a quote within quotes, or TableFile(path=..., quote=None)"
+            line += self._n_before
             raise TableError(message, file=self.title, line=line, hint=hint) from None
 
     def _spans_lines(self, content: bytes) -> bool:
@@ -501,12 +498,8 @@ class TableFile:
 class _Block(TableFile):
     """Some rows of a file."""
 
-    content: Any  # bytes of a text below its header, or a table of Parquet
-    n_before: int
-
-    @property
-    def _n_before(self) -> int:
-        return self.n_before
+    content: Any  # bytes of a text with its header, or a table of Parquet
+    _n_before: int
 
     def _bytes(self) -> bytes:
         return self.content  # type: ignore[no-any-return]

@@ -32,7 +32,7 @@ from scipy.sparse import csr_array
 
 from coldhash.data import reading
 from coldhash.data.dataset import UserRecords, partition_ends
-from coldhash.data.feedback import MAX_RATING, Favourite, Feedback, FeedbackKind
+from coldhash.data.feedback import Favourite, Feedback, FeedbackKind
 from coldhash.data.ids import Ids, NameRow, assign_rows
 from coldhash.data.plan import FeaturePlan, PlanLike, as_plan, guess_plan
 from coldhash.data.ratings import (
@@ -47,6 +47,7 @@ from coldhash.errors import ColumnError, DataError, SettingError, SourceError, c
 from coldhash.files import draft_folder, lock_file, move_into_place, replace_file, replace_text
 from coldhash.partitions import Allocate
 
+MOST_GUESSED = 10_000_000  # ratings by which feedback is guessed
 RUNS = "runs"
 FACTS = "facts.json"
 BLOCK_SHARE = 24  # of the memory, which a block takes while it is read and sorted
@@ -488,28 +489,15 @@ def _write_runs(
         raise DataError("the ratings have columns, but no rows", hint="is it the right file?")
     for kind, known in ids.items():
         _write_run(folder / kind, pa.table({"id": known.values if known else []}))
-    values, is_timed = _summarise(folder)
-    feedback = options.feedback(lambda: values, kinds[0].get("rating"))
-    text = json.dumps({"kind": feedback.kind, "timed": is_timed})
-    (folder / FACTS).write_text(text, encoding="utf-8")
-    return True
-
-
-def _summarise(folder: Path) -> tuple[np.ndarray, bool]:
-    """Return a few ratings, by which feedback is guessed as by all, and whether times differ."""
-    counts, found, times, n_unknown = np.zeros(int(MAX_RATING) + 1, np.int64), [], set(), 0
+    some, extremes = [], set()
     for path in folder.glob("run-*"):
         run = _read_run(path)
-        values, time = run.column("rating").to_numpy(), run.column("time")
-        found += [values.min(), values.max(), *values[values != np.floor(values)][:1]]
-        counts += np.bincount(values.clip(0, MAX_RATING).astype(np.int64), minlength=len(counts))
-        times |= {*pc.min_max(time).as_py().values()}
-        n_unknown += time.null_count
-    few = np.array(found)
-    if few.min() >= 0 and (few == np.floor(few)).all():  # then the median counts, too
-        median = np.searchsorted(np.cumsum(counts), (counts.sum() - 1) // 2, side="right")
-        few = np.array([few.min(), median, few.max()])
-    return few, n_unknown == 0 and len(times) > 1
+        some.append(run.column("rating").to_numpy()[:: 1 + n_rows // MOST_GUESSED].copy())
+        extremes |= {*pc.min_max(run.column("time"), skip_nulls=False).as_py().values()}
+    feedback = options.feedback(lambda: np.concatenate(some), kinds[0].get("rating"))
+    facts = {"kind": feedback.kind, "timed": None not in extremes and len(extremes) > 1}
+    (folder / FACTS).write_text(json.dumps(facts), encoding="utf-8")
+    return True
 
 
 def _name_row(where: NameRow, rows: np.ndarray, at: int) -> str:
