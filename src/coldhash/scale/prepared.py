@@ -30,18 +30,12 @@ from pyarrow import feather
 from pydantic import ByteSize, Field, TypeAdapter, ValidationError
 from scipy.sparse import csr_array
 
+from coldhash.data import ratings as rating_rules
 from coldhash.data import reading
 from coldhash.data.dataset import UserRecords, partition_ends
 from coldhash.data.feedback import Favourite, Feedback, FeedbackKind
 from coldhash.data.ids import Ids, NameRow, assign_rows
 from coldhash.data.plan import FeaturePlan, PlanLike, as_plan, guess_plan
-from coldhash.data.ratings import (
-    Duplicates,
-    as_ratings,
-    duplicate_error,
-    row_of_entries,
-    sort_ratings,
-)
 from coldhash.data.tables import NamedTable, TableFile, TableLike
 from coldhash.errors import ColumnError, DataError, SettingError, SourceError, check_positive
 from coldhash.files import draft_folder, lock_file, move_into_place, replace_file, replace_text
@@ -243,7 +237,7 @@ def prepare(
     columns: Mapping[str, str | None] | None = None,
     plan: PlanLike | None = None,
     scale: tuple[float, float] | None = None,
-    duplicates: Duplicates | None = None,
+    duplicates: rating_rules.Duplicates | None = None,
     feedback: FeedbackKind | None = None,
     favourite: Favourite | None = None,
     event_weights: Mapping[str, float] | None = None,
@@ -259,7 +253,7 @@ def prepare(
     Parameters
     ----------
     ratings
-        A CSV, TSV or Parquet file, or a folder or wildcards of such files.
+        A CSV, TSV, JSON lines or Parquet file, or a folder or wildcards of such files.
     out
         The folder to make.
     users, items, columns, plan, scale, duplicates, feedback, favourite, event_weights
@@ -426,7 +420,7 @@ class Runs:
         ids = {kind: Ids(_read_run(runs / kind).column(0).chunk(0), kind) for kind in known}
         return cls(runs, source, ids, Feedback(facts["kind"], options.favourite), facts["timed"])
 
-    def ratings(self, first: int, last: int, duplicates: Duplicates) -> pa.Table:
+    def ratings(self, first: int, last: int, rule: rating_rules.Duplicates) -> pa.Table:
         """Return the ratings of some users, sorted by row of the user, from 0, and of the item."""
         slices = []
         for path in sorted(self.folder.glob("run-*")):
@@ -437,13 +431,13 @@ class Runs:
         users, items, values, times, lines = (column.to_numpy() for column in table.columns)
         users, known = users - first, times if self.is_timed else None
         shape = (last - first, int(items.max(initial=0)) + 1)
-        found, known = sort_ratings(users, items, values, known, shape, duplicates)
-        if duplicates == "error" and found.nnz < len(values):
+        found, known = rating_rules.sort_ratings(users, items, values, known, shape, rule)
+        if rule == "error" and found.nnz < len(values):
             at = np.argsort(lines)
             ids = (Ids(self.ids["user"].values[first:last], "user"), self.ids["item"])
             where = partial(_name_row, f"{self.source}, row {{}}".format, lines[at])
-            raise duplicate_error(users[at], items[at], *ids, where)
-        user = row_of_entries(found).astype(np.int32)
+            raise rating_rules.duplicate_error(users[at], items[at], *ids, where)
+        user = rating_rules.row_of_entries(found).astype(np.int32)
         columns = {"user": user, "item": found.indices, "rating": found.data}
         return pa.table(columns if known is None else columns | {"time": known})
 
@@ -479,7 +473,7 @@ def _write_runs(
             if form is reading.TIME_FORMS[-1]:
                 reading.warn_of_times(given)
             return False
-        worth = {"rating": as_ratings(values, options.scale, where), "time": times}
+        worth = {"rating": rating_rules.as_ratings(values, options.scale, where), "time": times}
         if len(rows):
             order = pa.array(np.argsort(row_of["user"], kind="stable"))
             run = pa.table(row_of | worth | {"line": n_rows + rows})
