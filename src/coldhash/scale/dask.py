@@ -25,9 +25,9 @@ from uuid import uuid4
 
 import numba
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 import coldhash
+from coldhash.arrays.threads import one_blas_thread
 from coldhash.data.dataset import UserRecords
 from coldhash.errors import SettingError, SourceError, WorkerError
 from coldhash.partitions import Partitions, PerPartition, Stored, T, add_up, loaded
@@ -231,7 +231,7 @@ def _apply(sent: list[Any], *values: list[Any] | _Made) -> _Made:
     threads = min(get_worker().state.nthreads, numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
     function, keep = sent
     columns = [value.kept if isinstance(value, _Made) else value for value in values]
-    with ONE_AT_A_TIME, threadpool_limits(1, "blas"):
+    with ONE_AT_A_TIME, one_blas_thread():
         numba.set_num_threads(max(threads, 1))
         found = [function(*map(_aligned, row)) for row in zip(*columns, strict=True)]
     return _Made(*map(list, zip(*found, strict=True))) if keep else _Made([], found)
