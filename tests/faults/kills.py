@@ -52,7 +52,7 @@ class Job:
 
 def warm_up(world: Path) -> None:
     """Do here, once, what every process does before its work; nothing that starts threads."""
-    for module in ("duckdb", "rich.progress", "coldhash.registry", "coldhash.scale"):
+    for module in ("rich.progress", "coldhash.registry", "coldhash.scale"):
         import_module(module)
     load(world / "old").recommend({"age": 30}, k=1, threads=1)
     _read("sample", None)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import warnings
 
 import numpy as np
 import pyarrow as pa
@@ -80,6 +82,73 @@ def test_it_is_what_reading_into_memory_gives(tmp_path, ending, with_tables):
     np.testing.assert_array_equal(seen.indptr, expected.ratings.matrix.indptr)
 
 
+TIMES = ["5", "", "2020-01-03", "3.5"]
+
+
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".csv.zst", ".parquet", ".jsonl"])
+@pytest.mark.parametrize("odd", TIMES)
+def test_blocks_are_read_as_the_whole(tmp_path, ending, odd):
+    """Ids, row numbers, the order of times and the guess of feedback are those of all blocks."""
+    rng, n = np.random.default_rng(3), 200
+    pairs = rng.permutation(20 * 30)[:n]
+    table = pa.table(
+        {
+            "user_id": [f"u{pair // 30}" for pair in pairs],
+            "item_id": [str(pair % 30) for pair in pairs],
+            "n": rng.integers(1, 9, n) ** 2,
+            "timestamp": [*map(str, rng.permutation(n - 1)), odd],
+        }
+    )
+    path = tmp_path / f"r{ending}"
+    if ending == ".parquet":
+        pyarrow.parquet.write_table(table, path)
+    elif ending == ".jsonl":
+        path.write_text("\n".join(map(json.dumps, table.to_pylist())), encoding="utf-8")
+    else:
+        with pa.output_stream(str(path)) as stream:  # compresses by the suffix
+            pyarrow.csv.write_csv(table, stream)
+    columns = {"rating": "n"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnlikelyData)  # of a day among numbers
+        expected = Dataset.from_tables(path, columns=columns)
+        prepared = prepare(path, tmp_path / "parts", columns=columns, memory=24 * 1000)
+    assert list(prepared.user_ids) == list(expected.ratings.users)
+    assert list(prepared.item_ids) == list(expected.ratings.items)
+    assert prepared.feedback == expected.feedback
+    found = prepared.records()[0].load()
+    np.testing.assert_array_equal(found.ratings.toarray(), expected.ratings.matrix.toarray())
+    np.testing.assert_array_equal(found.times, expected.ratings.times)
+
+
+def test_a_row_of_a_later_block_is_named(tmp_path):
+    path = write(tmp_path / "r.csv")
+    with path.open("a", encoding="utf-8") as file:
+        file.write("u1,,3\n")
+    with pytest.raises(DataError, match="line 502: no item id"):
+        prepare(path, tmp_path / "parts", memory=24 * 1000)
+    pyarrow.parquet.write_table(pyarrow.csv.read_csv(path), tmp_path / "r.parquet")
+    with pytest.raises(DataError, match="row 500: no item id"):
+        prepare(tmp_path / "r.parquet", tmp_path / "parts", memory=24 * 1000)
+
+
+def test_files_with_other_columns_are_refused(tmp_path):
+    for name, column in (("a", "rating"), ("b", "other")):
+        table = pa.table({"user_id": [1], "item_id": [2], column: [3]})
+        pyarrow.parquet.write_table(table.append_column("x", [[1]]), tmp_path / f"{name}.parquet")
+    with pytest.raises(ColumnError, match=r"b\.parquet has .*other"):
+        prepare(tmp_path / "*.parquet", tmp_path / "parts")
+
+
+def test_a_folder_is_for_one_preparation(tmp_path):
+    path = write(tmp_path / "r.csv")
+
+    def prepare_again(*_):
+        with pytest.raises(SettingError, match="another preparation works in"):
+            prepare(path, tmp_path / "parts")
+
+    prepare(path, tmp_path / "parts", progress=prepare_again)
+
+
 def test_columns_may_have_any_name(tmp_path):
     names = {"user_id": 'the "user"', "item_id": "it's", "rating": 'my "rating"'}
     table = dict(zip(names.values(), (["a", "b"], ["x", "x"], [5, 1]), strict=True))
@@ -155,13 +224,22 @@ def test_whole_numbers_of_many_digits_have_an_order(tmp_path):
     times = ["99999999999999999999", "1", "2", "3", "4"]
     pyarrow.csv.write_csv(pa.table(EVENTS | {"ts": times}), tmp_path / "r.csv")
     prepared = prepare(tmp_path / "r.csv", tmp_path / "parts", duplicates="last")
-    assert prepared.records()[0].load().times.tolist() == [2, 3, 1, 4]
+    assert np.argsort(prepared.records()[0].load().times).tolist() == [2, 0, 1, 3]
+    expected = Dataset.from_tables(tmp_path / "r.csv", duplicates="last").ratings.times
+    assert np.argsort(expected).tolist() == [2, 0, 1, 3]
 
 
-@pytest.mark.parametrize("times", [["b", "a", "c", "a", "d"], ["01/02/2020"] * 4 + ["03/04/2020"]])
+@pytest.mark.parametrize(
+    "times",
+    [
+        ["b", "a", "c", "a", "d"],
+        ["01/02/2020"] * 4 + ["03/04/2020"],
+        ["[1.5, 2]"] * 5,
+    ],
+)
 def test_times_that_are_no_dates_are_told(tmp_path, times):
     pyarrow.csv.write_csv(pa.table(EVENTS | {"ts": times}), tmp_path / "r.csv")
-    with pytest.warns(UnlikelyData, match=f"times such as '{times[0]}' are not clear"):
+    with pytest.warns(UnlikelyData, match=re.escape(f"times such as '{times[0]}' are not")):
         assert Dataset.from_tables(tmp_path / "r.csv").ratings.times is None
     with pytest.warns(UnlikelyData, match="are not clear"):
         prepared = prepare(tmp_path / "r.csv", tmp_path / "parts")
@@ -234,19 +312,33 @@ def test_a_repetition_is_an_error_that_names_both_rows(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("user,item,rating\na,x,5\n,x,1\n", "row 1: no user id"),
-        ("user,item,rating\na,x,5\nb,,1\n", "row 1: no item id"),
-        ("user,item,rating\na,x,5\nb,x,much\n", "row 1: the rating is nan, not a number"),
-        ("user,item,rating\na,x,-5e7\n", "row 0: the rating is -5e.*, outside the scale -1e"),
-        ("user,item,rating\na,x,nan\n", "row 0: the rating is nan"),
-        ("user,item,rating\n", "no ratings"),
+        ("user,item,rating\na,x,5\n,x,1\n", "line 3: no user id"),
+        ("user,item,rating\na,x,5\nb,,1\n", "line 3: no item id"),
+        ("user,item,rating\na,x,5\nb,x,much\n", "line 3, column 'rating': .* 'much'"),
+        ("user,item,rating\na,x,-5e7\n", "line 2: the rating is -5e.*, outside the scale -1e"),
+        ("user,item,rating\na,x,nan\n", "line 2: the rating is nan"),
+        ("user,item,rating\na,x,5\nb,x,1\nb,\xff,1\n", "line 4: byte 0xff is not utf-8"),
         ("user,thing,rating\na,x,1\n", "no column for item_id"),
     ],
 )
-def test_what_cannot_be_right_is_named(tmp_path, text, message):
+@pytest.mark.parametrize("memory", ["2GB", 24 * 30])
+def test_what_cannot_be_right_is_named_as_in_memory(tmp_path, text, message, memory):
+    path = tmp_path / "r.csv"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(DataError, match=message) as expected:
+        Dataset.from_tables(path)
+    with pytest.raises(DataError) as found:
+        prepare(path, tmp_path / "parts", memory=memory)
+    assert str(found.value) == str(expected.value)
+    with pytest.raises(SourceError, match="holds no prepared data"):
+        Prepared.open(tmp_path / "parts")
+
+
+@pytest.mark.parametrize("text", ["user,item,rating\n", "", "\n"])
+def test_no_ratings_are_an_error(tmp_path, text):
     path = tmp_path / "r.csv"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match=r"no rows|is empty"):
         prepare(path, tmp_path / "parts")
     with pytest.raises(SourceError, match="holds no prepared data"):
         Prepared.open(tmp_path / "parts")
@@ -281,7 +373,7 @@ def test_stopped_half_way_it_goes_on(tmp_path):
     assert (out / "ratings-00000.parquet").stat().st_mtime_ns == before
     whole = prepare(path, tmp_path / "whole", part_users=7)
     np.testing.assert_array_equal(matrix_of(prepared)[0], matrix_of(whole)[0])
-    assert not list(out.glob("sort*"))
+    assert not list(out.glob("*runs*"))
 
 
 def test_another_job_in_the_same_folder_starts_afresh(tmp_path):

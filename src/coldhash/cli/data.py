@@ -53,7 +53,7 @@ def fetch(
 
 @inputs.command
 def prepare(
-    ratings: Annotated[Path, Option(help="Ratings: CSV, TSV or Parquet.")],
+    ratings: Annotated[Path, Option(help="Ratings: CSV, TSV, JSON lines, Parquet.")],
     out: Annotated[Path, Option(help="The folder to make.")],
     source: TableOptions,
     part_users: Annotated[int | None, Option(help="Users in a partition.")] = None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import get_args
@@ -17,11 +17,19 @@ from coldhash.data.feedback import MAX_RATING, Favourite, Feedback, FeedbackKind
 from coldhash.data.ids import Ids, NameRow, as_texts
 from coldhash.data.plan import FEW_ROWS
 from coldhash.data.ratings import Duplicates, Ratings
-from coldhash.data.tables import TableLike, as_table, infer_type, infer_types
+from coldhash.data.tables import NULLS, NamedTable, TableLike, as_table, infer_types
 from coldhash.errors import ColumnError, DataError, SettingError, UnlikelyData, check_choice
 
 Columns = Mapping[str, str | None]  # role -> name of its column; None: there is none
-Roles = Iterable[str]
+Roles = Collection[str]
+# what times may be: numbers, moments without or with a zone or of nanoseconds, dates of any form
+TIME_FORMS = (
+    pa.int64(),
+    pa.float64(),
+    *(pa.timestamp("us", zone) for zone in (None, "UTC")),
+    pa.timestamp("ns"),
+    pa.string(),
+)
 
 
 def pad_table(table: pa.Table, n_rows: int) -> pa.Table:
@@ -110,6 +118,11 @@ class RatingOptions:
         Feedback(self.kind or "ratings", self.favourite, self.scale)  # checks them
         check_choice("duplicates", self.duplicates or "error", get_args(Duplicates))
 
+    @property
+    def types(self) -> dict[str, pa.DataType]:
+        """The types of columns of a text that are not read as text."""
+        return {name: pa.float32() for name in _names_of("rating", self.columns) if name}
+
     def find_columns(self, names: list[str], title: str) -> dict[str, str]:
         """Find the columns of ratings; that of a rating or a time may be mapped to None.
 
@@ -146,23 +159,11 @@ def read_ratings(
     source: TableLike, users: Ids | None, items: Ids | None, options: RatingOptions
 ) -> Ratings:
     """Read a table of ratings; ids not in `users` or `items` come after those."""
-    numbers = dict.fromkeys(_names_of("rating", options.columns), pa.float32())
-    table, title, where = as_table(source, "ratings", numbers)
+    table, title, where = as_table(source, "ratings", options.types)
     found = options.find_columns(table.column_names, title)
-    values = np.ones(table.num_rows, dtype=np.float32)
-    rows: Sequence[int] | np.ndarray = range(table.num_rows)
-    if options.event_weights is not None:
-        labels = as_texts(table.column(found["event"]), "event", where)
-        kinds = labels.combine_chunks().dictionary_encode()
-        weights = weigh_kinds(kinds.dictionary.to_pylist(), options.event_weights, title)
-        values = np.array([*weights.values()])[kinds.indices.to_numpy()]
-        rows = np.flatnonzero(values)
-        table, values = table.take(pa.array(rows)), values[rows]
-    if not table.num_rows:
+    rows, values, column = read_values(NamedTable(table, title, where), found, options)
+    if not len(rows):
         raise DataError(f"{title} has columns, but no ratings", hint="is it the right file?")
-    column = {role: table.column(name) for role, name in found.items()}
-    if "rating" in found:
-        values = _as_numbers(column["rating"], found["rating"], where)
     feedback = options.feedback(lambda: values, found.get("rating"))
     return Ratings.from_columns(
         column["user_id"],
@@ -176,6 +177,25 @@ def read_ratings(
         feedback=feedback,
         where=lambda row: where(int(rows[row])),
     )
+
+
+def read_values(
+    named: NamedTable, found: Mapping[str, str], options: RatingOptions
+) -> tuple[np.ndarray, np.ndarray, dict[str, pa.ChunkedArray]]:
+    """Return which rows count, what each of them is worth, and their columns by role."""
+    table, title, where = named
+    rows = np.arange(table.num_rows)
+    values = np.ones(len(rows), dtype=np.float32)
+    if options.event_weights is not None:
+        labels = as_texts(table.column(found["event"]), "event", where)
+        kinds = labels.combine_chunks().dictionary_encode()
+        weights = _weigh_kinds(kinds.dictionary.to_pylist(), options.event_weights, title)
+        values = np.array([*weights.values()])[kinds.indices.to_numpy()]
+        rows = np.flatnonzero(values)
+        table, values = table.take(pa.array(rows)), values[rows]
+    if "rating" in found and len(rows):
+        values = _as_numbers(table.column(found["rating"]), found["rating"], where)
+    return rows, values, {role: table.column(name) for role, name in found.items()}
 
 
 def find_columns(
@@ -204,7 +224,7 @@ def _names_of(role: str, columns: Columns) -> Iterable[str | None]:
     return [columns[role]] if role in columns else ROLES.get(role, ())
 
 
-def weigh_kinds(
+def _weigh_kinds(
     kinds: Iterable[str | None], weights: Mapping[str, float], title: str
 ) -> dict[str | None, float]:
     """Return how much an event of each kind counts."""
@@ -243,39 +263,55 @@ def _as_numbers(column: pa.ChunkedArray, name: str, where: NameRow) -> np.ndarra
 def _as_times(column: pa.ChunkedArray) -> np.ndarray | None:
     """Return times as sortable whole numbers; None where some are missing or all are equal.
 
-    Whole numbers stay as they are, dates become microseconds since 1970, and anything else its
-    rank. Texts are dates, or a warning tells that they are not.
+    Texts are times, or a warning tells that they are not.
     """
-    column = infer_type(column)
-    if pa.types.is_nested(column.type):
-        raise DataError(f"times are of type {column.type}", hint="columns={'timestamp': None}")
-    if pa.types.is_string(column.type):
-        column = _read_dates(column)
-    if column.null_count or pc.count_distinct(column).as_py() < 2:
+    found = (number_times(column, form) for form in TIME_FORMS)
+    numbers = next((each for each in found if each is not None), None)
+    if numbers is None:
+        warn_of_times(column)
+    if numbers is None or numbers.null_count or pc.count_distinct(numbers).as_py() < 2:
         return None
-    if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
-        with suppress(pa.ArrowInvalid):  # moments that differ by less
-            column = column.cast(pa.timestamp("us")).cast(pa.int64())
-    if not pa.types.is_signed_integer(column.type):
-        column = pc.rank(column.combine_chunks(), tiebreaker="dense")
-    return column.cast(pa.int64()).to_numpy()  # type: ignore[no-any-return]
+    return numbers.to_numpy()  # type: ignore[no-any-return]
 
 
-def _read_dates(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return texts as moments; as nulls, with a warning, where one is not a date."""
-    for unit, zone in (("us", None), ("us", "UTC"), ("ns", None)):  # a zone in no text, or in all
-        with suppress(pa.ArrowInvalid):
-            return texts.cast(pa.timestamp(unit, zone))
-    encoded = texts.combine_chunks().dictionary_encode()
+def number_times(column: pa.ChunkedArray, form: pa.DataType) -> pa.Array | None:
+    """Return times as whole numbers in the same order; None if one is not of a form.
+
+    Whole numbers stay as they are, dates become microseconds since 1970 where that is exact.
+    """
+    kind = column.type
+    if not (pa.types.is_primitive(kind) or kind in (pa.string(), pa.null())):
+        raise DataError(f"times are of type {kind}", hint="columns={'timestamp': None}")
+    column = column.combine_chunks()
     try:
-        days = pa.array([as_days(text) for text in encoded.dictionary.to_pylist()])
-    except DataError:
-        warn_of_times(encoded.dictionary[0].as_py())
-        return pa.chunked_array([pa.nulls(len(texts))])
-    return pa.chunked_array([days.take(encoded.indices)])
+        if pa.types.is_string(column.type):
+            column = pc.if_else(pc.is_in(column, pa.array(NULLS)), None, column)
+            column = pc.utf8_trim_whitespace(column)
+            column = _as_days(column) if form == pa.string() else column.cast(form)
+        if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
+            unit, zone = getattr(form, "unit", "us"), getattr(column.type, "tz", None)
+            column = column.cast(pa.timestamp(unit, zone))
+        if pa.types.is_temporal(column.type) and column.type.bit_width == 32:
+            column = column.cast(pa.int32())
+        if pa.types.is_temporal(column.type) or pa.types.is_integer(column.type):
+            return column.cast(pa.int64())
+        numbers = column.cast(pa.float64()).to_numpy(zero_copy_only=False) + 0.0  # no -0.0
+    except (pa.ArrowInvalid, DataError):
+        return None
+    bits = numbers.view(np.int64)  # in the order of positive floats, against that of negative ones
+    bits = np.where(bits < 0, bits ^ np.int64(2**63 - 1), bits)
+    return pa.array(bits, mask=np.isnan(numbers))
 
 
-def warn_of_times(example: str) -> None:
+def _as_days(texts: pa.Array) -> pa.Array:
+    """Return dates in any form as days."""
+    encoded = texts.dictionary_encode()
+    days = pa.array([as_days(text) for text in encoded.dictionary.to_pylist()], pa.float64())
+    return days.take(encoded.indices)
+
+
+def warn_of_times(texts: pa.ChunkedArray) -> None:
     """Warn that the texts of a column of times are not dates."""
+    example = texts.drop_null()[0].as_py()
     message = f"times such as {example!r} are not clear, so the order of events is unknown"
     warnings.warn(f"{message}; hint: write 2024-01-31", UnlikelyData, stacklevel=2)

@@ -18,10 +18,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from glob import has_magic, iglob
-from itertools import accumulate, islice, takewhile
+from itertools import accumulate, chain, islice, takewhile
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
 import numpy as np
@@ -38,6 +39,7 @@ from coldhash.errors import ColumnError, DataError, SettingError, SourceError, T
 UNIT = "\x1f"  # the "unit separator" replaces `::`, which no reader splits at
 READ_BYTES = 1 << 22  # bytes read at a time, and the length of the longest row
 COLUMN_BYTES = 1024  # bytes read at a time for each column: every block makes a chunk of each
+ROW_BYTES = 32  # of a row of ratings, about
 UNPACKED_BYTES = 1 << 28  # bytes that any file may unpack to
 EXPANSION = 200  # how many times its size a larger file may unpack to; tables stay below 50
 COMPRESSION = {"gz": "gzip", "zst": "zstd"}
@@ -58,10 +60,12 @@ _JSON_ERROR = re.compile(
     r"JSON parse error: (?:Column\(/?(?P<column>.*)\) )?(?P<reason>.*) in row (?P<row>\d+)$", re.S
 )
 _HIVE = re.compile(r"([^/=]+)=([^/]*)/")
+_MARK = b"\xef\xbb\xbf"  # of the byte order
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 _RECBOLE_TYPES = ("token", "token_seq", "float", "float_seq")
 _USUAL = {pa.binary_view(): pa.binary(), pa.float16(): pa.float32()}  # for types with few functions
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__$")  # of pandas, without a name
+SelectColumns: TypeAlias = Callable[[list[str], str], Mapping[str, str]]
 INTEGER = r"^\s*-?(0|[1-9][0-9]*)\s*$"
 DECIMAL = r"^\s*-?(0|[1-9][0-9]*)?(\.[0-9]*)?([eE][-+]?[0-9]+)?\s*$"
 
@@ -116,6 +120,7 @@ class TableFile:
     escape: str | None = None
     names: tuple[str, ...] | None = None
     encoding: str = "utf-8"
+    _n_before = 0  # lines, or rows of Parquet, before those of this block of a file
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", Path(self.path))
@@ -165,13 +170,48 @@ class TableFile:
         SettingError
             If the encoding is unknown.
         """
-        n_above = len([*takewhile(lambda part: not has_magic(part), self.path.parts)])
+        n_above = self._n_above
         with ThreadPoolExecutor() as pool:
             tables = list(pool.map(lambda file: file._read_one(n_above, types or {}), self.files()))
         try:
             return pa.concat_tables(tables, promote_options="permissive")
         except pa.ArrowException as error:
             raise TableError(str(error), file=self.title, hint="one type in all files") from None
+
+    def read_blocks(
+        self, n_bytes: int, types: Mapping[str, pa.DataType], select: SelectColumns
+    ) -> Iterator[NamedTable]:
+        """Read some rows at a time; a quoted field must end in the line in which it begins.
+
+        Parameters
+        ----------
+        n_bytes : int
+            How many bytes to read at a time.
+        types : dict of str to pyarrow.DataType
+            As for `read`.
+        select : callable
+            Takes the names of the columns of a Parquet file and its title, and returns those to
+            read, by role.
+
+        Yields
+        ------
+        NamedTable
+            Rows of one file.
+
+        Raises
+        ------
+        SourceError, TableError, ColumnError, SettingError
+            As `read`.
+        """
+        for file in self.files():
+            try:
+                for block in file._blocks(n_bytes, self._n_above, select):
+                    table = block._read_one(self._n_above, types)
+                    yield NamedTable(table, file.title, block.where)
+            except SourceError:
+                raise
+            except _READ_ERRORS as error:
+                raise SourceError(f"{file.title}: {error}") from None
 
     def where(self, row: int) -> str:
         """Return the name of a row for errors: the file and, unless it is Parquet, the line.
@@ -198,7 +238,8 @@ class TableFile:
             return files[0].where(row)
         has_header = self.format == "text" and self.names is None
         line = None if self.format == "parquet" else self._line(row + has_header)
-        return f"{self.title}, row {row}" if line is None else f"{self.title}, line {line}"
+        at = f"row {self._n_before + row}" if line is None else f"line {line}"
+        return f"{self.title}, {at}"
 
     def _line(self, row: int) -> int | None:
         """Return the line in which a row starts; row 0 is the header line if there is one."""
@@ -206,7 +247,8 @@ class TableFile:
         lines = (line for line, _ in self._with_separator(text)._rows(text))
         if self.format == "json":  # where only a line feed ends a line
             lines = (at for at, line in enumerate(text.split("\n"), 1) if line.strip())
-        return next(islice(lines, row, None), None)
+        line = next(islice(lines, row, None), None)
+        return None if line is None else line + self._n_before
 
     def files(self) -> list[TableFile]:
         """Return the files of a folder or a path with wildcards.
@@ -232,6 +274,39 @@ class TableFile:
             raise SourceError(message, hint="a file, a folder or logs/*.parquet")
         return [replace(self, path=path) for path in files]
 
+    @property
+    def _n_above(self) -> int:
+        """The number of folders above the first wildcard, whose names are no columns."""
+        return len([*takewhile(lambda part: not has_magic(part), self.path.parts)])
+
+    def _folders(self, n_above: int) -> dict[str, pa.Scalar]:
+        """Return what folders such as year=2024 say, by column."""
+        found = _HIVE.findall("/".join(self.path.parts[n_above:]))
+        texts = {unquote(name): None if v == _HIVE_NULL else unquote(v) for name, v in found}
+        return {name: pa.scalar(text, pa.string()) for name, text in texts.items()}
+
+    def _blocks(self, n_bytes: int, n_above: int, select: SelectColumns) -> Iterator[_Block]:
+        """Cut the file between rows; the header is in every block."""
+        make, n_before, header, rest = partial(_Block, **vars(self)), 0, b"", b""
+        if self.format == "parquet":
+            with pyarrow.parquet.ParquetFile(self.path) as file:
+                names = [*file.schema_arrow.names, *self._folders(n_above)]
+                chosen = {*select(names, self.title).values()}
+                columns = [name for name in file.schema_arrow.names if name in chosen]
+                for batch in file.iter_batches(max(n_bytes // ROW_BYTES, 1), columns=columns):
+                    yield make(content=pa.table(batch), _n_before=n_before)
+                    n_before += len(batch)
+            return
+        has_header = self.format == "text" and self.names is None
+        with pa.input_stream(str(self.path)) as stream:
+            for read in chain(iter(partial(stream.read, n_bytes), b""), [b"\n"]):
+                lines, end, rest = (rest + read).rpartition(b"\n")
+                if lines:
+                    yield make(content=header + lines, _n_before=n_before - bool(header))
+                if lines and has_header and not header:
+                    header = lines.removeprefix(_MARK).lstrip(b"\r\n").partition(b"\n")[0] + b"\n"
+                n_before += lines.count(b"\n") + len(end)
+
     def _read_one(self, n_above: int, types: Mapping[str, pa.DataType]) -> pa.Table:
         """Read a single file; folders such as year=2024 become columns."""
         if self.format == "parquet":
@@ -241,10 +316,9 @@ class TableFile:
         else:
             table = self._read_text(self._utf_8(), types)
         _check_names(table.column_names, self.title)
-        for name, value in _HIVE.findall("/".join(self.path.parts[n_above:])):
-            if unquote(name) not in table.column_names:
-                text = pa.scalar(None if value == _HIVE_NULL else unquote(value), pa.string())
-                table = table.append_column(unquote(name), pa.repeat(text, len(table)))
+        for name, text in self._folders(n_above).items():
+            if name not in table.column_names:
+                table = table.append_column(name, pa.repeat(text, len(table)))
         return table
 
     def _bytes(self) -> bytes:
@@ -276,7 +350,8 @@ class TableFile:
         except UnicodeDecodeError as error:
             other = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "latin-1"
             message = f"byte {content[error.start]:#04x} is not {self.encoding}"
-            line, hint = len(content[: error.start + 1].splitlines()), f"encoding={other!r}"
+            line = self._n_before + len(content[: error.start + 1].splitlines())
+            hint = f"encoding={other!r}"
             raise TableError(message, file=self.title, line=line, hint=hint) from None
         except (LookupError, ValueError):
             raise SettingError(f"unknown encoding {self.encoding!r}", hint="'latin-1'") from None
@@ -284,7 +359,7 @@ class TableFile:
     def _utf_8(self) -> bytes:
         """Return the content as utf-8 without a byte order mark; raise an error if it is empty."""
         if self.encoding == "utf-8":
-            content = self._bytes().removeprefix(b"\xef\xbb\xbf")
+            content = self._bytes().removeprefix(_MARK)
         else:
             content = self._text().encode(errors="surrogatepass")
         if not content.strip():
@@ -400,6 +475,7 @@ class TableFile:
         except csv.Error:
             message = "a quote opens here and does not end where a field does"
             hint = "double a quote within quotes, or TableFile(path=..., quote=None)"
+            line += self._n_before
             raise TableError(message, file=self.title, line=line, hint=hint) from None
 
     def _spans_lines(self, content: bytes) -> bool:
@@ -412,6 +488,20 @@ class TableFile:
             content = content.replace(escape + escape, b"").replace(escape + mark, b"")
         within_lines = rb'(?:[^"]++|"[^"\r\n]*+")*+'.replace(b'"', re.escape(mark))
         return re.fullmatch(within_lines, content) is None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Block(TableFile):
+    """Some rows of a file."""
+
+    content: Any  # bytes of a text with its header, or a table of Parquet
+    _n_before: int
+
+    def _bytes(self) -> bytes:
+        return self.content  # type: ignore[no-any-return]
+
+    def _read_parquet(self) -> pa.Table:
+        return _simplify(self.content)
 
 
 def _unpack(read: Callable[[int], bytes], n_packed: int, title: str) -> bytes:

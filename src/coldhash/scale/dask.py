@@ -1,7 +1,8 @@
 """Partitions on a Dask cluster, which schedules tasks and runs them again if a worker is lost.
 
-A value of a partition is a future, made by a task from other values and from what is sent with it.
-User codes come back to the client after every round, so that a lost worker costs at most a round.
+The values of a few partitions are one future, made by a task from other values and from what is
+sent with it: every task takes the scheduler and its worker some milliseconds. User codes come back
+to the client after every round, so that a lost worker costs at most a round.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.metadata import version
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any, cast
 from uuid import uuid4
 
 import numba
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 import coldhash
+from coldhash.arrays.threads import one_blas_thread
 from coldhash.data.dataset import UserRecords
 from coldhash.errors import SettingError, SourceError, WorkerError
 from coldhash.partitions import Partitions, PerPartition, Stored, T, add_up, loaded
@@ -42,7 +43,7 @@ except ImportError:
 
 POLL_SECONDS = 2.0  # between looks at the state of workers
 PATIENCE_SECONDS = 60.0  # that nothing may happen while workers are gone or paused
-ADDED_AT_ONCE = 4  # results, which wait in the memory of a worker
+PER_TASK = 4  # partitions: their results wait in the memory of a worker until they are added up
 ONE_AT_A_TIME = threading.Lock()  # functions use all threads of a worker themselves
 NO_WARNING = {"distributed.admin.large-graph-warning-threshold": "1TB"}  # sent on purpose, once
 LOCAL = {  # for workers that do nothing else
@@ -57,10 +58,10 @@ MORE_MEMORY = "give workers more memory, or prepare the data with fewer users in
 
 @dataclass(frozen=True, eq=False)
 class _Made:
-    """A value of a partition, and a result beside it; Dask does not look for futures in them."""
+    """Values of partitions, and results beside them; Dask does not look for futures in them."""
 
-    kept: Any
-    result: Any = None
+    kept: list[Any]
+    results: list[Any] = field(default_factory=list)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,10 +73,10 @@ class _Results(Iterable[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         """Yield the results in order, each released on its worker once it is here."""
-        futures = self.partitions.submit(_result_of, self.made)
+        futures = self.partitions.submit(_results_of, self.made)
         self.made.clear()
         while futures:
-            yield self.partitions.first_result(futures)
+            yield from self.partitions.first_result(futures)
             del futures[0]
 
 
@@ -92,17 +93,25 @@ class DaskPartitions(Partitions):
         self._client, self._id, self._numbers = client, uuid4().hex[:12], count()
         with translate_dask_errors():
             n_threads = sum(client.nthreads().values())
-        n, n_homes = len(records), max(min(n_threads, len(records)), 1)
-        self._homes = self.submit(_open, range(n_homes), [_Made(None)] * n_homes)
-        self._home_of = [at * n_homes // n for at in range(n)]
+        self._n_parts, n_homes = len(records), max(min(n_threads, len(records)), 1)
+        self._homes = self.submit(_open, range(n_homes), [_Made([])] * n_homes)
+        ends = [-(-home * len(records) // n_homes) for home in range(n_homes + 1)]
+        self._tasks = [  # the home of each, and its partitions
+            (home, slice(first, min(first + PER_TASK, end)))
+            for home, (begin, end) in enumerate(pairwise(ends))
+            for first in range(begin, end, PER_TASK)
+        ]
         self.records = self.scatter(records)
+
+    def __len__(self) -> int:
+        return self._n_parts
 
     def run(
         self, function: Callable[..., Any], *values: PerPartition[Any], keep: bool = True
     ) -> tuple[PerPartition[Any], Iterable[Any]]:
         """Apply a function to the values of every partition."""
-        sent = self.submit(_open, self._homes, [_Made((function, keep))] * len(self._homes))
-        functions = [sent[home] for home in self._home_of]
+        sent = self.submit(_open, self._homes, [_Made([function, keep])] * len(self._homes))
+        functions = [sent[home] for home, _ in self._tasks]
         made = self.submit(_apply, functions, *(value.parts for value in values))
         return PerPartition(made[:] if keep else []), _Results(self, made)
 
@@ -110,15 +119,15 @@ class DaskPartitions(Partitions):
         """Add up results in order: the sum goes from worker to worker, the results stay there."""
         made = cast("_Results", results).made
         total: list[Any] = [None]
-        for first in range(0, len(made), ADDED_AT_ONCE):
-            some, last = made[first : first + ADDED_AT_ONCE], first + ADDED_AT_ONCE >= len(made)
-            total = self.submit(_add, [last], total, *([each] for each in some))
+        for at, some in enumerate(made, 1):
+            total = self.submit(_add, [at == len(made)], total, [some])
         return self.first_result(total)  # type: ignore[no-any-return]
 
     def scatter(self, values: Sequence[T | Stored]) -> PerPartition[T]:
         """Send every partition one of some values, loaded or not."""
-        homes = [self._homes[home] for home in self._home_of]
-        return PerPartition(self.submit(_open, homes, map(_Made, values)))
+        homes = [self._homes[home] for home, _ in self._tasks]
+        sent = [_Made(list(values[some])) for _, some in self._tasks]
+        return PerPartition(self.submit(_open, homes, sent))
 
     def submit(self, function: Callable[..., Any], *arguments: Iterable[Any]) -> list[Future[Any]]:
         """Submit tasks, all at once: Dask spreads those that need no other over idle workers.
@@ -213,41 +222,41 @@ def connect(address: str) -> Iterator[Client]:
         yield client
 
 
-def _open(_home: object, sent: _Made) -> Any:
-    return loaded(sent.kept)
+def _open(_home: object, sent: _Made) -> list[Any]:
+    return [loaded(value) for value in sent.kept]
 
 
-def _apply(sent: tuple[Callable[..., Any], bool], *values: Any) -> _Made:
+def _apply(sent: list[Any], *values: list[Any] | _Made) -> _Made:
     """Apply a function in a worker, with the threads that the worker has."""
     threads = min(get_worker().state.nthreads, numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
     function, keep = sent
-    with ONE_AT_A_TIME, threadpool_limits(1, "blas"):
+    columns = [value.kept if isinstance(value, _Made) else value for value in values]
+    with ONE_AT_A_TIME, one_blas_thread():
         numba.set_num_threads(max(threads, 1))
-        found = function(*map(_aligned, values))
-    return _Made(*found) if keep else _Made(None, found)
+        found = [function(*map(_aligned, row)) for row in zip(*columns, strict=True)]
+    return _Made(*map(list, zip(*found, strict=True))) if keep else _Made([], found)
 
 
 def _aligned(value: Any) -> Any:
-    """Return a value of a partition.
-
-    An array that came in a message may be at an odd address: products of it round differently.
-    """
-    value = value.kept if isinstance(value, _Made) else value
+    """Return a value; an array of a message may be at an odd address, where products round off."""
     return np.require(value, requirements="A") if isinstance(value, np.ndarray) else value
 
 
-def _add(last: bool, total: Any, *made: _Made) -> Any:
-    results = list(map(_result_of, made))
-    return add_up(results if total is None else [total, *results], typed=last)
+def _add(last: bool, total: Any, made: _Made) -> Any:
+    return add_up(made.results if total is None else [total, *made.results], typed=last)
 
 
-def _result_of(made: _Made) -> Any:
-    return made.result
+def _results_of(made: _Made) -> list[Any]:
+    return made.results
 
 
 @sizeof.register(_Made)  # type: ignore[untyped-decorator, no-untyped-call]
 @sizeof.register(UserRecords)  # type: ignore[untyped-decorator, no-untyped-call]
 def _n_bytes(value: object) -> int:
     """Return the size of a value, by which Dask decides what to move: it knows no dataclasses."""
+    if hasattr(value, "nbytes"):
+        return int(value.nbytes)
+    if isinstance(value, list | tuple):
+        return sum(map(_n_bytes, value))
     entries = value if isinstance(value, dict) else getattr(value, "__dict__", {})
-    return getattr(value, "nbytes", 0) or sum(map(_n_bytes, entries.values()))
+    return sum(map(_n_bytes, entries.values()))

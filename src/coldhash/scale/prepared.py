@@ -5,39 +5,46 @@ items.parquet          item_id and the columns of the item table, in row order
 ratings-00000.parquet  user (row within the partition), item (row), rating, time if known; sorted
 users-00000.parquet    user_id and the columns of the user table, in row order
 
-DuckDB reads the file of ratings, numbers the ids and sorts, with bounded memory and spilling to
-the folder. Every partition is then checked in memory, by the same rules as ratings that fit into
-memory. A preparation that was killed continues when it is started again.
+Ratings are read in blocks, by the rules for ratings that fit into memory, and every block is
+written as a run, sorted by user. A partition is then a slice of each run: no merge is needed. A
+preparation that was killed continues when it is started again.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
+from io import FileIO
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow import feather
 from pydantic import ByteSize, Field, TypeAdapter, ValidationError
 from scipy.sparse import csr_array
 
+from coldhash.data import ratings as rating_rules
 from coldhash.data import reading
 from coldhash.data.dataset import UserRecords, partition_ends
-from coldhash.data.feedback import Feedback, FeedbackKind
-from coldhash.data.ids import Ids
+from coldhash.data.feedback import Favourite, Feedback, FeedbackKind
+from coldhash.data.ids import Ids, NameRow, assign_rows
 from coldhash.data.plan import FeaturePlan, PlanLike, as_plan, guess_plan
-from coldhash.data.ratings import Duplicates
-from coldhash.data.tables import TableFile, TableLike
-from coldhash.errors import DataError, SettingError, SourceError, check_positive
-from coldhash.files import replace_file, replace_text, writing
+from coldhash.data.tables import NamedTable, TableFile, TableLike
+from coldhash.errors import ColumnError, DataError, SettingError, SourceError, check_positive
+from coldhash.files import draft_folder, lock_file, move_into_place, replace_file, replace_text
 from coldhash.partitions import Allocate
-from coldhash.scale.sorting import RatingSorter
 
+MOST_GUESSED = 10_000_000  # ratings by which feedback is guessed
+RUNS = "runs"
+FACTS = "facts.json"
+BLOCK_SHARE = 24  # of the memory, which a block takes while it is read and sorted
 MANIFEST_FORMAT = 2
 MANIFEST = "manifest.json"
 _SIZE: TypeAdapter[ByteSize] = TypeAdapter(Annotated[ByteSize, Field(gt=0)])
@@ -230,9 +237,9 @@ def prepare(
     columns: Mapping[str, str | None] | None = None,
     plan: PlanLike | None = None,
     scale: tuple[float, float] | None = None,
-    duplicates: Duplicates | None = None,
+    duplicates: rating_rules.Duplicates | None = None,
     feedback: FeedbackKind | None = None,
-    favourite: float | None = None,
+    favourite: Favourite | None = None,
     event_weights: Mapping[str, float] | None = None,
     part_users: int | None = None,
     memory: int | str = "2GB",
@@ -246,7 +253,7 @@ def prepare(
     Parameters
     ----------
     ratings
-        A CSV, TSV or Parquet file, or a folder or wildcards of such files.
+        A CSV, TSV, JSON lines or Parquet file, or a folder or wildcards of such files.
     out
         The folder to make.
     users, items, columns, plan, scale, duplicates, feedback, favourite, event_weights
@@ -255,7 +262,7 @@ def prepare(
         Users of one partition; None: as many as `Dataset.records` has. It changes how sums over
         users are rounded.
     memory
-        How much memory may be used, such as "2GB".
+        How much memory may be used, such as "2GB", beside the ids and tables of users and items.
     progress
         Called with what is done, how much of it is done, and of how much.
 
@@ -267,7 +274,7 @@ def prepare(
     Raises
     ------
     SettingError
-        An argument is wrong, DuckDB is not installed, or the memory is too little to sort.
+        An argument is wrong, or another preparation works in the folder.
     SourceError
         The file does not exist, or the folder cannot be written.
     DataError
@@ -290,45 +297,50 @@ def prepare(
     rules = (feedback, favourite, event_weights, scale, duplicates)
     options = reading.RatingOptions(columns or {}, *rules)
     files = [_identify(file) for file in (source, users, items)]
-    _begin(folder, repr((files, options, part_users, plan)))
-    if not (folder / MANIFEST).exists():
-        tables = reading.read_sides(users, items, options.columns)
-        user_ids, user_table, item_ids, item_table, used = tables
-        (plan or FeaturePlan()).check_tables(user_table, item_table)
-        report = progress or (lambda *_: None)
-        with RatingSorter.open(folder, source, n_bytes_of(memory)) as sorter:
+    with lock_file(folder / "job", f"another preparation works in {folder}") as job:
+        _begin(folder, job, repr((files, options, part_users, plan)).encode())
+        if not (folder / MANIFEST).exists():
+            tables = reading.read_sides(users, items, options.columns)
+            user_ids, user_table, item_ids, item_table, used = tables
+            (plan or FeaturePlan()).check_tables(user_table, item_table)
+            report = progress or (lambda *_: None)
             report("sorting", 0, 1)
-            n_users, n_items, made = sorter.sort(user_ids, item_ids, options)
+            known = {"user": user_ids, "item": item_ids}
+            runs = Runs.sort(folder, source, known, options, n_bytes_of(memory))
             report("sorting", 1, 1)
+            n_users, n_items = len(runs.ids["user"]), len(runs.ids["item"])
             user_table = reading.pad_table(user_table, n_users)
             item_table = reading.pad_table(item_table, n_items)
-            _write_table(folder / "items.parquet", ITEM_ID, sorter.ids("item"), item_table)
+            _write_table(folder / "items.parquet", ITEM_ID, runs.ids["item"], item_table)
             ends, counts = partition_ends(n_users, part_users), []
             for at, (first, last) in enumerate(pairwise(ends)):
                 path = partition_file(folder, "ratings", at)
                 if not path.exists():  # then the users may not be written either
-                    ids, some = sorter.ids("user", first, last), user_table[first:last]
-                    _write_table(partition_file(folder, "users", at), USER_ID, ids, some)
-                    rated = sorter.ratings(first, last, options.duplicates_of(made))
+                    ids = Ids(runs.ids["user"].values[first:last], "user")
+                    users_file = partition_file(folder, "users", at)
+                    _write_table(users_file, USER_ID, ids, user_table[first:last])
+                    rated = runs.ratings(first, last, options.duplicates_of(runs.feedback))
                     with replace_file(path) as file:
                         pq.write_table(rated, file)
                 counts.append(pq.read_metadata(path).num_rows)
                 report("writing partitions", at + 1, len(ends) - 1)
-        plan = plan or guess_plan(user_table, item_table)
-        totals = (n_users, sum(counts), scale or (0.0, 1.0), tuple(ends), max(counts))
-        done = Prepared(folder, *totals, plan, made, used)
-        if scale is None:
-            values = (part.load().ratings.data for part in done.records())
-            extremes = [(each.min(), each.max()) for each in values if len(each)]
-            scale = float(np.min(extremes)), float(np.max(extremes))
-        done = replace(done, scale=scale, feedback=replace(made, scale=scale))
-        liked = (done.feedback.is_favourite(part.load().ratings).sum() for part in done.records())
-        done.feedback.warn_if_unlikely(int(sum(liked)), done.n_ratings)
-        facts = TypeAdapter(Prepared).dump_python(
-            done, mode="json", exclude={"folder"}, exclude_none=True
-        )
-        replace_text(folder / MANIFEST, json.dumps({"format": MANIFEST_FORMAT, **facts}))
-    RatingSorter.remove(folder)  # the partitions hold the ratings
+            plan = plan or guess_plan(user_table, item_table)
+            totals = (n_users, sum(counts), scale or (0.0, 1.0), tuple(ends), max(counts))
+            done = Prepared(folder, *totals, plan, runs.feedback, used)
+            if scale is None:
+                values = (part.load().ratings.data for part in done.records())
+                extremes = [(each.min(), each.max()) for each in values if len(each)]
+                scale = float(np.min(extremes)), float(np.max(extremes))
+            done = replace(done, scale=scale, feedback=replace(done.feedback, scale=scale))
+            liked = (
+                done.feedback.is_favourite(part.load().ratings).sum() for part in done.records()
+            )
+            done.feedback.warn_if_unlikely(int(sum(liked)), done.n_ratings)
+            facts = TypeAdapter(Prepared).dump_python(
+                done, mode="json", exclude={"folder"}, exclude_none=True
+            )
+            replace_text(folder / MANIFEST, json.dumps({"format": MANIFEST_FORMAT, **facts}))
+        shutil.rmtree(folder / RUNS, ignore_errors=True)  # the partitions hold the ratings
     return Prepared.open(folder)
 
 
@@ -349,18 +361,19 @@ def _identify(source: object) -> list[str] | None:
     return [f"{path} {found.st_size} {found.st_mtime_ns}" for path, found in places]
 
 
-def _begin(folder: Path, job: str) -> None:
-    """Make the folder; remove what another job made in it, but nothing else."""
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "job"
-    if path.is_file() and path.read_text(encoding="utf-8", errors="replace") == job:
+def _begin(folder: Path, file: FileIO, job: bytes) -> None:
+    """Remove what another job made in the folder, and what a killed one left, but nothing else."""
+    for draft in folder.glob(f".{RUNS}.*.part"):
+        shutil.rmtree(draft)
+    file.seek(0)
+    if file.read() == job:
         return
-    RatingSorter.remove(folder)
+    file.truncate(0)
+    shutil.rmtree(folder / RUNS, ignore_errors=True)
     for pattern in (MANIFEST, "items.parquet", "ratings-*.parquet", "users-*.parquet"):
-        for file in folder.glob(pattern):
-            file.unlink()
-    replace_text(path, job)
+        for old in folder.glob(pattern):
+            old.unlink()
+    file.write(job)
 
 
 def _write_table(path: Path, name: str, ids: Ids, table: pa.Table) -> None:
@@ -370,3 +383,125 @@ def _write_table(path: Path, name: str, ids: Ids, table: pa.Table) -> None:
     columns = dict(zip(table.column_names, table.columns, strict=True))
     with replace_file(path) as file:
         pq.write_table(pa.table({name: ids.values, **columns}), file)
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """Ratings in files of as many as fit into memory, each sorted by user, with rows for ids."""
+
+    folder: Path
+    source: Path
+    ids: dict[str, Ids]  # of "user" and "item"
+    feedback: Feedback
+    is_timed: bool
+
+    @classmethod
+    def sort(
+        cls,
+        folder: Path,
+        source: Path,
+        known: Mapping[str, Ids | None],
+        options: reading.RatingOptions,
+        memory: int,
+    ) -> Runs:
+        """Sort the ratings of a file, unless that is done."""
+        runs, file, n_bytes = folder / RUNS, TableFile(path=source), memory // BLOCK_SHARE
+        if not runs.exists():
+            with draft_folder(runs) as draft:
+                made = draft / "new"
+                for form in (*reading.TIME_FORMS, None):
+                    shutil.rmtree(made, ignore_errors=True)
+                    made.mkdir()
+                    blocks = file.read_blocks(n_bytes, options.types, options.find_columns)
+                    if _write_runs(made, blocks, {**known}, options, form):
+                        break
+                move_into_place(made, runs)
+        facts = json.loads((runs / FACTS).read_text(encoding="utf-8"))
+        ids = {kind: Ids(_read_run(runs / kind).column(0).chunk(0), kind) for kind in known}
+        return cls(runs, source, ids, Feedback(facts["kind"], options.favourite), facts["timed"])
+
+    def ratings(self, first: int, last: int, rule: rating_rules.Duplicates) -> pa.Table:
+        """Return the ratings of some users, sorted by row of the user, from 0, and of the item."""
+        slices = []
+        for path in sorted(self.folder.glob("run-*")):
+            run = _read_run(path)
+            begin, end = np.searchsorted(run.column("user").to_numpy(), (first, last))
+            slices.append(run.slice(begin, end - begin))
+        table = pa.concat_tables(slices)
+        users, items, values, times, lines = (column.to_numpy() for column in table.columns)
+        users, known = users - first, times if self.is_timed else None
+        shape = (last - first, int(items.max(initial=0)) + 1)
+        found, known = rating_rules.sort_ratings(users, items, values, known, shape, rule)
+        if rule == "error" and found.nnz < len(values):
+            at = np.argsort(lines)
+            ids = (Ids(self.ids["user"].values[first:last], "user"), self.ids["item"])
+            where = partial(_name_row, f"{self.source}, row {{}}".format, lines[at])
+            raise rating_rules.duplicate_error(users[at], items[at], *ids, where)
+        user = rating_rules.row_of_entries(found).astype(np.int32)
+        columns = {"user": user, "item": found.indices, "rating": found.data}
+        return pa.table(columns if known is None else columns | {"time": known})
+
+
+def _write_runs(
+    folder: Path,
+    blocks: Iterable[NamedTable],
+    ids: dict[str, Ids | None],
+    options: reading.RatingOptions,
+    form: pa.DataType | None,
+) -> bool:
+    """Write a run for each block, without times if they have no form.
+
+    Returns False if a time is not of the form.
+    """
+    n_rows, kinds = 0, None
+    for at, block in enumerate(blocks):
+        found = options.find_columns(block.table.column_names, block.title)
+        rows, values, column = reading.read_values(block, found, options)
+        given = column.get("timestamp")
+        if kinds not in (None, (found, given and given.type)):
+            message = f"{block.title} has other columns than the files before, or other times"
+            raise ColumnError(message, hint="files of one kind")
+        kinds = found, given and given.type
+        where, row_of = partial(_name_row, block.where, rows), {}
+        for kind, known in ids.items():
+            ids[kind], found_rows = assign_rows(column[f"{kind}_id"], known, kind, where)
+            row_of[kind] = found_rows.astype(np.int32)
+        times: pa.Array | None = pa.nulls(len(rows), pa.int64())
+        if given is not None and form is not None:
+            times = reading.number_times(given, form)
+        if times is None:
+            if form is reading.TIME_FORMS[-1]:
+                reading.warn_of_times(given)
+            return False
+        worth = {"rating": rating_rules.as_ratings(values, options.scale, where), "time": times}
+        if len(rows):
+            order = pa.array(np.argsort(row_of["user"], kind="stable"))
+            run = pa.table(row_of | worth | {"line": n_rows + rows})
+            _write_run(folder / f"run-{at:06}", run.take(order))
+        n_rows += block.table.num_rows
+    if kinds is None or not any(folder.iterdir()):
+        raise DataError("the ratings have columns, but no rows", hint="is it the right file?")
+    for kind, known in ids.items():
+        _write_run(folder / kind, pa.table({"id": known.values if known else []}))
+    some, extremes = [], set()
+    for path in folder.glob("run-*"):
+        run = _read_run(path)
+        some.append(run.column("rating").to_numpy()[:: 1 + n_rows // MOST_GUESSED].copy())
+        extremes |= {*pc.min_max(run.column("time"), skip_nulls=False).as_py().values()}
+    feedback = options.feedback(lambda: np.concatenate(some), kinds[0].get("rating"))
+    facts = {"kind": feedback.kind, "timed": None not in extremes and len(extremes) > 1}
+    (folder / FACTS).write_text(json.dumps(facts), encoding="utf-8")
+    return True
+
+
+def _name_row(where: NameRow, rows: np.ndarray, at: int) -> str:
+    return where(int(rows[at]))
+
+
+def _write_run(path: Path, table: pa.Table) -> None:
+    """Write a table so that it can be mapped: one piece, and not compressed."""
+    feather.write_feather(table, path, compression="uncompressed", chunksize=len(table))
+
+
+def _read_run(path: Path) -> pa.Table:
+    return feather.read_table(path, memory_map=True)
