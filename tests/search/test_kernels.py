@@ -9,19 +9,12 @@ from coldhash.search import kernels
 
 
 def plain(name):
-    """A function that only compiled ones can call, as plain Python."""
+    """A compiled function as plain Python."""
     function = getattr(kernels, name)
     return getattr(function, "py_func", function)
 
 
-def test_python_cannot_call_what_is_compiled_for_kernels_only():
-    if hasattr(kernels._drop, "py_func"):  # compilation is not disabled
-        with pytest.raises(TypeError, match="only compiled functions"):
-            kernels._drop(0, 200)
-
-
-def test_hamming_tables(rng, monkeypatch):
-    monkeypatch.setattr(kernels, "COUNTS_BITS", False)  # where there is an instruction for it
+def test_hamming_tables(rng):
     code = rng.integers(2**64, size=2, dtype=np.uint64)
     tables = np.zeros((18, 16), np.uint8)
     plain("_hamming_tables")(code, tables, np.zeros(8))

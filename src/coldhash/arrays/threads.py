@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from functools import cache
 from itertools import islice
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
-if TYPE_CHECKING:
-    Ready: TypeAlias = deque[tuple[Future[R], T]]
 
 _PIECES = 8  # that rows are divided into
 _FEW_ROWS = 64  # for so few, handing them to threads costs more than it saves
@@ -52,18 +50,16 @@ def run_pieces(
         return
     if n_threads not in _pools:
         _pools[n_threads] = ThreadPoolExecutor(n_threads - 1, "coldhash")
-    rest, waiting, helpers = iter(pieces), deque[Future[R]](), list[Future[None]]()
-    ready: Ready[R, T] = deque()
+    rest, waiting, ready = iter(pieces), deque[Future[R]](), deque[tuple[Future[R], T]]()
     try:
         while True:
             for piece in islice(rest, n_threads + 1 - len(waiting)):
                 waiting.append(Future())
                 ready.append((waiting[-1], piece))
+                if len(waiting) > 1:  # the first is for this thread, if nobody is sooner
+                    _pools[n_threads].submit(_do_next, function, ready)
             if not waiting:
                 return
-            helpers = [helper for helper in helpers if not helper.done()]
-            for _ in range(min(len(ready), n_threads) - 1 - len(helpers)):
-                helpers.append(_pools[n_threads].submit(_work, function, ready))
             if waiting[0].done() or not _do_next(function, ready):
                 yield waiting.popleft().result()
     finally:
@@ -102,12 +98,7 @@ def _is_busy() -> bool:
     return getattr(_here, "busy", False)
 
 
-def _work(function: Callable[[T], R], ready: Ready[R, T]) -> None:
-    while _do_next(function, ready):
-        pass
-
-
-def _do_next(function: Callable[[T], R], ready: Ready[R, T]) -> bool:
+def _do_next(function: Callable[[T], R], ready: deque[tuple[Future[R], T]]) -> bool:
     """Do the next piece that no other thread has taken, if there is any."""
     try:
         future, piece = ready.popleft()

@@ -17,11 +17,11 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
+from coldhash.arrays.compiled import repeat
 from coldhash.search.index import GROUP
 
 _HOST = get_host_cpu_features()
 UNIT = 64 if _HOST.get("avx512vbmi") else 32 if _HOST.get("avx2") else 16  # lanes of an operation
-COUNTS_BITS = bool(_HOST.get("avx512bitalg") or _HOST.get("neon"))  # of each byte, by instruction
 
 
 def _lookup(builder, table, index):
@@ -35,18 +35,6 @@ def _lookup(builder, table, index):
         entry = builder.zext(builder.extract_element(index, at), word)
         out = builder.insert_element(out, builder.extract_element(table, entry), at)
     return out
-
-
-def _differing_bits(builder, codes, own):
-    """Return in how many bits each byte differs from one byte."""
-    form = ir.FunctionType(codes.type, [codes.type])
-    count = builder.module.declare_intrinsic(f"llvm.ctpop.v{UNIT}i8", (), form)
-    return builder.call(count, [builder.xor(codes, _repeat(builder, codes.type, own))])
-
-
-def _repeat(builder, vector, value):
-    first = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.IntType(32)(0))
-    return builder.shuffle_vector(first, first, _splat(ir.VectorType(ir.IntType(32), UNIT), 0))
 
 
 def _splat(vector, value):
@@ -76,7 +64,7 @@ def _finish(builder, sums, limit, out):
     stored = value if value.type == wide else builder.zext(value, wide)
     builder.store(stored, builder.bitcast(out, wide.as_pointer()), align=1)
     limit = builder.trunc(limit, value.type.element)
-    below = builder.icmp_unsigned("<", value, _repeat(builder, value.type, limit))
+    below = builder.icmp_unsigned("<", value, repeat(builder, limit, UNIT))
     return builder.zext(builder.bitcast(below, ir.IntType(UNIT)), ir.IntType(GROUP))
 
 
@@ -111,11 +99,6 @@ def _emit_sums(context, builder, forms, args, tile, narrow):
         low = [builder.and_(code, _splat(row, 15)) for code in rows]
         high = [builder.lshr(code, _splat(row, 4)) for code in rows]
         for query, unit in shape:
-            if narrow and COUNTS_BITS:
-                at = builder.add(tables[query], loop.index)
-                own = builder.load(builder.gep(rounded.data, [at]))
-                _accumulate(builder, sums[query, unit], _differing_bits(builder, rows[unit], own))
-                continue
             at = builder.add(tables[query], builder.mul(loop.index, word(32)))
             left = _lookup(builder, _load(builder, rounded.data, at, table), low[unit])
             at = builder.add(at, word(16))
