@@ -14,6 +14,7 @@ from coldhash.search import kernels
 def use_plain_lanes() -> None:
     kernels.sum_lanes = sum_lanes
     kernels.lowest_bit = lowest_bit
+    kernels.COUNTS_BITS = False
     kernels.allocate = lambda forms: tuple(np.empty(sizes, dtype) for dtype, *sizes in forms)
     kernels.release = lambda first: None
 

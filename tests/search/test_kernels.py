@@ -14,7 +14,8 @@ def plain(name):
     return getattr(function, "py_func", function)
 
 
-def test_hamming_tables(rng):
+def test_hamming_tables(rng, monkeypatch):
+    monkeypatch.setattr(kernels, "COUNTS_BITS", False)  # where there is an instruction for it
     code = rng.integers(2**64, size=2, dtype=np.uint64)
     tables = np.zeros((18, 16), np.uint8)
     plain("_hamming_tables")(code, tables, np.zeros(8))
@@ -58,7 +59,7 @@ def test_no_distance_from_the_limit_on_has_a_cost_below_it(monkeypatch, rng, gai
     terms[0, kernels.LIMIT] = limit
     worth = np.array([[base], [gain]])
     with np.errstate(all="ignore"):  # as compiled code divides
-        first = plain("_level_limit")(worth, 0, terms, 0, widest)
+        first = plain("_group_limit")(worth, 0, 0, terms, 0, widest)
     rounded = np.arange(widest + 1)
     scores = gain * (base + unit * (half - (rounded << kernels.ROUNDING)))
     costs = (terms[0, kernels.TOP] - scores) * terms[0, kernels.SCALE]

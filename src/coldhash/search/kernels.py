@@ -36,7 +36,7 @@ from numba import njit
 from coldhash.arrays.compiled import compiled
 from coldhash.errors import DataError
 from coldhash.search.index import GROUP, NOT_FINITE, ROUNDING, TILE, WEIGHT_LIMIT
-from coldhash.search.lanes import allocate, lowest_bit, release, sum_lanes
+from coldhash.search.lanes import COUNTS_BITS, allocate, lowest_bit, release, sum_lanes
 
 QUERIES = 16  # queries that share one pass over a block of items
 BLOCK_BYTES = 1 << 14  # item bytes per block: stays in the first-level cache
@@ -71,8 +71,16 @@ _DIFFERENT = np.array([[(i ^ j).bit_count() for i in range(16)] for j in range(1
 
 @internal
 def _hamming_tables(words, rounded, terms):
-    """Compute rounded[half byte, value]: the bits in which value differs from the query's."""
-    for half in range(rounded.shape[0]):
+    """Compute rounded[half byte, value]: the bits in which value differs from the query's.
+
+    Where an instruction counts the bits of bytes, a short query is kept as it is, byte by byte.
+    """
+    n_halves = rounded.shape[0]
+    if COUNTS_BITS and n_halves <= 2 * NARROW_BYTES:
+        for byte in range(n_halves // 2):
+            rounded[byte // 16, byte % 16] = words[byte // 8] >> np.uint64(8 * (byte % 8))
+        n_halves = 0
+    for half in range(n_halves):
         own = np.int64(words[half // 16] >> np.uint64(4 * (half % 16))) & 15
         for value in range(16):
             rounded[half, value] = _DIFFERENT[own, value]
@@ -132,22 +140,20 @@ def _cost_terms(worth, level, terms, query):
 
 
 @inlined
-def _level_limit(worth, level, terms, query, widest):
-    """Return the first rounded distance at which no cost is below the limit."""
-    start, step, _ = _cost_terms(worth, level, terms, query)
-    room = terms[query, LIMIT] - start
-    if step == 0:
-        return widest if room > 0 else 0
-    return np.int64(max(0.0, min(np.ceil(room / step), widest)))
-
-
-@inlined
 def _group_limit(worth, high, low, terms, query, widest):
-    """Return the limit for levels from high to low: scores are convex in the gain."""
-    limit = _level_limit(worth, high, terms, query, widest)
-    if low == high:
-        return limit
-    return max(limit, _level_limit(worth, low, terms, query, widest))
+    """Return the first rounded distance at which no cost of levels from high to low is below.
+
+    Scores are convex in the gain, so only the two levels count.
+    """
+    limit = np.int64(0)
+    for level in range(low, high + 1, max(1, high - low)):
+        start, step, _ = _cost_terms(worth, level, terms, query)
+        room = terms[query, LIMIT] - start
+        if step > 0:
+            limit = max(limit, np.int64(max(0.0, min(np.ceil(room / step), widest))))
+        elif room > 0:
+            limit = widest
+    return limit
 
 
 @inlined
