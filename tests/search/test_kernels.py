@@ -59,7 +59,7 @@ def test_no_distance_from_the_limit_on_has_a_cost_below_it(monkeypatch, rng, gai
     terms[0, kernels.LIMIT] = limit
     worth = np.array([[base], [gain]])
     with np.errstate(all="ignore"):  # as compiled code divides
-        first = plain("_group_limit")(worth, 0, 0, terms, 0, widest)
+        first = plain("_level_limit")(worth, 0, terms, 0, widest)
     rounded = np.arange(widest + 1)
     scores = gain * (base + unit * (half - (rounded << kernels.ROUNDING)))
     costs = (terms[0, kernels.TOP] - scores) * terms[0, kernels.SCALE]

@@ -140,20 +140,22 @@ def _cost_terms(worth, level, terms, query):
 
 
 @inlined
-def _group_limit(worth, high, low, terms, query, widest):
-    """Return the first rounded distance at which no cost of levels from high to low is below.
+def _level_limit(worth, level, terms, query, widest):
+    """Return the first rounded distance at which no cost is below the limit."""
+    start, step, _ = _cost_terms(worth, level, terms, query)
+    room = terms[query, LIMIT] - start
+    if step == 0:
+        return widest if room > 0 else 0
+    return np.int64(max(0.0, min(np.ceil(room / step), widest)))
 
-    Scores are convex in the gain, so only the two levels count.
-    """
-    limit = np.int64(0)
-    for level in range(low, high + 1, max(1, high - low)):
-        start, step, _ = _cost_terms(worth, level, terms, query)
-        room = terms[query, LIMIT] - start
-        if step > 0:
-            limit = max(limit, np.int64(max(0.0, min(np.ceil(room / step), widest))))
-        elif room > 0:
-            limit = widest
-    return limit
+
+@inlined
+def _group_limit(worth, high, low, terms, query, widest):
+    """Return the limit for levels from high to low: scores are convex in the gain."""
+    limit = _level_limit(worth, high, terms, query, widest)
+    if low == high:
+        return limit
+    return max(limit, _level_limit(worth, low, terms, query, widest))
 
 
 @inlined
