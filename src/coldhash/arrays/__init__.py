@@ -7,9 +7,13 @@ than a small answer takes without it. Both ways give the same bits.
 from __future__ import annotations
 
 import sys
+from functools import cache
+from importlib import import_module
+from types import ModuleType
 
 _MOST = 1 << 22  # operations; from here on compiled code is worth its import
 _asks_once = False
+_load = cache(import_module)
 
 
 def expect_one_answer() -> None:
@@ -18,6 +22,11 @@ def expect_one_answer() -> None:
     _asks_once = True
 
 
-def prefer_numpy(kernels: str, n_operations: int) -> bool:
-    """Return whether to do without a module of compiled code: not where it is loaded already."""
-    return _asks_once and n_operations < _MOST and kernels not in sys.modules
+def load_kernels(name: str, n_operations: int) -> ModuleType | None:
+    """Return a module of compiled code, and numba with it; None where NumPy is to take its place.
+
+    That is where a process asks little, and has not loaded the module for something else.
+    """
+    if _asks_once and n_operations < _MOST and name not in sys.modules:
+        return None
+    return _load(name)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from coldhash.arrays.compiled import compiled
+from coldhash.arrays.compiled import add_multiple, add_signed, compiled, no_lanes, put_lanes
 from coldhash.arrays.products import LANES
-from coldhash.arrays.vectors import add_multiple, add_signed, no_lanes, put_lanes
 
 
 @compiled(nogil=True)

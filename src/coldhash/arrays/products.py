@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import pairwise
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from coldhash.arrays import prefer_numpy
+from coldhash.arrays import load_kernels
 from coldhash.arrays.codes import unpack
 from coldhash.arrays.threads import run_rows
 from coldhash.errors import DataError
@@ -84,6 +82,10 @@ class SparseRows:
         """Return the row of each entry."""
         return np.repeat(np.arange(self.shape[0]), self.counts())
 
+    def places(self) -> np.ndarray:
+        """Return the place of each entry among all numbers of the matrix, row by row."""
+        return np.asarray(self.owners() * self.shape[1] + self.indices)
+
 
 def union(one: SparseRows | None, two: SparseRows | None) -> SparseRows | None:
     """Return ones where either has an entry, and twice where both have one."""
@@ -99,14 +101,22 @@ def times(A: np.ndarray | csr_array | SparseRows, B: np.ndarray) -> np.ndarray:
     B = read_only(np.ascontiguousarray(B))
     product = _empty_product(A, B, B.shape[1], B.dtype)
     n_numbers = A.size if isinstance(A, np.ndarray) else len(A.indices)
-    if prefer_numpy(KERNELS, n_numbers * ROW_COST):
-        return _add_rows(A, B, product)
+    kernels = load_kernels(KERNELS, n_numbers * ROW_COST)
+    if kernels is None:  # in the order in which compiled code adds
+        if isinstance(A, np.ndarray):
+            rows, columns = A.nonzero()
+            values = A[rows, columns]
+        else:
+            A = SparseRows.of(A)
+            rows, columns, values = A.owners(), A.indices, A.data
+        np.add.at(product, rows, values.astype(B.dtype)[:, None] * B[columns])
+        return product
     if isinstance(A, np.ndarray):
-        run_rows(kernels().multiply_dense, range(len(A) + 1), read_only(A), B, product)
+        run_rows(kernels.multiply_dense, range(len(A) + 1), read_only(A), B, product)
     elif (missing := LANES - B.shape[1]) > 0:
         product[:] = times(A, np.pad(B, ((0, 0), (0, missing))))[:, :-missing]
     else:
-        run_rows(kernels().multiply_sparse, A.indptr, *_rows_of(A), B, product)
+        run_rows(kernels.multiply_sparse, A.indptr, *_rows_of(A), B, product)
     return product
 
 
@@ -120,36 +130,15 @@ def times_codes(
     """
     if isinstance(A, np.ndarray):
         return times(A, unpack(words, n_bits) * weights[:, None])
+    kernels = load_kernels(KERNELS, len(A.indices) * ROW_COST)
+    if kernels is None:
+        B = unpack(words[A.indices], n_bits) * weights[A.indices, None]
+        shape = (A.shape[0], len(B))
+        return times(SparseRows(A.data, np.arange(len(B)), A.indptr, shape), B)
     product = _empty_product(A, words, n_bits, np.dtype(np.float32))
-    if prefer_numpy(KERNELS, len(A.indices) * ROW_COST):
-        values = (A.data * weights[A.indices])[:, None] * unpack(words[A.indices], n_bits)
-        for row, (start, end) in enumerate(pairwise(A.indptr.tolist())):
-            for entry in range(start, end):
-                product[row] += values[entry]
-        return product
     codes = (read_only(words), read_only(weights))
-    run_rows(kernels().multiply_codes, A.indptr, *_rows_of(A), *codes, product)
+    run_rows(kernels.multiply_codes, A.indptr, *_rows_of(A), *codes, product)
     return product
-
-
-@cache
-def kernels() -> ModuleType:
-    """Import the compiled functions, and numba with them, when they are first called."""
-    from coldhash.arrays import kernels as compiled
-
-    return compiled
-
-
-def _add_rows(A: np.ndarray | csr_array | SparseRows, B: np.ndarray, P: np.ndarray) -> np.ndarray:
-    """Add the products of rows to P in the order in which compiled code does."""
-    if isinstance(A, np.ndarray):
-        for row, column in np.argwhere(A):
-            P[row] += A[row, column] * B[column]
-    else:
-        for row, (start, end) in enumerate(pairwise(A.indptr.tolist())):
-            for entry in range(start, end):
-                P[row] += P.dtype.type(A.data[entry]) * B[A.indices[entry]]
-    return P
 
 
 def _empty_product(

@@ -10,25 +10,21 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import cache
 from itertools import islice
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TypeVar
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future, ThreadPoolExecutor
-
-    from threadpoolctl import ThreadpoolController
+from threadpoolctl import ThreadpoolController
 
 T = TypeVar("T")
 R = TypeVar("R")
-if TYPE_CHECKING:
-    Ready: TypeAlias = deque[tuple[Future[R], T]]
 
 _PIECES = 8  # that rows are divided into
 _FEW_ROWS = 64  # for so few, handing them to threads costs more than it saves
+_numpy_blas = cache(ThreadpoolController)  # to make one takes longer than many a product
 _here = threading.local()  # `busy` in a thread that works on a piece
 _pools: dict[int, ThreadPoolExecutor] = {}
 os.register_at_fork(after_in_child=_pools.clear)  # a forked process has none of the threads
@@ -42,39 +38,28 @@ def run_pieces(
     The calling thread does pieces, too: to hand over each and wait for it costs more than a short
     one takes. One more piece is ready than there are threads.
     """
-    from concurrent.futures import Future, ThreadPoolExecutor
-
     from numba import get_num_threads  # which a process that asks once does not load
 
     n_threads = n_threads or get_num_threads()
-    if n_threads == 1 or _is_busy():
+    if n_threads == 1 or getattr(_here, "busy", False):  # the work of a piece stays in its thread
         yield from map(function, pieces)
         return
     if n_threads not in _pools:
         _pools[n_threads] = ThreadPoolExecutor(n_threads - 1, "coldhash")
-    rest, waiting, helpers = iter(pieces), deque[Future[R]](), list[Future[None]]()
-    ready: Ready[R, T] = deque()
+    rest, waiting, ready = iter(pieces), deque[Future[R]](), deque[tuple[Future[R], T]]()
     try:
         while True:
             for piece in islice(rest, n_threads + 1 - len(waiting)):
                 waiting.append(Future())
                 ready.append((waiting[-1], piece))
+                if len(waiting) > 1:  # the first is for this thread, if nobody is sooner
+                    _pools[n_threads].submit(_do_next, function, ready)
             if not waiting:
                 return
-            helpers = [helper for helper in helpers if not helper.done()]
-            for _ in range(min(len(ready), n_threads) - 1 - len(helpers)):
-                helpers.append(_pools[n_threads].submit(_work, function, ready))
             if waiting[0].done() or not _do_next(function, ready):
                 yield waiting.popleft().result()
     finally:
         ready.clear()
-
-
-@cache
-def _numpy_blas() -> ThreadpoolController:
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController()  # to make one takes longer than many a product
 
 
 def one_blas_thread() -> AbstractContextManager[object]:
@@ -88,7 +73,7 @@ def run_rows(function: Callable[..., None], ends: np.ndarray | range, *arguments
     `ends` says how many entries there are before each row and after the last, as in a CSR matrix.
     """
     n_rows = len(ends) - 1
-    if n_rows <= _FEW_ROWS or _is_busy():
+    if n_rows <= _FEW_ROWS or getattr(_here, "busy", False):
         function(*arguments, 0, n_rows)
         return
     shares = np.linspace(ends[0], ends[-1], _PIECES + 1)[1:-1]
@@ -97,17 +82,7 @@ def run_rows(function: Callable[..., None], ends: np.ndarray | range, *arguments
         pass
 
 
-def _is_busy() -> bool:
-    """Return whether this thread works on a piece: its own work stays there."""
-    return getattr(_here, "busy", False)
-
-
-def _work(function: Callable[[T], R], ready: Ready[R, T]) -> None:
-    while _do_next(function, ready):
-        pass
-
-
-def _do_next(function: Callable[[T], R], ready: Ready[R, T]) -> bool:
+def _do_next(function: Callable[[T], R], ready: deque[tuple[Future[R], T]]) -> bool:
     """Do the next piece that no other thread has taken, if there is any."""
     try:
         future, piece = ready.popleft()

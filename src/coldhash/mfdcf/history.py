@@ -45,7 +45,7 @@ EVEN = 0.1  # of the mean eigenvalue of D'V D, added to all
 LONGEST = 2.0  # times which C may be stretched for the users held out
 FREE, FIXED = 1e-6, 1e9  # the ridge of an intercept, and of none
 
-_mix_bits = compiled(internal=True)(mix_bits)
+_mix_bits = compiled()(mix_bits)
 
 
 class Moments(NamedTuple):

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from coldhash.arrays.compiled import compiled
+from coldhash.arrays.compiled import add_multiple, compiled, no_lanes, put_lanes
 from coldhash.arrays.products import LANES
 from coldhash.arrays.threads import run_rows
-from coldhash.arrays.vectors import add_multiple, no_lanes, put_lanes
 
 BITS_AT_ONCE = 4  # 16 patterns cost little more than 4 single flips, and find more
 

@@ -11,17 +11,9 @@ from functools import cached_property
 
 import numpy as np
 
-from coldhash.arrays import prefer_numpy
+from coldhash.arrays import load_kernels
 from coldhash.arrays.checks import Forms, check_places, take
-from coldhash.arrays.products import (
-    KERNELS,
-    ROW_COST,
-    SparseRows,
-    kernels,
-    read_only,
-    times,
-    times_codes,
-)
+from coldhash.arrays.products import KERNELS, ROW_COST, SparseRows, read_only, times, times_codes
 from coldhash.arrays.threads import run_rows
 from coldhash.errors import ModelFileError
 from coldhash.features.groups import State
@@ -185,7 +177,8 @@ class HistoryPart:
     def _move(self, history: SparseRows, above: np.ndarray, n_events: np.ndarray) -> np.ndarray:
         """Compute the mean of z of each row times the map for `n_events`."""
         moved = np.zeros((len(n_events), self.codes.width), dtype=np.float32)
-        if prefer_numpy(KERNELS, (len(above) + len(moved)) * ROW_COST):
+        kernels = load_kernels(KERNELS, (len(above) + len(moved)) * ROW_COST)
+        if kernels is None:
             evidence = self.evidence(history, above)
             shares = self._shares[np.minimum(n_events, len(self._shares) - 1)]
             for at in shares.any(axis=0).nonzero()[0]:
@@ -193,8 +186,7 @@ class HistoryPart:
             return moved
         words, weights, places = self._codes_of(history.indices)
         events = history.indptr.astype(np.int64), places.astype(np.int64), above, n_events
-        codes = read_only(words), read_only(weights)
-        move = kernels().move_by_events
+        codes, move = (read_only(words), read_only(weights)), kernels.move_by_events
         run_rows(move, history.indptr, *events, *codes, *self._fixed, moved)
         return moved
 

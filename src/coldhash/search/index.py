@@ -10,13 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
-from types import ModuleType
-from typing import Any, NamedTuple, TypeAlias
+from functools import cached_property, lru_cache
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from coldhash.arrays import prefer_numpy
+from coldhash.arrays import load_kernels
 from coldhash.arrays.codes import n_words, unpack
 from coldhash.arrays.products import SparseRows
 from coldhash.arrays.threads import run_pieces
@@ -33,7 +32,10 @@ SPLIT_GROUPS = 1 << 10  # a single query is split over threads in parts no small
 
 Subset: TypeAlias = np.ndarray  # a bit for each position, in words of 64
 Rows: TypeAlias = Sequence[int] | np.ndarray
-NO_LISTS = (np.zeros(0, np.int64), np.zeros(0, np.int32))
+Answer: TypeAlias = tuple[np.ndarray, np.ndarray]  # rows, and distances or scores
+Lists: TypeAlias = tuple[np.ndarray, np.ndarray, bool]  # as for the kernel
+How: TypeAlias = tuple[Callable[..., None], np.ndarray, int, Subset, Lists]  # kernel, terms, k ...
+NO_LISTS = (np.zeros(0, np.int64), np.zeros(0, np.int32), False)
 NO_LEVELS = np.zeros(0, np.uint8)
 NO_TERMS = np.array([[0.0], [1.0]])
 NO_CODES, NO_REALS = np.zeros((0, 0), np.uint64), np.zeros((0, 0), np.float32)
@@ -216,9 +218,7 @@ class CodeIndex:
         """
         return unpack(self.packed(items), self.n_bits)
 
-    def hamming(
-        self, queries: np.ndarray, k: int, search: Search = EVERYTHING
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def hamming(self, queries: np.ndarray, k: int, search: Search = EVERYTHING) -> Answer:
         """Find the k nearest codes of packed queries, steps of levels included.
 
         Parameters
@@ -241,13 +241,13 @@ class CodeIndex:
             The queries or lists do not fit, `k` or `threads` is below 1, or `popularity` is not
             between 0 and 1.
         """
-        if queries.dtype != CODE or queries.ndim != 2 or queries.shape[1] != self._n_words:
+        if queries.dtype != CODE or queries.shape[1:] != self._words:
             raise DataError(f"{queries.shape} {queries.dtype} are no codes of {self.n_bits} bits")
-        return self._find(queries, self._cached_terms(search.popularity, True), k, search)
+        return self._find(queries, self.terms(search.popularity, True), k, search)
 
     def weighted(
         self, queries: np.ndarray, k: int, search: Search = EVERYTHING, *, additive: bool = False
-    ) -> tuple[np.ndarray, np.ndarray]:
+    ) -> Answer:
         """Find the k codes d with the largest q·d of real queries q, or score with levels.
 
         Weights are rounded to about 2⁻²² of the heaviest four bits; the rest is exact, ties
@@ -272,18 +272,20 @@ class CodeIndex:
         DataError, SettingError
             As for `hamming`, or a query holds NaN or infinity.
         """
-        if queries.ndim != 2 or queries.shape[1] != self.n_bits:
+        if queries.shape[1:] != (self.n_bits,):
             raise DataError(f"{queries.shape} are no queries of {self.n_bits} numbers")
         if queries.dtype != REAL:
             with np.errstate(over="ignore", invalid="ignore"):  # it is refused by the scan
                 queries = queries.astype(np.float32)
-        terms = self._cached_terms(search.popularity, False, additive)
-        try:
-            return self._find(queries, terms, k, search)
-        except FloatingPointError as error:
-            raise DataError(str(error)) from None
+        terms = self.terms(search.popularity, False, additive)
+        return self._find(queries, terms, k, search)
 
-    def terms(self, popularity: float, by_code: bool, additive: bool = False) -> np.ndarray:
+    @cached_property
+    def terms(self) -> Callable[..., np.ndarray]:
+        """What `compute_terms` returns, kept for the last few arguments."""
+        return lru_cache(maxsize=16)(self.compute_terms)
+
+    def compute_terms(self, popularity: float, by_code: bool, additive: bool = False) -> np.ndarray:
         """Return what is added for each level, and then multiplied by.
 
         Parameters
@@ -309,18 +311,16 @@ class CodeIndex:
             raise SettingError(f"popularity={popularity}", hint="0 to 1")
         if self.gains is None or self.steps is None:
             return NO_TERMS
-        table = np.empty((2, N_LEVELS))
+        table = np.ones((2, N_LEVELS))
         if by_code:
-            table[0], table[1] = np.rint(popularity * (self.steps - self.steps[-1])), 1
+            table[0] = np.rint(popularity * (self.steps - self.steps[-1]))
         elif additive:
-            table[0], table[1] = popularity * self.gains.astype(np.float64), 1
+            table[0] = popularity * self.gains.astype(np.float64)
         else:
             power = popularity / 2
             table[0] = popularity * self.gains.astype(np.float64) / (0.5 + power / 2)
-            if popularity == 1:
-                table[1] = np.sqrt(self.gains)
-            else:  # by the C library, which does not depend on the processor as numpy's powers do
-                table[1] = [np.float32(math.pow(gain, power)) for gain in self.gains]
+            # by the C library, which does not depend on the processor as numpy's powers do
+            table[1] = [np.float32(math.pow(gain, power)) for gain in self.gains]
         return table
 
     def subset(self, mask: np.ndarray) -> Subset:
@@ -348,12 +348,8 @@ class CodeIndex:
         return np.packbits(bits, bitorder="little").view("<u8").astype(np.uint64, copy=False)
 
     @cached_property
-    def _n_words(self) -> int:
-        return n_words(self.n_bits)
-
-    @cached_property
-    def _cached_terms(self) -> Callable[..., np.ndarray]:
-        return lru_cache(maxsize=16)(self.terms)
+    def _words(self) -> tuple[int]:
+        return (n_words(self.n_bits),)
 
     @cached_property
     def _everything(self) -> Subset:
@@ -363,58 +359,85 @@ class CodeIndex:
             words[-1] >>= np.uint64(GROUP - len(self) % GROUP)
         return words
 
-    def _find(
-        self, queries: np.ndarray, terms: np.ndarray, k: int, search: Search
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Call the kernel, and return what it finds: rows, and distances or scores."""
-        within, threads = search.within, search.threads
-        n_queries, n_items, by_code = len(queries), len(self.order), queries.dtype == CODE
+    def _find(self, queries: np.ndarray, terms: np.ndarray, k: int, search: Search) -> Answer:
+        """Find the k best items of each query: rows, and distances or scores."""
+        excluded, candidates, within, threads, _, _ = search
         if k < 1 or threads < 1:
             raise SettingError(f"k={k}, threads={threads}", hint="at least 1")
-        skip, skipped = only, chosen = NO_LISTS
-        if search.excluded is not None:
-            skip, skipped = self._positions(search.excluded, n_queries)
-        if search.candidates is not None:
-            only, chosen = self._positions(search.candidates, n_queries)
+        lists = NO_LISTS
+        if excluded is not None or candidates is not None:
+            lists = self._positions(excluded, candidates, len(queries))
         if within is None:
             within = self._everything
         elif len(within) != len(self.stripes):
-            raise DataError(f"{within.shape} words are no subset of {n_items} items")
-        if not queries.flags.carray:
-            queries = queries.copy()  # or numba would compile the kernel anew
-        if prefer_numpy("coldhash.search.kernels", n_items * (self.n_bits + n_queries)):
-            scan, threads = _scan_by_numpy, 1
+            raise DataError(f"{within.shape} words are no subset of {len(self)} items")
+        kernels = load_kernels("coldhash.search.kernels", len(self.order) * self.n_bits)
+        if kernels is None:
+            return self._scan(queries, (_scan_by_numpy, terms, k, within, lists))
+        how = (kernels.scan, terms, k, within, lists)
+        if threads == 1 or (len(queries) <= TILE and len(self.stripes) < 2 * SPLIT_GROUPS):
+            return self._scan(queries, how)
+        return self._scan_in_parts(queries, how, threads)
+
+    def _scan(self, queries: np.ndarray, how: How, part: int = 0, parts: int = 1) -> Answer:
+        """Allocate an answer, and let the kernel fill it."""
+        scan, terms, k, within, (starts, positions, listed) = how
+        n_items, queries = len(self.order), np.ascontiguousarray(queries)
+        shape = (len(queries), k if k < n_items else n_items)
+        rows: np.ndarray = np.empty(shape, WHOLE)
+        values: np.ndarray
+        if queries.dtype == CODE:
+            values = np.empty(shape, WHOLE)
+            codes, reals, distances, scores = queries, NO_REALS, values, NO_SCORES
         else:
-            scan = _kernels().search
-        parts = 1
-        if n_queries < threads and search.candidates is None:  # too few queries: split the items
-            parts = max(1, min(threads, len(self.stripes) // SPLIT_GROUPS))
-        shape = (parts * n_queries, k if k < n_items else n_items)
-        rows, values = np.empty(shape, WHOLE), np.empty(shape, WHOLE if by_code else SCORE)
-        codes, reals, distances, scores = queries, NO_REALS, values, NO_SCORES
-        if not by_code:
+            values = np.empty(shape, SCORE)
             codes, reals, distances, scores = NO_CODES, queries, NO_DISTANCES, values
-        levels = NO_LEVELS if self.levels is None else self.levels
-        arguments = (
-            codes, reals, rows, distances, scores, self.stripes, self.order, levels, terms, within,
-            skip, skipped, only, chosen, 0, n_queries, 0, 1,
+        scan(
+            codes, reals, rows, distances, scores, self.stripes, self.order, self._levels,
+            terms, within, starts, positions, listed, part, parts,
         )  # fmt: skip
-        if threads == 1 or (parts == 1 and n_queries <= TILE):
-            scan(*arguments)
-        else:
-            _run(scan, arguments[:-4], n_queries, parts, threads)
+        return rows, values
+
+    def _scan_in_parts(self, queries: np.ndarray, how: How, threads: int) -> Answer:
+        """Scan for a few queries at a time, or in parts of the items if they are too few."""
+        scan, terms, k, within, (starts, positions, listed) = how
+        n_queries, parts = len(queries), 1
+        step = TILE * (n_queries // (4 * threads * TILE) + 1)  # uneven costs even out
+        if n_queries < threads and not listed:
+            parts, step = max(1, min(threads, len(self.stripes) // SPLIT_GROUPS)), threads
+
+        def scan_some(job: tuple[int, int]) -> Answer:
+            at, part = job
+            some = (starts[at : at + step + 1], positions, listed)
+            how = (scan, terms, k, within, some)
+            return self._scan(queries[at : at + step], how, part, parts)
+
+        jobs = [(at, part) for at in range(0, max(1, n_queries), step) for part in range(parts)]
+        found = zip(*run_pieces(scan_some, jobs, threads), strict=True)
+        rows, values = (np.concatenate(each, axis=int(parts > 1)) for each in found)
         if parts == 1:
             return rows, values
-        rows, values = (np.hstack(np.split(each, parts)) for each in (rows, values))
-        keys = (self.rank[rows], values if by_code else -values, rows < 0)
-        best = np.lexsort(keys)[:, : shape[1]]
+        keys = (self.rank[rows], values if queries.dtype == CODE else -values, rows < 0)
+        best = np.lexsort(keys)[:, : min(k, len(self))]
         return np.take_along_axis(rows, best, axis=1), np.take_along_axis(values, best, axis=1)
 
-    def _positions(self, rows: SparseRows, n_queries: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return where the list of each query begins, and the positions of all lists."""
-        if rows.shape != (n_queries, len(self.order)):
-            raise DataError(f"lists of {rows.shape} for {n_queries} queries, {len(self)} items")
-        return rows.indptr.astype(np.int64, copy=False), self.rank.take(rows.indices)
+    @cached_property
+    def _levels(self) -> np.ndarray:
+        return NO_LEVELS if self.levels is None else self.levels
+
+    def _positions(
+        self, excluded: SparseRows | None, candidates: SparseRows | None, n_queries: int
+    ) -> Lists:
+        """Return where the list of each query begins, all positions, and if only these count."""
+        for rows in (excluded, candidates):
+            if rows is not None and rows.shape != (n_queries, len(self)):
+                raise DataError(f"lists of {rows.shape} for {n_queries} queries, {len(self)} items")
+        rows = excluded if candidates is None else candidates
+        if excluded is not None and candidates is not None:
+            rows = candidates.select(~np.isin(candidates.places(), excluded.places()))
+        assert rows is not None
+        starts = rows.indptr.astype(np.int64, copy=False)
+        return starts, self.rank.take(rows.indices), candidates is not None
 
 
 def _check_table(name: str, table: np.ndarray | None, dtype: type, highest: float) -> None:
@@ -425,29 +448,6 @@ def _check_table(name: str, table: np.ndarray | None, dtype: type, highest: floa
         raise DataError(f"{name} are not between 0 and {highest}, or descend")
 
 
-@cache
-def _kernels() -> ModuleType:
-    """Import the compiled functions, and numba with them, when they are first called."""
-    from coldhash.search import kernels
-
-    return kernels
-
-
-def _run(
-    scan: Callable[..., None],
-    arguments: tuple[object, ...],
-    n_queries: int,
-    parts: int,
-    threads: int,
-) -> None:
-    """Call the kernel for a few queries and a part of the items at a time, on several threads."""
-    step = TILE * (n_queries // (4 * threads * TILE) + 1)  # uneven costs even out
-    some = [(at, min(at + step, n_queries)) for at in range(0, n_queries, step)]
-    jobs = [(*ends, part, parts) for part in range(parts) for ends in some]
-    for _ in run_pieces(lambda job: scan(*arguments, *job), jobs, threads):
-        pass
-
-
 def _stripe(packed: np.ndarray, n_bits: int) -> np.ndarray:
     """Store packed codes, in tie order, as groups of 64, byte by byte."""
     n_bytes = -(-n_bits // 8)
@@ -456,50 +456,48 @@ def _stripe(packed: np.ndarray, n_bits: int) -> np.ndarray:
     return np.ascontiguousarray(rows.reshape(-1, GROUP, n_bytes).transpose(0, 2, 1))
 
 
-def _scan_by_numpy(*arguments: Any) -> None:
-    """Find the best items of queries, as `kernels.search` does with the same arguments.
+def _scan_by_numpy(  # type: ignore[no-untyped-def]
+    codes, reals, rows, distances, scores, stripes, order, levels, worth, allowed,
+    starts, positions, listed, *_
+) -> None:  # fmt: skip
+    """Find the best items of queries, as `kernels.scan` does with the same arguments.
 
     It is for a process that asks only once, and computes all scores. The bits are the same.
     """
-    codes, reals, rows, distances, scores, stripes, order, levels, worth, allowed, *rest = arguments
-    skip, skipped, only, chosen, *_ = rest
-    n_items, by_code = len(order), len(codes) > 0
-    weights, units = _code_weights(codes, stripes) if by_code else _real_weights(reals, stripes)
-    as_bytes = stripes.transpose(0, 2, 1).reshape(-1, stripes.shape[1])[:n_items]
-    bits = np.unpackbits(as_bytes, axis=1, bitorder="little").astype(np.float64)
-    # whole numbers below 2^53, whose sums are exact in any order
-    sums = np.maximum(weights, 0).sum(axis=1, keepdims=True) - weights @ bits.T
-    bases, gains = worth[:, levels if len(levels) else 0, None].reshape(2, -1)
-    halves = 0.0 if by_code else np.abs(weights).sum(axis=1, keepdims=True) / 2
-    costs = -gains * (bases + 2 * units * (halves - sums))
+    n_items, n_bytes, by_code = len(order), stripes.shape[1], len(codes) > 0
     values, missing = (distances, -1) if by_code else (scores, -np.inf)
+    if by_code:
+        weights, units = _bits(codes.astype("<u8").view(np.uint8)[:, :n_bytes]), np.array(0.5)
+    else:
+        weights, units = _whole_weights(reals, 2 * n_bytes)
+    items = _bits(stripes.transpose(0, 2, 1).reshape(-1, n_bytes)[:n_items])
+    bases, gains = worth[:, levels if len(levels) else 0, None].reshape(2, -1)
+    # whole numbers below 2^53, whose sums are exact in any order; a bit that differs takes 2
+    costs = -gains * (bases + units * (weights @ items.T - (8 * n_bytes if by_code else 0)))
     rows[:], values[:] = -1, missing
     for query in range(len(rows)):
         usable = np.unpackbits(allowed.astype("<u8").view(np.uint8), bitorder="little")[:n_items]
-        if len(only):
+        if listed:
             usable[:] = 0
-            usable[chosen[only[query] : only[query + 1]]] = 1
-        if len(skip):
-            usable[skipped[skip[query] : skip[query + 1]]] = 0
-        positions = np.flatnonzero(usable)
-        best = positions[np.argsort(costs[query, positions], kind="stable")[: rows.shape[1]]]
+        if len(starts):
+            usable[positions[starts[query] : starts[query + 1]]] = listed
+        at = np.flatnonzero(usable)
+        best = at[np.argsort(costs[query, at], kind="stable")[: rows.shape[1]]]
         rows[query, : len(best)] = order[best]
         values[query, : len(best)] = costs[query, best] if by_code else -costs[query, best]
 
 
-def _code_weights(codes: np.ndarray, stripes: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return 1 or -1 for each bit of packed queries, and the unit: two of these are a bit."""
-    as_bytes = codes.astype("<u8").view(np.uint8)[:, : stripes.shape[1]]
-    return np.unpackbits(as_bytes, axis=1, bitorder="little") * 2.0 - 1.0, 0.5
+def _bits(as_bytes: np.ndarray) -> np.ndarray:
+    """Return the bits of rows of bytes as +1 and -1."""
+    return np.unpackbits(as_bytes, axis=1, bitorder="little") * 2.0 - 1.0
 
 
-def _real_weights(reals: np.ndarray, stripes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return whole numbers for each bit of real queries, with their signs, and the units."""
-    missing = 8 * stripes.shape[1] - reals.shape[1]
+def _whole_weights(reals: np.ndarray, n_halves: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return whole numbers for each bit of real queries, and the units of each query."""
     if not np.isfinite(reals).all():
-        raise FloatingPointError(NOT_FINITE)
-    values = np.pad(reals.astype(np.float64), ((0, 0), (0, missing)))
-    first, second, third, fourth = (np.abs(values[:, bit::4]) for bit in range(4))
-    heaviest = (first + second + third + fourth).max(axis=1, keepdims=True)
+        raise DataError(NOT_FINITE)
+    values = np.zeros((len(reals), 4 * n_halves))
+    values[:, : reals.shape[1]] = reals
+    heaviest = np.abs(values).reshape(-1, n_halves, 4).sum(axis=2).max(axis=1, keepdims=True)
     units = np.where(heaviest > 0, heaviest / WEIGHT_LIMIT, 1.0)
     return np.copysign(np.floor(np.abs(values) / units + 0.5), values), units

@@ -31,8 +31,10 @@ from __future__ import annotations
 from collections import namedtuple
 
 import numpy as np
+from numba import njit
 
 from coldhash.arrays.compiled import compiled
+from coldhash.errors import DataError
 from coldhash.search.index import GROUP, NOT_FINITE, ROUNDING, TILE, WEIGHT_LIMIT
 from coldhash.search.lanes import COUNTS_BITS, allocate, lowest_bit, release, sum_lanes
 
@@ -61,9 +63,8 @@ SLACK = 6  # 0 if all costs of a bucket are equal, else 1 and a little for error
 LIMIT = 7  # costs from here on are refused
 
 # without counts of references to arrays: all belong to the caller, or come from `allocate`
-OPTIONS = {"nogil": True, "error_model": "numpy", "_nrt": False}
-internal = compiled(internal=True, **OPTIONS)
-inlined = compiled(internal=True, forceinline=True, **OPTIONS)
+OPTIONS = {"nogil": True, "error_model": "numpy", "_nrt": False, "no_cfunc_wrapper": True}
+internal, inlined = njit(**OPTIONS), njit(forceinline=True, **OPTIONS)
 
 _DIFFERENT = np.array([[(i ^ j).bit_count() for i in range(16)] for j in range(16)], np.uint8)
 
@@ -317,31 +318,23 @@ def _scan(stripes, levels, worth, allowed, part, parts, pools, count, tile, k):
             break
 
 
-@inlined
-def _place(position):
-    """Return the word and the bit of a position in a mask."""
-    place = np.uint64(position)
-    return place // np.uint64(GROUP), np.uint64(1) << place % np.uint64(GROUP)
-
-
 @compiled(**OPTIONS)
 def search(
     codes, reals, rows, distances, scores, stripes, order, levels, worth, allowed,
-    skip, skipped, only, chosen, first, last, part, parts,
+    starts, positions, listed, part, parts,
 ):  # fmt: skip
     """Find the best items of packed queries (uint64[n_queries, n_words]), or of real ones.
 
-    Of the queries from first to last, and of every parts-th block of items from block `part` on;
-    what is found of each part is below that of the parts before.
+    Of every parts-th block of items from block `part` on.
     `order` turns positions into rows of the catalogue, `levels` (by position) is empty if all items
     are of level 0; `worth` has the base and the gain of each level. `allowed` has a bit for each
-    position that counts; excluded and listed positions are given by query, as starts and positions
-    in any order. Real queries (float32[n_queries, n_bits]) have `scores`, packed ones `distances`;
+    position that counts; lists of positions by query, in any order, say which do not, or, `listed`,
+    which alone do. Real queries (float32[n_queries, n_bits]) have `scores`, packed `distances`;
     the other array is empty.
     """
-    k, n_bytes, above = rows.shape[1], stripes.shape[1], rows.shape[0] // parts * part
-    by_code, listed = codes.shape[0] > 0, only.shape[0] > 0
-    width = 1 if listed else min(max(1, last - first), QUERIES)
+    n_queries, k, n_bytes = rows.shape[0], rows.shape[1], stripes.shape[1]
+    by_code, n_groups = codes.shape[0] > 0, allowed.shape[0]
+    width = 1 if listed else min(max(1, n_queries), QUERIES)
     tile = 1 if width == 1 else TILE if by_code and n_bytes <= NARROW_BYTES else WIDE_TILE
     room, height = 4 * k + 2 * GROUP, width + tile - 1
     n_buckets = 8 * n_bytes + 1 - np.int64(worth[0, 0]) if by_code else BUCKETS
@@ -359,41 +352,45 @@ def search(
         (np.float64, room),
         (np.int32, room),
         (np.int32, n_buckets + 2),
-        (np.uint64, height if listed or skip.shape[0] > 0 else 0, allowed.shape[0]),
+        (np.uint64, height if starts.shape[0] > 0 else 0, n_groups),
     )
     pools = Pools(*allocate(forms))
     masks = pools.masks  # of the positions that count for each query, if it has lists
-    for begin in range(first, last, width):
-        count = min(width, last - begin)
+    for begin in range(0, n_queries, width):
+        count = min(width, n_queries - begin)
         for i in range(count):
             terms, state, query = pools.terms[i], pools.state[i], begin + i
             if by_code:
                 _hamming_tables(codes[query], pools.rounded[i], terms)
             elif not _weighted_tables(reals[query], worth, pools.rounded[i], pools.exact[i], terms):
                 release(pools.rounded.ctypes)
-                raise FloatingPointError(NOT_FINITE)
+                raise DataError(NOT_FINITE)
             pools.counts[i] = 0
             state[:] = 0
             state[BOUND] = n_buckets - 1
-            for group in range(allowed.shape[0] if masks.shape[0] > 0 else 0):
-                masks[i, group] = np.uint64(0) if listed else allowed[group]
-            if listed:
-                for position in chosen[only[query] : only[query + 1]]:
-                    word, bit = _place(position)
-                    masks[i, word] |= bit
-            if skip.shape[0] > 0:
-                for position in skipped[skip[query] : skip[query + 1]]:
-                    word, bit = _place(position)
-                    masks[i, word] &= ~bit
+            if masks.shape[0] > 0:
+                for group in range(n_groups):
+                    masks[i, group] = np.uint64(0) if listed else allowed[group]
+                for position in positions[starts[query] : starts[query + 1]]:
+                    at = np.uint64(position)
+                    word, bit = at // np.uint64(GROUP), np.uint64(1) << at % np.uint64(GROUP)
+                    masks[i, word] = masks[i, word] | bit if listed else masks[i, word] & ~bit
         some = masks[0] if listed else allowed
         _scan(stripes, levels, worth, some, part, parts, pools, count, tile, k)
         for i in range(count):
             query, n = begin + i, _select(i, pools, stripes, levels, worth)
             for j in range(k):
                 exists = j < n
-                rows[above + query, j] = order[pools.found[j]] if exists else -1
+                rows[query, j] = order[pools.found[j]] if exists else -1
                 if by_code:
-                    distances[above + query, j] = np.int32(pools.best[j]) if exists else -1
+                    distances[query, j] = np.int32(pools.best[j]) if exists else -1
                 else:
-                    scores[above + query, j] = -pools.best[j] if exists else -np.inf
+                    scores[query, j] = -pools.best[j] if exists else -np.inf
     release(pools.rounded.ctypes)
+
+
+# called without numba's look at the arguments, which takes a while beside a small catalogue
+TYPES = """uint64[:,::1], float32[:,::1], int32[:,::1], int32[:,::1], float64[:,::1],
+uint8[:,:,::1], int32[::1], uint8[::1], float64[:,::1], uint64[::1],
+int64[::1], int32[::1], boolean, int64, int64"""
+scan = search.compile(f"void({TYPES})") if hasattr(search, "compile") else search

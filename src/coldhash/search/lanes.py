@@ -8,7 +8,6 @@ registers. It is portable LLVM: x86 with AVX2 or SSSE3 and Arm each get their ow
 from __future__ import annotations
 
 import functools
-import itertools
 
 from llvmlite import ir
 from llvmlite.binding import get_host_cpu_features
@@ -17,6 +16,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
+from coldhash.arrays.compiled import repeat
 from coldhash.search.index import GROUP
 
 _HOST = get_host_cpu_features()
@@ -41,43 +41,11 @@ def _differing_bits(builder, codes, own):
     """Return in how many bits each byte differs from one byte."""
     form = ir.FunctionType(codes.type, [codes.type])
     count = builder.module.declare_intrinsic(f"llvm.ctpop.v{UNIT}i8", (), form)
-    return builder.call(count, [builder.xor(codes, _repeat(builder, codes.type, own))])
-
-
-def _repeat(builder, vector, value):
-    first = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.IntType(32)(0))
-    return builder.shuffle_vector(first, first, _splat(ir.VectorType(ir.IntType(32), UNIT), 0))
+    return builder.call(count, [builder.xor(codes, repeat(builder, own, UNIT))])
 
 
 def _splat(vector, value):
     return ir.Constant(vector, [value] * vector.count)
-
-
-def _accumulate(builder, sums, pair):
-    """Add 32 byte values to their sums: in bytes, or widened as even and odd lanes."""
-    if len(sums) == 1:
-        terms = [pair]
-    else:
-        wide = ir.VectorType(ir.IntType(16), UNIT // 2)
-        pair = builder.bitcast(pair, wide)
-        terms = [builder.and_(pair, _splat(wide, 255)), builder.lshr(pair, _splat(wide, 8))]
-    for place, term in zip(sums, terms, strict=True):
-        builder.store(builder.add(builder.load(place), term), place)
-
-
-def _finish(builder, sums, limit, out):
-    """Store 32 sums at out, return the 32-bit mask of those below limit."""
-    values = [builder.load(place) for place in sums]
-    if len(values) == 2:
-        lanes = [half * UNIT // 2 + i for i in range(UNIT // 2) for half in (0, 1)]
-        order = ir.Constant(ir.VectorType(ir.IntType(32), UNIT), lanes)
-        values = [builder.shuffle_vector(*values, order)]
-    value, wide = values[0], ir.VectorType(ir.IntType(16), UNIT)
-    stored = value if value.type == wide else builder.zext(value, wide)
-    builder.store(stored, builder.bitcast(out, wide.as_pointer()), align=1)
-    limit = builder.trunc(limit, value.type.element)
-    below = builder.icmp_unsigned("<", value, _repeat(builder, value.type, limit))
-    return builder.zext(builder.bitcast(below, ir.IntType(UNIT)), ir.IntType(GROUP))
 
 
 def _load(builder, base, offset, vector):
@@ -94,13 +62,9 @@ def _emit_sums(context, builder, forms, args, tile, narrow):
     n_bytes = cgutils.unpack_tuple(builder, stripes.shape)[1]
     word, byte = n_bytes.type, ir.IntType(8)
     row, table = ir.VectorType(byte, UNIT), ir.VectorType(byte, 16)
-    total = row if narrow else ir.VectorType(ir.IntType(16), UNIT // 2)
+    total = ir.VectorType(ir.IntType(8 if narrow else 16), UNIT)
     shape = [(query, unit) for query in range(tile) for unit in range(GROUP // UNIT)]
-    sums = {
-        at: [cgutils.alloca_once(builder, total) for _ in range(1 if narrow else 2)] for at in shape
-    }
-    for place in itertools.chain(*sums.values()):
-        builder.store(_splat(total, 0), place)
+    sums = {at: cgutils.alloca_once_value(builder, _splat(total, 0)) for at in shape}
 
     size = builder.mul(n_bytes, word(32))  # of the tables of a query: two of 16 bytes a byte
     codes = builder.gep(stripes.data, [builder.mul(builder.mul(group, n_bytes), word(GROUP))])
@@ -114,25 +78,33 @@ def _emit_sums(context, builder, forms, args, tile, narrow):
             if narrow and COUNTS_BITS:
                 at = builder.add(tables[query], loop.index)
                 own = builder.load(builder.gep(rounded.data, [at]))
-                _accumulate(builder, sums[query, unit], _differing_bits(builder, rows[unit], own))
-                continue
-            at = builder.add(tables[query], builder.mul(loop.index, word(32)))
-            left = _lookup(builder, _load(builder, rounded.data, at, table), low[unit])
-            at = builder.add(at, word(16))
-            right = _lookup(builder, _load(builder, rounded.data, at, table), high[unit])
-            _accumulate(builder, sums[query, unit], builder.add(left, right))
+                added = _differing_bits(builder, rows[unit], own)
+            else:
+                at = builder.add(tables[query], builder.mul(loop.index, word(32)))
+                left = _lookup(builder, _load(builder, rounded.data, at, table), low[unit])
+                at = builder.add(at, word(16))
+                right = _lookup(builder, _load(builder, rounded.data, at, table), high[unit])
+                added = builder.add(left, right)
+            added, place = added if narrow else builder.zext(added, total), sums[query, unit]
+            builder.store(builder.add(builder.load(place), added), place)
     return _emit_hits(builder, sums, tile, limits.data, out.data, hits.data)
 
 
 def _emit_hits(builder, sums, tile, limits, out, hits):
     """Write the code that stores sums and masks of lanes below the limits; return any hits."""
-    word, long = ir.IntType(64), ir.IntType(GROUP)
-    masks = [long(0)] * tile
-    for query, unit in sums:
-        limit = builder.load(builder.gep(limits, [word(query)]))
+    word, wide = ir.IntType(64), ir.VectorType(ir.IntType(16), UNIT)
+    masks = [word(0)] * tile
+    for (query, unit), place in sums.items():
+        value = builder.load(place)
         target = builder.gep(out, [word(query * GROUP + unit * UNIT)])
-        part = _finish(builder, sums[query, unit], limit, target)
-        masks[query] = builder.or_(masks[query], builder.shl(part, long(unit * UNIT)))
+        stored = value if value.type == wide else builder.zext(value, wide)
+        builder.store(stored, builder.bitcast(target, wide.as_pointer()), align=1)
+        limit = builder.load(builder.gep(limits, [word(query)]))
+        limit = repeat(builder, builder.trunc(limit, value.type.element), UNIT)
+        below = builder.bitcast(builder.icmp_unsigned("<", value, limit), ir.IntType(UNIT))
+        part = below if UNIT == GROUP else builder.zext(below, word)
+        part = builder.shl(part, word(unit * UNIT))
+        masks[query] = builder.or_(masks[query], part)
     for query, mask in enumerate(masks):
         builder.store(mask, builder.gep(hits, [word(query)]))
     return functools.reduce(builder.or_, masks)
