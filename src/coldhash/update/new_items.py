@@ -39,7 +39,6 @@ NEIGHBOURS = (3, 10, 30, 100)  # numbers to try
 POWERS = (1, 2, 4)  # of the similarity, to try
 MAX_COLUMNS = 1024  # of content in the ridge regression: the commonest
 MAX_ITEMS = 1 << 16  # that the ridge regression is learned from
-ROWS = 1 << 13  # of these at a time
 SAMPLE = 4000  # items that ridge and blend are chosen by, at most
 MAX_PAIRS = 1 << 28  # similarities of these to all items
 BLOCK = 1 << 24  # similarities at a time
@@ -47,13 +46,6 @@ MIN_MOVE = 0.1  # of what content explains: for less, rounding a code anew makes
 MIN_SPREAD = 0.2  # of expectations beside that of codes, where content says next to nothing
 N_STARTS = 8  # codes that the descent starts from: the best end counts
 MAX_SWEEPS = 20  # it stops when no bit changes
-
-
-class Estimate(NamedTuple):
-    """What is expected of new items."""
-
-    codes: np.ndarray  # items x bits, +1 and -1
-    levels: np.ndarray | None  # None in a model without levels
 
 
 class _Prediction(NamedTuple):
@@ -85,8 +77,11 @@ def estimate_items(
     ratings: csr_array,
     vectors: np.ndarray,
     target: RatingTarget,
-) -> Estimate:
-    """Estimate levels and codes; `ratings` are raters x new items, `vectors` those of raters."""
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Estimate codes (+1 and -1) and levels, which are None in a model without them.
+
+    `ratings` are raters x new items, `vectors` those of raters.
+    """
     with threadpool_limits(1, "blas"):  # the same sums in the same order on every machine
         fitted = _fitted_items(model, items)
         table = model.item_table
@@ -98,7 +93,8 @@ def estimate_items(
         root = content_map.predict(fitted.gains[:, None], np.ones(len(fitted.gains)))
         roots = np.maximum(root.values[:, 0], fitted.gains.min())
         x, known_more = said.values, np.zeros(len(roots))
-        if model.seen is not None and len(model.seen.indices) and len(ratings.indices):
+        informed = model.seen is not None and len(model.seen.indices) and ratings.nnz
+        if informed:
             shown = _mean_vectors(target(ratings).T.tocsr(), vectors, roots, fitted)
             spread = _learn_spread(model, content_map.chosen, said.left_out, fitted)
             x, known_more = _posterior(said, roots, *shown, *spread)
@@ -111,12 +107,13 @@ def estimate_items(
         gram = model.user_vectors.T @ model.user_vectors
         codes = new_codes(gram, times(f, gram))
         if levels is None or items.index.gains is None:
-            return Estimate(codes, None)
+            return codes, None
         # a list of the best is made of extremes, and expectations have fewer of them
         roots = roots + np.sqrt(root.left[0, 0])
-        roots = _observed_gains(model, roots, ratings, fitted)
+        if informed:
+            roots = _observed_gains(model, roots, ratings, fitted)
         found = np.searchsorted(items.index.gains, roots).clip(1, len(items.index.gains) - 1)
-        return Estimate(codes, found.astype(np.uint8))
+        return codes, found.astype(np.uint8)
 
 
 def _fitted_items(model: Recommender, items: CodeItems) -> _Fitted:
@@ -208,8 +205,7 @@ def _observed_gains(
     model: Recommender, roots: np.ndarray, ratings: csr_array, fitted: _Fitted
 ) -> np.ndarray:
     """Correct √p by the share of favourites among the first ratings, and by their number."""
-    if model.seen is None or not len(model.seen.indices) or not len(ratings.indices):
-        return roots
+    assert model.seen is not None
     n = np.bincount(model.seen.indices, minlength=len(model.popularity))[fitted.rows]
     k = np.asarray(model.popularity, np.float64)[fitted.rows]
     share = float(k.sum() / n.sum())
@@ -274,21 +270,18 @@ class _ContentMap:
 
         The ridge is the one with the least leave-one-out error.
         """
-        counted = weights * self.described
-        centre = self.known[self.some].T @ counted[self.some]
-        centre /= max(float(counted[self.some].sum(dtype=np.float64)), 1e-12)
+        known = self.known[self.some].astype(np.float64)
+        counted = (weights * self.described)[self.some].astype(np.float64)
+        total = max(float(counted.sum()), 1e-12)
+        centre = known.T @ counted / total
+        weighted = csr_array(diags_array(counted) @ known)
+        gram = (weighted.T @ known).toarray() - total * np.outer(centre, centre)
+        right = weighted.T @ T[self.some] - np.outer(centre, counted @ T[self.some])
 
         def centred(content: csr_array, described: np.ndarray) -> np.ndarray:
             """Return columns; of an item without content, those of the average item."""
             return np.asarray((content.toarray() - centre) * described[:, None], np.float32)
 
-        gram = np.zeros((len(centre), len(centre)))
-        right = np.zeros((len(centre), T.shape[1]))
-        for begin in range(0, len(self.some), ROWS):
-            rows = self.some[begin : begin + ROWS]
-            X = centred(self.known[rows], self.described[rows])
-            gram += X.T @ (X * weights[rows, None])
-            right += X.T @ (T[rows] * weights[rows, None])
         values, vectors = np.linalg.eigh(gram)
         values, U = np.maximum(values, 0.0), vectors.astype(np.float32)
         turned, truth, shares = vectors.T @ right, T[self.chosen], weights[self.chosen]
