@@ -9,7 +9,14 @@ from scipy.sparse import csr_array
 from coldhash import MFDCF, MODELS, load, read, split_cold_items
 from coldhash.errors import DataError, SettingError, UnknownId
 from coldhash.update import add_items, refresh, remove_items, update_users
-from coldhash.update.new_items import RIDGES, _ContentMap, _Fitted, _posterior, _Prediction
+from coldhash.update.new_items import (
+    RIDGES,
+    _ContentMap,
+    _Fitted,
+    _mean_vectors,
+    _posterior,
+    _Prediction,
+)
 
 PEOPLE = [{"age": 30}, {"age": 55, "history": {"3": 5, "8": 1}}, {}]
 
@@ -182,13 +189,14 @@ def test_first_ratings_move_a_code_as_a_posterior(rng):
     worth = csr_array(np.array([[1, 1, 0, 1, 0, 0, 0, 1, 0], [0] * 9], np.float32))
     x, gains = rng.standard_normal((2, 3)).astype(np.float32), np.array([0.5, 0.2])
     left = np.cov(rng.standard_normal((3, 20)))
-    nothing = np.zeros(3, np.float32)
     fitted = _Fitted(
-        np.arange(4), gains, np.ones(4), np.ones((4, 3)), nothing, np.eye(3), 3.0, 1.0, 0.0
+        np.arange(4), gains, np.ones(4), np.ones((4, 3)), np.zeros(3, np.float32), np.eye(3), 3.0
     )
-    moved, known_more = _posterior(_Prediction(x, left, 1.0), gains, worth, vectors, fitted)
-    shown = 0.5 * vectors[[0, 1, 3, 7]].mean(axis=0)
-    expected = x[0] + left @ np.linalg.solve(left + 0.25 / 4 * np.eye(3), shown - x[0])
+    shown = _mean_vectors(worth, vectors, gains, fitted)
+    said = _Prediction(x, x, 5 * left, 1.0)
+    moved, known_more = _posterior(said, gains, *shown, 1.0, float(np.trace(left)))
+    z = 0.5 * vectors[[0, 1, 3, 7]].mean(axis=0)
+    expected = x[0] + left @ np.linalg.solve(left + 0.25 / 4 * np.eye(3), z - x[0])
     np.testing.assert_allclose(moved[0], expected, rtol=1e-4)
     np.testing.assert_allclose(moved[1], x[1], rtol=1e-6)
     after = np.linalg.inv(np.linalg.inv(left) + 4 / 0.25 * np.eye(3))

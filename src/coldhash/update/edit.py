@@ -149,20 +149,20 @@ def add_items(
     rated = _read_ratings(ratings, model.user_ids, ids, model, hint)
     vectors = np.vstack([model.user_vectors, _encode_strangers(model, rated, users)])
     target = RatingTarget(settings_from(MFDCF, model.settings).target, model.feedback)
-    added = estimate_items(model, codes, content, rated.matrix, vectors, target)
+    new, levels = estimate_items(model, codes, content, rated.matrix, vectors, target)
     liked = model.feedback.is_favourite(rated.matrix)
     favourites = np.bincount(rated.matrix.indices[liked], minlength=len(ids))
     popularity = np.concatenate([model.popularity, favourites.astype(model.popularity.dtype)])
-    codes = codes.extend(added.codes, popularity, added.levels)
+    codes = codes.extend(new, popularity, levels)
     rows = np.arange(len(model.item_ids))
-    new = rated.of_users(np.arange(len(model.user_ids))).matrix
+    own = rated.of_users(np.arange(len(model.user_ids))).matrix
     grown = replace(
         model,
         items=codes,
         item_ids=assign_rows(ids.values, model.item_ids, "item", str)[0],
         popularity=popularity,
         encoder=model.encoder.follow_items(codes, rows, len(ids)),
-        seen=csr_array(hstack([as_ones(model.seen), as_ones(new)], format="csr")),
+        seen=csr_array(hstack([as_ones(model.seen), as_ones(own)], format="csr")),
         item_table=model.item_table and pa.concat_tables([model.item_table, table]),
         guessed=np.concatenate([model.guesses, np.ones(len(ids), bool)]),
     )
@@ -393,7 +393,7 @@ def refresh(
         content = model.features.item_content(data.items, len(old_rows))[new]
         nothing, nobody = data.ratings.matrix[:0, new], model.user_vectors[:0]
         target = RatingTarget("known", model.feedback)
-        codes[new] = estimate_items(model, items, content, nothing, nobody, target).codes
+        codes[new], _ = estimate_items(model, items, content, nothing, nobody, target)
     settings = settings_from(MFDCF, {**model.settings, "n_rounds": n_rounds})
     fitted = settings.fit(data, seed=seed, callback=callback, item_codes=codes)
     fitted = replace(fitted, settings=model.settings)

@@ -11,11 +11,15 @@ vector z of n raters has the expectation  f Σ / √p  and the covariance  Σ / 
 x = f Σ½, which content leaves open with the covariance R, the estimate is
 
     x + (√p z Σ^-½ - x) R (R + p/n I)⁻¹
+
+The size of R is what two halves of the raters of an item of the fit have in common beyond what
+content says of it. Its noise is not the same in both. What the item itself has added to the vectors
+of its raters is: it is taken out first, as nothing of the kind helps a new item.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -24,10 +28,10 @@ from threadpoolctl import threadpool_limits
 
 from coldhash.arrays.codes import signs
 from coldhash.arrays.products import times
-from coldhash.data.ratings import RatingTarget, as_ones
+from coldhash.data.ratings import RatingTarget, as_ones, with_values
 from coldhash.mfdcf.items import descend
 from coldhash.mfdcf.problem import FEW_RATINGS
-from coldhash.recommender.items import CodeItems
+from coldhash.recommender.items import CodeItems, code_items
 from coldhash.recommender.recommender import Recommender
 
 RIDGES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 1e4)
@@ -35,27 +39,21 @@ NEIGHBOURS = (3, 10, 30, 100)  # numbers to try
 POWERS = (1, 2, 4)  # of the similarity, to try
 MAX_COLUMNS = 1024  # of content in the ridge regression: the commonest
 MAX_ITEMS = 1 << 16  # that the ridge regression is learned from
-ROWS = 1 << 13  # of these at a time
 SAMPLE = 4000  # items that ridge and blend are chosen by, at most
 MAX_PAIRS = 1 << 28  # similarities of these to all items
 BLOCK = 1 << 24  # similarities at a time
+MIN_MOVE = 0.1  # of what content explains: for less, rounding a code anew makes it worse
 MIN_SPREAD = 0.2  # of expectations beside that of codes, where content says next to nothing
 N_STARTS = 8  # codes that the descent starts from: the best end counts
 MAX_SWEEPS = 20  # it stops when no bit changes
-
-
-class Estimate(NamedTuple):
-    """What is expected of new items."""
-
-    codes: np.ndarray  # items x bits, +1 and -1
-    levels: np.ndarray | None  # None in a model without levels
 
 
 class _Prediction(NamedTuple):
     """What content says of new items, and how good that was for the items of the fit."""
 
     values: np.ndarray
-    left: np.ndarray  # covariance of the leave-one-out errors
+    left_out: np.ndarray  # leave-one-out predictions of the chosen items
+    left: np.ndarray  # covariance of their errors
     square: float  # mean squared length of the leave-one-out predictions
 
 
@@ -70,8 +68,6 @@ class _Fitted:
     usual: np.ndarray  # mean vector of raters
     root: np.ndarray  # Σ½, lower triangular
     square: float  # mean squared length of codes
-    length: float  # by which √p z Σ^-½ is stretched to the length of codes
-    noise: float  # mean variance of a coordinate of x, as there are few ratings
 
 
 def estimate_items(
@@ -81,8 +77,11 @@ def estimate_items(
     ratings: csr_array,
     vectors: np.ndarray,
     target: RatingTarget,
-) -> Estimate:
-    """Estimate levels and codes; `ratings` are raters x new items, `vectors` those of raters."""
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Estimate codes (+1 and -1) and levels, which are None in a model without them.
+
+    `ratings` are raters x new items, `vectors` those of raters.
+    """
     with threadpool_limits(1, "blas"):  # the same sums in the same order on every machine
         fitted = _fitted_items(model, items)
         table = model.item_table
@@ -91,28 +90,30 @@ def estimate_items(
             known = model.features.item_content(table, len(items))
         content_map = _ContentMap(known[fitted.rows], content)
         said, levels = content_map.predict(fitted.x, fitted.weights), items.levels
-        if levels is None:
-            roots = _gains_of(model, said.values, fitted.root)
-        else:
-            root = content_map.predict(fitted.gains[:, None], np.ones(len(fitted.gains)))
-            roots = np.maximum(root.values[:, 0], fitted.gains.min())
-        worth = target(ratings).T.tocsr()
-        x, known_more = _posterior(said, roots, worth, vectors, fitted)
+        root = content_map.predict(fitted.gains[:, None], np.ones(len(fitted.gains)))
+        roots = np.maximum(root.values[:, 0], fitted.gains.min())
+        x, known_more = said.values, np.zeros(len(roots))
+        informed = len(model.seen.indices) and ratings.nnz
+        if informed:
+            shown = _mean_vectors(target(ratings).T.tocsr(), vectors, roots, fitted)
+            spread = _learn_spread(model, content_map.chosen, said.left_out, fitted)
+            x, known_more = _posterior(said, roots, *shown, *spread)
         # expectations are shorter than codes, whose bits would then say little: stretch them, but
         # none beyond the length of codes
         square = np.maximum(said.square + known_more, MIN_SPREAD**2 * fitted.square)
         square = np.maximum(square, np.sum(x**2, axis=1, dtype=np.float64))
-        x *= np.sqrt(fitted.square / square)[:, None]
+        x = x * np.sqrt(fitted.square / square)[:, None]
         f = times(x.astype(np.float32), np.linalg.inv(fitted.root).astype(np.float32))
         gram = model.user_vectors.T @ model.user_vectors
         codes = new_codes(gram, times(f, gram))
         if levels is None or items.index.gains is None:
-            return Estimate(codes, None)
+            return codes, None
         # a list of the best is made of extremes, and expectations have fewer of them
         roots = roots + np.sqrt(root.left[0, 0])
-        roots = _observed_gains(model, roots, ratings, fitted)
+        if informed:
+            roots = _observed_gains(model, roots, ratings, fitted)
         found = np.searchsorted(items.index.gains, roots).clip(1, len(items.index.gains) - 1)
-        return Estimate(codes, found.astype(np.uint8))
+        return codes, found.astype(np.uint8)
 
 
 def _fitted_items(model: Recommender, items: CodeItems) -> _Fitted:
@@ -121,57 +122,81 @@ def _fitted_items(model: Recommender, items: CodeItems) -> _Fitted:
     H = np.asarray(model.user_vectors, np.float32)
     activity = np.diff(model.seen.indptr) + 1e-3
     share = (activity / activity.sum()).astype(np.float32)[:, None]
-    usual = np.sum(H * share, axis=0) if items.levels is not None else np.zeros(H.shape[1], H.dtype)
+    usual = np.sum(H * share, axis=0)
     sigma = ((H - usual).T @ ((H - usual) * share)).astype(np.float64)
     lift = 1e-6 * max(np.trace(sigma) / len(sigma), 1e-12) * np.eye(len(sigma))
     root = np.linalg.cholesky(sigma + lift)
     x = times(items.rows(rows).astype(np.float32), root.astype(np.float32))
+    popularity = np.asarray(model.popularity, np.float32)[rows]
     if items.levels is None or items.index.gains is None:
-        gains = _gains_of(model, x, root)
+        gains = np.sqrt((popularity + 0.5) / (len(H) + 1))
     else:
-        gains = items.index.gains[items.levels[rows]]
-    gains, known = gains.astype(np.float32), np.asarray(model.popularity, np.float32)[rows] + 1
-    weights = known / (known + FEW_RATINGS)
+        gains = items.index.gains[items.levels[rows]].astype(np.float32)
+    weights = (popularity + 1) / (popularity + 1 + FEW_RATINGS)
     square = float(np.mean(np.sum(x**2, axis=1, dtype=np.float64)))
+    fitted = _Fitted(rows, gains, weights, x, usual, root, square)
     if not len(model.seen.indices):
-        return _Fitted(rows, gains, weights, x, usual, root, square, 1.0, 0.0)
-    shown, counts = _mean_vectors(as_ones(model.seen)[:, rows].T.tocsr(), H - usual, root, gains)
+        return fitted
+    shown, _ = _mean_vectors(as_ones(model.seen)[:, rows].T.tocsr(), H, gains, fitted)
     length = float(np.linalg.norm(x)) / max(float(np.linalg.norm(shown)), 1e-12)
-    rated = counts > 0
-    noise = length**2 * np.average(gains[rated] ** 2 / counts[rated], weights=weights[rated])
-    x = (x + length * shown) / 2
-    return _Fitted(rows, gains, weights, x, usual, root, square, length, float(noise))
+    return replace(fitted, x=(x + length * shown) / 2)
 
 
 def _mean_vectors(
-    worth: csr_array, vectors: np.ndarray, root: np.ndarray, gains: np.ndarray
+    worth: csr_array, vectors: np.ndarray, gains: np.ndarray, fitted: _Fitted
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return √p z Σ^-½ of items, and how many ratings of equal worth theirs count for."""
     total = np.asarray(worth.sum(axis=1), np.float64).ravel()
     squares = np.asarray((worth * worth).sum(axis=1), np.float64).ravel()
-    whitened = np.linalg.inv(root).T.astype(np.float32)
+    whitened = np.linalg.inv(fitted.root).T.astype(np.float32)
     scale = gains / np.maximum(total, 1e-12)
-    shown = times(times(worth, vectors.astype(np.float32)), whitened) * scale[:, None]
+    apart = (vectors - fitted.usual).astype(np.float32)
+    shown = times(times(worth, apart), whitened) * scale[:, None]
     return shown.astype(np.float32), total**2 / np.maximum(squares, 1e-12)
 
 
-def _gains_of(model: Recommender, x: np.ndarray, root: np.ndarray) -> np.ndarray:
-    """Return what average people make of items in a model without levels."""
-    mean = np.linalg.solve(root, model.user_vectors.mean(axis=0, dtype=np.float64))
-    return np.asarray(np.maximum(x @ mean, 1e-6))
+def _learn_spread(
+    model: Recommender, chosen: np.ndarray, said: np.ndarray, fitted: _Fitted
+) -> tuple[float, float]:
+    """Return what √p z Σ^-½ is to be multiplied by to have the length of x, and the trace of R."""
+    seen, H = as_ones(model.seen)[:, fitted.rows], np.asarray(model.user_vectors, np.float32)
+    gains, codes = fitted.gains[chosen], code_items(model.items).rows(fitted.rows)
+    # what an item adds to the vectors of its raters is about √g d M
+    pulls = (np.sqrt(fitted.gains)[:, None] * codes).astype(np.float32)
+    sums = np.column_stack([times(seen, pulls), np.ones(len(H), np.float32)]).astype(np.float64)
+    M = np.linalg.lstsq(sums.T @ sums, sums.T @ H, rcond=None)[0]
+    own = pulls[chosen] @ M[:-1] @ np.linalg.inv(fitted.root).T * gains[:, None]
+    of_items, halves, counts = seen[:, chosen].T.tocsr(), [], []
+    for half in (0, 1):
+        worth = with_values(of_items, (np.arange(of_items.nnz) % 2 == half).astype(np.float32))
+        shown, count = _mean_vectors(worth, H, gains, fitted)
+        halves.append(shown - own)
+        counts.append(count)
+    weights = fitted.weights[chosen] * (np.minimum(*counts) > 0)
+    weights = (weights / max(weights.sum(dtype=np.float64), 1e-12))[:, None]
+    told = np.sum(weights * said * (halves[0] + halves[1])) / 2
+    common = np.sum(weights * halves[0] * halves[1])
+    stretch = float(np.sum(weights * said**2) / max(told, 1e-12))
+    stretch = min(stretch, np.sqrt(fitted.square / max(common, 1e-12)))  # the length of codes
+    rest = [stretch * half - said for half in halves]
+    return stretch, max(float(np.sum(weights * rest[0] * rest[1])), 0.0)
 
 
 def _posterior(
-    said: _Prediction, gains: np.ndarray, worth: csr_array, vectors: np.ndarray, fitted: _Fitted
+    said: _Prediction,
+    gains: np.ndarray,
+    shown: np.ndarray,
+    counts: np.ndarray,
+    stretch: float,
+    spread: float,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Move x by first ratings; return also by how much its squared length is expected to grow."""
-    shown, counts = _mean_vectors(worth, vectors - fitted.usual, fitted.root, gains)
-    variances, Q = np.linalg.eigh(said.left)
-    whole_noise = fitted.noise * len(variances)
-    variances = variances * max(1 - whole_noise / max(variances.sum(), 1e-12), 0.0)
-    noise = (fitted.length * gains) ** 2 / np.maximum(counts, 1e-12)
+    variances, Q = np.linalg.eigh(said.left * (spread / max(np.trace(said.left), 1e-12)))
+    variances = np.maximum(variances, 1e-12)
+    noise = (stretch * gains) ** 2 / np.maximum(counts, 1e-12)
     gain = np.where(counts[:, None] > 0, variances / (variances + noise[:, None]), 0.0)
-    surprise = times((fitted.length * shown - said.values).astype(np.float32), Q.astype(np.float32))
+    gain[gain @ variances < MIN_MOVE * said.square] = 0.0
+    surprise = times((stretch * shown - said.values).astype(np.float32), Q.astype(np.float32))
     moved = said.values + times((gain * surprise).astype(np.float32), Q.T.astype(np.float32))
     return moved, gain @ variances
 
@@ -180,8 +205,6 @@ def _observed_gains(
     model: Recommender, roots: np.ndarray, ratings: csr_array, fitted: _Fitted
 ) -> np.ndarray:
     """Correct √p by the share of favourites among the first ratings, and by their number."""
-    if not len(model.seen.indices) or not len(ratings.indices):
-        return roots
     n = np.bincount(model.seen.indices, minlength=len(model.popularity))[fitted.rows]
     k = np.asarray(model.popularity, np.float64)[fitted.rows]
     share = float(k.sum() / n.sum())
@@ -238,28 +261,26 @@ class _ContentMap:
         rest = (truth - said).astype(np.float64)
         square = np.average(np.sum((said + mean) ** 2, axis=1), weights=shares[:, 0])
         values = blend[0] * by_ridge + blend[1] * self.near_new.mean(T, weights, *form) + mean
-        return _Prediction(values, rest.T @ (rest * shares) / shares.sum(), float(square))
+        left = rest.T @ (rest * shares) / shares.sum()
+        return _Prediction(values, said + mean, left, float(square))
 
     def _ridge(self, T: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Regress T on content; return what it says of new items, and of chosen items left out.
 
         The ridge is the one with the least leave-one-out error.
         """
-        counted = weights * self.described
-        centre = self.known[self.some].T @ counted[self.some]
-        centre /= max(float(counted[self.some].sum(dtype=np.float64)), 1e-12)
+        known = self.known[self.some].astype(np.float64)
+        counted = (weights * self.described)[self.some].astype(np.float64)
+        total = max(float(counted.sum()), 1e-12)
+        centre = known.T @ counted / total
+        weighted = csr_array(diags_array(counted) @ known)
+        gram = (weighted.T @ known).toarray() - total * np.outer(centre, centre)
+        right = weighted.T @ T[self.some] - np.outer(centre, counted @ T[self.some])
 
         def centred(content: csr_array, described: np.ndarray) -> np.ndarray:
             """Return columns; of an item without content, those of the average item."""
             return np.asarray((content.toarray() - centre) * described[:, None], np.float32)
 
-        gram = np.zeros((len(centre), len(centre)))
-        right = np.zeros((len(centre), T.shape[1]))
-        for begin in range(0, len(self.some), ROWS):
-            rows = self.some[begin : begin + ROWS]
-            X = centred(self.known[rows], self.described[rows])
-            gram += X.T @ (X * weights[rows, None])
-            right += X.T @ (T[rows] * weights[rows, None])
         values, vectors = np.linalg.eigh(gram)
         values, U = np.maximum(values, 0.0), vectors.astype(np.float32)
         turned, truth, shares = vectors.T @ right, T[self.chosen], weights[self.chosen]
