@@ -229,7 +229,9 @@ def make_trial(
     ratings = cold.ratings
     first = mark_first_ratings(ratings, n_given, seed, order)
     known, rest = ratings.where(first), ratings.where(~first)
-    trial = _make_trial(train.ratings, known, rest, protocol, seed)
+    # by the rule for all ratings of a user, given or not
+    liked = ratings.where(ratings.favourites & ~first).matrix
+    trial = _make_trial(train.ratings, known, rest, liked, protocol, seed)
     return replace(
         trial,
         people=cold.users if cold.users.num_columns else trial.people,
@@ -280,11 +282,17 @@ def make_known_trial(
     """
     if train.ratings.users != later.ratings.users:
         raise DataError("the parts have different users", hint="take both from split_by_time")
-    return _make_trial(train.ratings, train.ratings, later.ratings, protocol, seed)
+    liked = later.ratings.where(later.ratings.favourites).matrix
+    return _make_trial(train.ratings, train.ratings, later.ratings, liked, protocol, seed)
 
 
 def _make_trial(
-    train: Ratings, known: Ratings, rest: Ratings, protocol: str | Protocol, seed: int
+    train: Ratings,
+    known: Ratings,
+    rest: Ratings,
+    favourites: csr_array,
+    protocol: str | Protocol,
+    seed: int,
 ) -> Trial:
     """Draw candidates for people of whom some ratings are known and the rest is the test."""
     if isinstance(protocol, str):
@@ -293,7 +301,6 @@ def _make_trial(
     if train.items != rest.items:
         raise DataError("the parts have different items", hint="take both from one split")
     given, n_drawn = known.matrix, protocol.n_candidates
-    favourites = rest.where(rest.favourites).matrix
     tested = rest.matrix if protocol.negatives == "unrated" else favourites
     excluded = as_ones(given) + as_ones(tested)  # a sum of ratings would lose those of 0
     rated = train.per_item + known.per_item + rest.per_item > 0
