@@ -121,15 +121,13 @@ def times(A: np.ndarray | csr_array | SparseRows, B: np.ndarray) -> np.ndarray:
 
 
 def times_codes(
-    A: np.ndarray | csr_array | SparseRows, words: np.ndarray, weights: np.ndarray, n_bits: int
+    A: csr_array | SparseRows, words: np.ndarray, weights: np.ndarray, n_bits: int
 ) -> np.ndarray:
-    """Multiply a matrix by packed codes, each of them times a weight, in single precision.
+    """Multiply a sparse matrix by packed codes, each of them times a weight, in single precision.
 
-    The same numbers as `times(A, unpack(words, n_bits) * weights)`. An entry of a sparse A reads 8
-    bytes for 64 bits of a code instead of 256: the codes of a large catalogue stay in the cache.
+    The same numbers as `times(A, unpack(words, n_bits) * weights)`. An entry of A reads 8 bytes for
+    64 bits of a code instead of 256: the codes of a large catalogue stay in the cache.
     """
-    if isinstance(A, np.ndarray):
-        return times(A, unpack(words, n_bits) * weights[:, None])
     kernels = load_kernels(KERNELS, len(A.indices) * ROW_COST)
     if kernels is None:
         B = unpack(words[A.indices], n_bits) * weights[A.indices, None]
