@@ -120,20 +120,18 @@ def open_regular(path: str | Path, hint: str | None = None) -> BufferedReader:
     raise SourceError(f"cannot read {path}: not a regular file", hint=hint or "name a file")
 
 
-def lock_file(path: Path, busy: str | None = None) -> FileIO:
+def lock_file(path: Path, busy: str = "") -> FileIO:
     """Open a file for appending and lock it until it is closed.
 
-    If another process holds it, `busy` is the message of the error; None: wait for the other.
+    If another process holds it, `busy` is the message of the error; without one, wait for it.
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("a+b", buffering=0)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | (fcntl.LOCK_NB if busy is not None else 0))
-        except OSError as error:
+            fcntl.flock(file, fcntl.LOCK_EX | (fcntl.LOCK_NB if busy else 0))
+        except BlockingIOError:
             file.close()
-            if busy is None or not isinstance(error, BlockingIOError):
-                raise
             raise SettingError(busy, hint="wait for it, or name another folder") from None
     return file
 
