@@ -7,7 +7,7 @@ import time
 import pytest
 from numba.core import event
 
-from coldhash.arrays import compiled  # noqa: F401  # which listens to numba
+from coldhash.arrays.compiled import compilations
 from coldhash.cli import output
 from coldhash.cli.output import note_compilation, translate_hint
 
@@ -49,6 +49,7 @@ def test_hints_speak_of_options(hint, translated):
 )
 def test_a_long_compilation_is_noted(monkeypatch, capsys, compiles, seconds, told):
     monkeypatch.setattr(output, "_USUAL_SECONDS", seconds + 0.05)
+    compilations.buffer.clear()
     with note_compilation():
         if compiles:
             event.broadcast(event.Event("numba:compile", event.EventStatus.START))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass, replace
 from functools import wraps
@@ -144,6 +145,27 @@ def parse_pairs(texts: Texts, option: str, hint: str) -> list[tuple[str, str]]:
         if "=" not in text:
             raise SettingError(f"{option} {text!r}", hint=hint)
     return [(name, value) for name, _, value in (text.partition("=") for text in texts or ())]
+
+
+def parse_json(text: str) -> Any:
+    """Read JSON; what is not JSON is a text."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def parse_where(where: Texts) -> dict[str, object] | None:
+    """Read the texts COLUMN=VALUE of --where."""
+    chosen: dict[str, list[object]] = {}
+    for name, text in parse_pairs(where, "--where", hint="COLUMN=VALUE"):
+        chosen.setdefault(name, []).append(parse_json(text))
+    return {name: each[0] if len(each) == 1 else each for name, each in chosen.items()} or None
+
+
+def split(text: str | None) -> list[str] | None:
+    """Split a text at its commas."""
+    return text.split(",") if text else None
 
 
 def read_file(path: Path, name: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect as inspection
-import json
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -30,7 +29,8 @@ HowMany = Annotated[int, Option("-k", help="How many to return.")]
 _ONLY = 'Only items of which a column is this, or one of these: category=shoes, price={"max": 20}.'
 Where = Annotated[Texts, Option(help=_ONLY, metavar="COLUMN=VALUE")]
 _PERSON = 'A person in JSON: {"age": 25, "history": {"1193": 5}}.'
-Fields = Annotated[Text, Option(help="Item columns to show, with commas: price,category.")]
+_SHOWN = "Item columns to show, with commas: price,category."
+Fields = Annotated[Text, Option(help=_SHOWN, callback=inputs.split)]
 Popularity = Annotated[float, Option(help="How much it counts what everybody likes: from 1 to 0.")]
 UnknownFields = Annotated[str, Option(help="Fields that the model does not know: error or ignore.")]
 
@@ -66,7 +66,8 @@ def fit(
         raise SettingError("--judge works in memory only", hint="without --parts and --dask")
     pairs = inputs.parse_pairs(setting, "--set", hint="NAME=VALUE")
     values = {} if bits is None else {"n_bits": bits}
-    settings = settings_from(method, values | {name: parse_json(text) for name, text in pairs})
+    values |= {name: inputs.parse_json(text) for name, text in pairs}
+    settings = settings_from(method, values)
     inputs.check_out(out)
     data: Any = source.read() if parts is None else Prepared.open(parts)
     with ExitStack() as stack:
@@ -102,7 +103,7 @@ class ItemOptions:
 
     def arguments(self) -> Arguments:
         """Return the arguments of the library."""
-        return vars(self) | {"where": parse_where(self.where)}
+        return vars(self) | {"where": inputs.parse_where(self.where)}
 
 
 @dataclass(frozen=True)
@@ -114,10 +115,6 @@ class RecommendOptions(ItemOptions):
     score: Annotated[str, Option(help="real, or hamming: codes on both sides.")] = "real"
     popularity: Popularity = 1.0
     fields: Fields = None
-
-    def arguments(self) -> Arguments:
-        """Return the arguments of `Recommender.recommend`."""
-        return super().arguments() | {"fields": _split(self.fields)}
 
 
 @inputs.command
@@ -201,7 +198,7 @@ def similar(
     as_json: AsJson = False,
 ) -> None:
     """Show the items most like one."""
-    shown: Arguments = {"where": parse_where(where), "fields": _split(fields)}
+    shown: Arguments = {"where": inputs.parse_where(where), "fields": fields}
     rows = load_model(file).similar_items(item, k, **shown)
     output.print_result({"items": iter(rows)}, map(output.format_row, rows), as_json)
 
@@ -286,29 +283,9 @@ def load_model(file: Path) -> ch.Recommender:
         return ch.load(file)
 
 
-def parse_json(text: str) -> Any:
-    """Read JSON; what is not JSON is a text."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-
-
-def parse_where(where: Texts) -> dict[str, object] | None:
-    """Read the texts COLUMN=VALUE of --where."""
-    chosen: dict[str, list[object]] = {}
-    for name, text in inputs.parse_pairs(where, "--where", hint="COLUMN=VALUE"):
-        chosen.setdefault(name, []).append(parse_json(text))
-    return {name: each[0] if len(each) == 1 else each for name, each in chosen.items()} or None
-
-
-def _split(text: str | None) -> list[str] | None:
-    return text.split(",") if text else None
-
-
 def parse_person(text: str) -> dict[str, object]:
     """Read a person in JSON."""
-    person = parse_json(text)
+    person = inputs.parse_json(text)
     if not isinstance(person, dict):
         raise SettingError(f"--user {text:.80}: not a JSON object", hint='{"age": 25}')
     return person
@@ -344,11 +321,9 @@ def _read_people(path: Path, columns: list[str] | None, model: ch.Recommender) -
 def _write_table(table: pa.Table, out: Path) -> None:
     from pyarrow import csv, parquet
 
+    write = csv.write_csv if out.suffix == ".csv" else parquet.write_table
     with replace_file(out) as file:
-        if out.suffix == ".csv":
-            csv.write_csv(table, file)
-        else:
-            parquet.write_table(table, file)
+        write(table, file)
 
 
 def _model_facts(model: ch.Recommender, file: Path) -> dict[str, object]:
@@ -406,7 +381,7 @@ def _talk(model: ch.Recommender, person: Arguments, n: int, options: Arguments) 
 
 
 def _with_answer(person: Arguments, question: Question, given: str) -> Arguments:
-    value = parse_json(given) if given else None
+    value = inputs.parse_json(given) if given else None
     if question["kind"] == "field":
         return {**person, question["name"]: value}
     answers: Arguments = person.get("answers") or {}

@@ -57,15 +57,11 @@ def translate_hint(text: str, options: Collection[str]) -> str:
 def note_compilation() -> Iterator[None]:
     """Tell on stderr that functions are compiled, if the block takes longer than usual."""
 
-    def n_compiled() -> int:
-        module = sys.modules.get("coldhash.arrays.compiled")  # numba may not be needed
-        return 0 if module is None else len(module.compilations.buffer)
-
     def note() -> None:
-        if n_compiled() > before:
+        module = sys.modules.get("coldhash.arrays.compiled")  # numba may not be needed
+        if module is not None and module.compilations.buffer:
             print("compiling, once", file=sys.stderr)
 
-    before = n_compiled()
     timer = Timer(_USUAL_SECONDS, note)
     timer.start()
     try:
