@@ -8,7 +8,7 @@ import pytest
 
 from coldhash import MODELS, read
 from coldhash.baselines.shared import StackEncoder
-from coldhash.errors import ModelFileError, SettingError
+from coldhash.errors import SettingError
 from commands import coldhash_in_process
 
 PLUGIN = """
@@ -75,5 +75,5 @@ def test_an_encoder_of_another_package_is_not_written_to_a_file(tmp_path):
 
     model = MODELS["ridge"]().fit(read("sample", n_users=200, n_items=60))
     other = replace(model, encoder=OtherEncoder(**vars(model.encoder)))
-    with pytest.raises(ModelFileError, match=r"OtherEncoder.*hint: one of .*StackEncoder"):
+    with pytest.raises(SettingError, match=r"OtherEncoder.*hint: one of .*StackEncoder"):
         other.save(tmp_path / "m")

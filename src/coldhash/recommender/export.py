@@ -37,6 +37,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -193,24 +194,16 @@ def _plain_columns(table: pa.Table) -> pa.Table:
     """Return a table of numbers, booleans and texts only."""
     for place, column in enumerate(table.schema):
         if not (column.type in _TYPES or pa.types.is_string(column.type)):
-            values = table.column(place).to_pylist()
-            nested = pa.types.is_nested(column.type)
-            texts = [
-                None if value is None else json.dumps(value, default=str) if nested else str(value)
-                for value in values
-            ]
+            write = partial(json.dumps, default=str) if pa.types.is_nested(column.type) else str
+            texts = [None if value is None else write(value) for value in table[place].to_pylist()]
             table = table.set_column(place, column.name, pa.array(texts, pa.string()))
     return table
 
 
 def _column_types(table: pa.Table) -> str:
     types = {column.name: _TYPES.get(column.type, "text") for column in table.schema}
-    return ", ".join(f"{quoted(name)} {kind}" for name, kind in types.items())
-
-
-def quoted(name: str) -> str:
-    """Return a name of a column in SQL."""
-    return '"' + name.replace('"', '""') + '"'
+    names = (name.replace('"', '""') for name in types)
+    return ", ".join(f'"{name}" {kind}' for name, kind in zip(names, types.values(), strict=True))
 
 
 def _escape_copy(value: object) -> str:

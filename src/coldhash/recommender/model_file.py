@@ -36,7 +36,7 @@ from coldhash.arrays.checks import check_finite, check_places, part_of, take
 from coldhash.arrays.products import SparseRows
 from coldhash.data.feedback import Feedback
 from coldhash.data.ids import Ids
-from coldhash.errors import ChecksumError, ModelFileError
+from coldhash.errors import ChecksumError, ModelFileError, check_choice
 from coldhash.features.groups import FeatureEncoder
 from coldhash.features.people import ANSWERS, HISTORY
 from coldhash.files import open_regular, replace_file
@@ -49,7 +49,6 @@ N_CHECKSUM = 32
 N_VERSION = 16  # hexadecimal digits of the checksum that are the version of a model
 N_LENGTH = 8
 HEAD = re.compile(rb'{"__metadata__":{"format":"coldhash","version":"([0-9]{1,9})"')
-N_HEAD = 64  # bytes that the head fits in
 LARGEST_HEADER = 100_000_000  # as the safetensors readers have it
 LINE = 64  # bytes of a cache line, and what Arrow aligns to
 TYPES = {"BOOL": np.dtype(bool)}
@@ -72,11 +71,7 @@ ENCODERS = {
 
 def save_model(model: Recommender, path: Path) -> None:
     """Write a model to one file, in one step."""
-    if type(model.encoder).__name__ not in ENCODERS:
-        raise ModelFileError(
-            f"{type(model.encoder).__name__} is not an encoder of coldhash",
-            hint=f"one of {', '.join(ENCODERS)}",
-        )
+    check_choice("encoder", type(model.encoder).__name__, ENCODERS)
     encoder, encoder_arrays = model.encoder.state()
     features, feature_arrays = model.features.state()
     facts: dict[str, Any] = {
@@ -314,7 +309,7 @@ def _mapped(path: Path, file: BinaryIO | None) -> mmap.mmap:
 
 def _start(path: Path, mapped: mmap.mmap) -> int:
     """Find where the tensors start, by as little of the file as tells what it is."""
-    head = HEAD.match(mapped[N_LENGTH : N_LENGTH + N_HEAD])
+    head = HEAD.match(mapped, N_LENGTH)
     if head is None:
         raise ModelFileError(f"{path} is not a model file of coldhash")
     version = int(head[1])

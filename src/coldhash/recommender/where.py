@@ -31,7 +31,6 @@ Kind = Literal["number", "boolean", "text"]
 
 MAX_KEPT = 32  # subsets: a bit for each item
 BOUNDS = {"min": -np.inf, "max": np.inf}
-LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
 EXPECTED = {"number": "a number", "boolean": "true or false", "text": "a text"}
 
 
@@ -52,7 +51,6 @@ class ColumnIndex(NamedTuple):
             raise SettingError(f"column {name!r} holds {column.type}", hint="another column")
         values, rows = _flatten(column, separator)
         if kind == "number":
-            values = values.cast(pa.float64()) if pa.types.is_decimal(values.type) else values
             return cls(name, kind, _as_numpy(values), slice(None), rows)
         coded = values.cast(pa.string()).dictionary_encode()
         return cls(name, kind, Ids(coded.dictionary, "value"), _as_numpy(coded.indices), rows)
@@ -135,9 +133,9 @@ class ItemFilter:
 def kind_of(form: pa.DataType) -> Kind | None:
     """Return what the values of a column, or of its lists, are compared as; None if they cannot."""
     types = pa.types
-    if isinstance(form, LISTS) or types.is_dictionary(form):
+    if types.is_list(form):
         return kind_of(form.value_type)
-    if types.is_integer(form) or types.is_floating(form) or types.is_decimal(form):
+    if types.is_integer(form) or types.is_floating(form):
         return "number"
     if types.is_boolean(form):
         return "boolean"
@@ -147,12 +145,10 @@ def kind_of(form: pa.DataType) -> Kind | None:
 def _flatten(column: pa.ChunkedArray, separator: str | None) -> tuple[pa.Array, np.ndarray]:
     """Return the values of a column that are not missing, and the row of each."""
     values = column.combine_chunks()
-    if pa.types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
     rows = np.arange(len(values), dtype=np.int32)
     texts = values if separator is not None and is_text(values.type) else None
     lists = values if texts is None else pc.split_pattern(texts, separator)
-    if isinstance(lists.type, LISTS):
+    if pa.types.is_list(lists.type):
         values, rows = pc.list_flatten(lists), rows[_as_numpy(pc.list_parent_indices(lists))]
     if texts is not None:
         values = pa.concat_arrays([pc.utf8_trim_whitespace(values), texts])
