@@ -91,7 +91,7 @@ def fit_history(problem: Problem, state: FitState, items: CodeItems) -> HistoryP
         for t, rows, entries in _first_events(records, n_draws):
             values, at = records.ratings.data[entries], records.ratings.indices[entries]
             starts, shape = np.arange(0, len(at) + 1, t), (len(rows), len(D))
-            Z = part.evidence(SparseRows(values, at, starts, shape))
+            Z = part.evidence(part.above(SparseRows(values, at, starts, shape)))
             # all items, less those that were given
             Y = scales[t] * by_ratings[rows] - by_features[rows]
             targets = (scales[t] * block.S.data[entries] - means[at]) / gains[at]

@@ -35,14 +35,16 @@ from coldhash.features.people import (
 )
 from coldhash.files import Json
 from coldhash.recommender import results
-from coldhash.recommender.ask import (
+from coldhash.recommender.encoders import (
     ITEMS_AND_FIELDS,
+    Encoded,
+    Encoder,
+    PeopleData,
     Question,
     QuestionKind,
     compute_field_covariances,
     find_questions,
 )
-from coldhash.recommender.encoders import ConsensusEncoder, Encoded, Encoder, PeopleData
 from coldhash.recommender.items import CodeItems, Items, RealItems, move_to_the_end
 from coldhash.recommender.where import ItemFilter, Where, find_column
 from coldhash.render import html_table
@@ -601,7 +603,9 @@ class Recommender:
         weight = self.level_weight(popularity)
         row = self._rows_of("item_id", [item_id])
         item = self.items.rows(row)[0].astype(np.float64)
-        base, gain = self.items.level_terms(row, weight)[:, 0].tolist()
+        base, gain = 0.0, 1.0
+        if isinstance(self.items, CodeItems):
+            base, gain = self.items.level_terms(row, weight)[:, 0].tolist()
         known = self._read(user, unknown)
         encoded = self._encode(known)
         with np.errstate(all="ignore"):  # what overflows is an error
@@ -715,17 +719,16 @@ class Recommender:
         save_model(self, Path(path))
 
     @cached_property
-    def field_covariances(self) -> dict[str, dict[str, np.ndarray]]:
-        """The covariance of what each field adds to the vectors of training users, by group."""
-        maps = self.encoder.maps if isinstance(self.encoder, ConsensusEncoder) else {}
-        return compute_field_covariances(self.features, maps)
+    def field_covariances(self) -> dict[tuple[str, str], np.ndarray]:
+        """The covariance of what each field adds to training users' vectors, by group and name."""
+        return compute_field_covariances(self.features, self.encoder)
 
     @cached_property
     def _users(self) -> Items:
         """The training users, laid out for search."""
         level = np.zeros(len(self.user_vectors))
         if self.has_codes:
-            return CodeItems.of(signs(self.user_vectors), level)
+            return CodeItems.of_codes(signs(self.user_vectors), level)
         return RealItems(self.user_vectors, level)
 
     def _item_lists(
