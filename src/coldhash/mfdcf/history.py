@@ -109,7 +109,8 @@ def fit_history(problem: Problem, state: FitState, items: CodeItems) -> HistoryP
         if min(evidence.trained.n_users, evidence.held.n_users) >= MIN_USERS
     }
     solved = run_pieces(lambda some: _solve(some, problem, state, timed), learned.values())
-    return part.with_maps(dict(zip(learned, solved, strict=True)))
+    stacked = np.array([*solved], np.float32).reshape(-1, *part.maps.shape[1:])
+    return replace(part, counts=np.array([*learned], np.int64), maps=stacked)
 
 
 def _scales(problem: Problem) -> dict[int, np.float32]:

@@ -5,7 +5,7 @@ Also which question would move it most.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -68,15 +68,9 @@ class HistoryPart:
     # by item, what is known of its neighbours, for the next who dislikes it
     _kept: dict[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict, init=False)
 
-    def with_maps(self, maps: Mapping[int, np.ndarray]) -> HistoryPart:
-        """Return the part with a map for each number of events."""
-        counts = sorted(maps)
-        stacked = np.array([maps[n] for n in counts], np.float32).reshape(-1, *self.maps.shape[1:])
-        return replace(self, counts=np.array(counts, np.int64), maps=stacked)
-
     def evidence(self, events: SparseRows) -> np.ndarray:
         """Compute the mean of z over the events of each row, whose values are δ."""
-        above, n_events = events.data, _column(events.counts())
+        above, n_events = events.data, events.counts()[:, None].astype(np.float32)
         words, weights, places = self._codes_of(events.indices)
         # both sums by one product: the rows of exposure, and below them those of preference
         values = np.concatenate([np.ones_like(above), above])
@@ -125,7 +119,8 @@ class HistoryPart:
         n_entries, below = len(n_events), events.data < 0
         ends, shape = np.arange(n_entries + 1), (n_entries, events.shape[1])
         apart = SparseRows(events.data, events.indices, ends, shape)
-        moved = np.asarray(self._move(apart, n_events) / _column(n_events))
+        moved = self._move(apart, n_events)
+        moved /= n_events[:, None].astype(np.float32)
         if below.any():  # nothing of a dislike raises the items most like it
             q, falls = self._find_neighbours(events.indices[below])
             raised = np.maximum((moved[below] * q).sum(axis=1, dtype=np.float64), 0)
@@ -178,13 +173,9 @@ class HistoryPart:
         words, weights, places = self._codes_of(events.indices)
         given = events.indptr.astype(np.int64), places.astype(np.int64), events.data, n_events
         codes, move = (read_only(words), read_only(weights)), kernels.move_by_events
-        run_rows(move, events.indptr, *given, *codes, *self._fixed, moved)
+        fixed = map(read_only, (self.expected, self.maps, self._shares))
+        run_rows(move, events.indptr, *given, *codes, *fixed, moved)
         return moved
-
-    @cached_property
-    def _fixed(self) -> tuple[np.ndarray, ...]:
-        """The arrays that the kernel takes for every person."""
-        return tuple(map(read_only, (self.expected, self.maps, self._shares)))
 
     @cached_property
     def _shares(self) -> np.ndarray:
@@ -229,10 +220,6 @@ class HistoryPart:
         if not (np.diff(counts, prepend=0, append=MAX_COUNT) > 0).all():
             raise ModelFileError(f"'counts' are not ascending from 1 to {MAX_COUNT}")
         return cls(codes=code_items(codes), spread=float(json["spread"]), **own)
-
-
-def _column(n_events: np.ndarray) -> np.ndarray:
-    return n_events[:, None].astype(np.float32)
 
 
 class OpenList(NamedTuple):
