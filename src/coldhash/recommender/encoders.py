@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from heapq import merge
 from itertools import islice
@@ -238,12 +238,9 @@ def find_questions(
             f"{model.name} does not learn from answers, so there is nothing to ask",
             hint="a model of MFDCF, fitted with this version",
         )
-    part, answers = encoder.answers, known.answers
-    if answers is None:
-        answers = SparseRows.of_lists([np.zeros(0, np.int32)], len(model.item_ids))
-    seen = answers.indices
-    if encoded.history is not None:
-        seen = np.concatenate([seen, encoded.history.indices])
+    nothing = SparseRows.of_lists([np.zeros(0, np.int32)], len(model.item_ids))
+    part, answers, history = encoder.answers, known.answers or nothing, known.history or nothing
+    seen = np.concatenate([answers.indices, history.indices])
     open_list = part.open_list(encoded.vectors[0], answers, seen)
     removed_by = {}  # the variance tr(C'C ·) of what each field adds to training users' vectors
     for (group, name), covariance in model.field_covariances.items():
@@ -255,26 +252,22 @@ def find_questions(
     variance = max(float(np.vdot(open_list.metric, open_list.covariance)), 1e-30)
     total = variance + sum(removed_by.values())  # of all that is open
 
-    def of_items() -> Iterator[Question]:
-        for row, removed in part.questions(open_list, askable):
-            title = None if model.titles is None else model.titles[row].as_py()
-            share, gain = float(part.shares[row]), min(removed / total, 1.0)
-            why = f"known to {share:.0%} of people; {_settles(gain)}"
-            name = model.item_ids[row]
-            yield Question(kind="item", name=name, title=title, gain=gain, known=share, why=why)
+    def make_question(about: int | str, removed: float) -> Question:
+        gain = min(removed / total, 1.0)
+        settles = f"expected to settle {gain:.1%} of how people like you differ"
+        if isinstance(about, str):
+            why = f"a field that is missing; {settles}"
+            return Question(kind="field", name=about, title=None, gain=gain, known=None, why=why)
+        title = None if model.titles is None else model.titles[about].as_py()
+        share, name = float(part.shares[about]), model.item_ids[about]
+        why = f"known to {share:.0%} of people; {settles}"
+        return Question(kind="item", name=name, title=title, gain=gain, known=share, why=why)
 
-    def of_fields() -> Iterator[Question]:
-        for name, removed in sorted(removed_by.items(), key=lambda pair: -pair[1]):
-            gain = removed / total
-            why = f"a field that is missing; {_settles(gain)}"
-            yield Question(kind="field", name=name, title=None, gain=gain, known=None, why=why)
-
-    found = [each() for kind, each in (("items", of_items), ("fields", of_fields)) if kind in kinds]
-    return list(islice(merge(*found, key=lambda question: -question["gain"]), n))
-
-
-def _settles(gain: float) -> str:
-    return f"expected to settle {gain:.1%} of how people like you differ"
+    of_fields = sorted(removed_by.items(), key=lambda pair: -pair[1])
+    found: dict[str, Iterable[tuple[int | str, float]]]
+    found = {"items": part.questions(open_list, askable), "fields": of_fields}
+    chosen = merge(*(found[kind] for kind in found if kind in kinds), key=lambda pair: -pair[1])
+    return [make_question(*each) for each in islice(chosen, n)]
 
 
 def compute_field_covariances(

@@ -142,9 +142,6 @@ class RealItems:
     def __len__(self) -> int:
         return int(self.vectors.shape[0])
 
-    def distances(self, vectors: np.ndarray, rows: np.ndarray) -> None:
-        """Return None: these items have no codes."""
-
     def rows(self, items: Any = slice(None)) -> np.ndarray:
         """Return some items as dense vectors."""
         part = self.vectors[items]

@@ -45,7 +45,7 @@ from coldhash.recommender.encoders import (
     compute_field_covariances,
     find_questions,
 )
-from coldhash.recommender.items import CodeItems, Items, RealItems, move_to_the_end
+from coldhash.recommender.items import CodeItems, Items, RealItems, code_items, move_to_the_end
 from coldhash.recommender.where import ItemFilter, Where, find_column
 from coldhash.render import html_table
 from coldhash.search import Search
@@ -480,7 +480,7 @@ class Recommender:
             items=items,
             rows=rows,
             scores=scores,
-            distances=self.items.distances(vectors, rows) if by_code else None,
+            distances=code_items(self.items).distances(vectors, rows) if by_code else None,
             fallback=encoded.fallback,
             ignored=encoded.ignored,
         )
