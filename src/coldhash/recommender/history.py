@@ -173,9 +173,13 @@ class HistoryPart:
         words, weights, places = self._codes_of(events.indices)
         given = events.indptr.astype(np.int64), places.astype(np.int64), events.data, n_events
         codes, move = (read_only(words), read_only(weights)), kernels.move_by_events
-        fixed = map(read_only, (self.expected, self.maps, self._shares))
-        run_rows(move, events.indptr, *given, *codes, *fixed, moved)
+        run_rows(move, events.indptr, *given, *codes, *self._fixed, moved)
         return moved
+
+    @cached_property
+    def _fixed(self) -> tuple[np.ndarray, ...]:
+        """The arrays that the kernel takes for every person."""
+        return tuple(map(read_only, (self.expected, self.maps, self._shares)))
 
     @cached_property
     def _shares(self) -> np.ndarray:
