@@ -108,7 +108,7 @@ def by_faiss(model: Recommender, seconds: float) -> Iterator[Method]:
     """Let FAISS search the codes of a model: as bits, and as floats."""
     n_items, n_bits = len(model.items), model.items.n_bits
     binary, flat = faiss.IndexBinaryFlat(n_bits), faiss.IndexFlatIP(n_bits)
-    binary.add(model.items.packed.view(np.uint8))
+    binary.add(model.items.packed().view(np.uint8))
     flat.add(model.items.rows().astype(np.float32))
 
     def as_bits(people: Any) -> np.ndarray:

@@ -41,7 +41,7 @@ def main() -> None:
             "who liked two items": (STRANGER | {"history": {items[0]: 5, items[1]: 5}}, 200),
             "who disliked one of two": (STRANGER | {"history": {items[0]: 5, items[1]: 1}}, 200),
         }
-        stripes, rows = model.items.index.stripes, []
+        stripes, rows = model.items.stripes, []
         for name, (person, target) in people.items():
             ask = partial(model.recommend, person, k=10)
             alone = median_microseconds(ask, repeats)

@@ -25,7 +25,6 @@ from table import Row, best_times, finish, options
 from coldhash import MFDCF, Ids, Recommender, load, read
 from coldhash.baselines.shared import StackEncoder
 from coldhash.recommender.items import CodeItems
-from coldhash.search.index import CodeIndex
 
 CHILD = """
 import json, sys, time
@@ -57,7 +56,7 @@ def catalogue(small: Recommender, n_items: int, n_users: int) -> Recommender:
     rated = np.sort(rng.integers(n_items, size=(n_users, 100), dtype=np.int32), axis=1).ravel()
     starts = np.arange(0, len(rated) + 1, 100, dtype=np.int32)
     ones = np.ones(len(rated), dtype=np.float32)
-    index = small.items.index
+    index = small.items
     packed = rng.integers(2**index.n_bits, size=(n_items, 1), dtype=np.uint64)
     popularity = rng.integers(10_000, size=n_items).astype(np.float32)
     levels = np.maximum(255 * np.sqrt(popularity / 10_000), 1).astype(np.uint8)
@@ -66,7 +65,7 @@ def catalogue(small: Recommender, n_items: int, n_users: int) -> Recommender:
     return replace(
         small,
         encoder=StackEncoder((group,), matrix),
-        items=CodeItems(CodeIndex.of(packed, index.n_bits, popularity, *tables)),
+        items=CodeItems.of(packed, index.n_bits, popularity, *tables),
         item_ids=counted(n_items, "item"),
         popularity=popularity,
         user_ids=counted(n_users, "user"),

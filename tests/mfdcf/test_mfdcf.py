@@ -351,7 +351,7 @@ def test_all_rotations_find_about_the_same_optimum(small):
 @pytest.mark.filterwarnings("ignore::coldhash.errors.CodeCollapse")
 def test_with_no_printed_step_it_is_the_method(small):
     one, two = PLAIN.fit(small), PRINTED.fit(small)
-    np.testing.assert_array_equal(one.items.packed, two.items.packed)
+    np.testing.assert_array_equal(one.items.packed(), two.items.packed())
     assert one.report["objective"] == two.report["objective"]
 
 
@@ -426,7 +426,7 @@ def test_no_cold_rating_reaches_the_model(small):
     erased = small.with_ratings(small.ratings.where(np.repeat(keep, small.ratings.per_user)))
     clean, _ = split_cold_users(erased, seed=0)
     one, two = MFDCF(n_bits=24).fit(train), MFDCF(n_bits=24).fit(clean)
-    np.testing.assert_array_equal(one.items.packed, two.items.packed)
+    np.testing.assert_array_equal(one.items.packed(), two.items.packed())
     np.testing.assert_array_equal(one.popularity, two.popularity)
     np.testing.assert_array_equal(one.encode(cold.users).vectors, two.encode(cold.users).vectors)
 

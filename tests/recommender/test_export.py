@@ -81,7 +81,7 @@ def with_random_codes(model, n_bits, has_level):
     weights = rng.standard_normal((model.items.width, n_bits)).astype(np.float32)
     users = model.user_vectors @ weights
     return replace(
-        model, items=CodeItems.of(codes, popularity, *level), popularity=popularity,
+        model, items=CodeItems.of_codes(codes, popularity, *level), popularity=popularity,
         encoder=Projected(model.encoder, weights), user_vectors=users,
     )  # fmt: skip
 
@@ -122,8 +122,8 @@ def expected(model, person, n_planes, allowed=None):
     """Ids and scores by arithmetic on +1 and -1."""
     encoded = model.encode([person])
     vector = rounded(encoded.vectors[0], n_planes)
-    index = model.items.index
-    levels = np.zeros(N_ITEMS, int) if model.items.levels is None else model.items.levels
+    index = model.items
+    levels = index.levels_of()
     base, gain = index.terms(1.0, by_code=False)
     scores = gain[levels] * (base[levels] + model.items.rows().astype(float) @ vector)
     order = np.lexsort((index.rank, -np.round(scores, 9)))

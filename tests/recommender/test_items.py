@@ -22,7 +22,7 @@ def items(rng, counts):
     codes = signs(rng.standard_normal((N, 24)))
     levels = rng.integers(256, size=N).astype(np.uint8)
     gains = np.linspace(0, 1, 256, dtype=np.float32)
-    return CodeItems.of(codes, counts, levels, gains, np.arange(256, dtype=np.int32) // 16)
+    return CodeItems.of_codes(codes, counts, levels, gains, np.arange(256, dtype=np.int32) // 16)
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_scores_are_those_of_the_best(items, vectors, popularity, by_code):
     rows, best = items.best(vectors, N, Search(by_code=by_code, popularity=popularity))
     scores = items.scores(vectors, popularity, by_code)
     np.testing.assert_allclose(np.take_along_axis(scores, rows, axis=1), best, atol=1e-5)
-    gains = items.levels / 255
+    gains = items.levels_of() / 255
     if by_code:
         vectors = signs(vectors) * np.abs(vectors).mean(axis=1, keepdims=True) / 2
         expected = popularity * gains + vectors @ items.rows().T
@@ -48,7 +48,7 @@ def test_scores_are_those_of_the_best(items, vectors, popularity, by_code):
 
 
 def test_the_popular_go_by_level_then_by_count(items, counts):
-    expected = np.lexsort((np.arange(N), -counts, -items.levels.astype(int)))
+    expected = np.lexsort((np.arange(N), -counts, -items.levels_of().astype(int)))
     rows, _ = items.best(np.zeros((2, items.width), np.float32), N)
     np.testing.assert_array_equal(rows, [expected] * 2)
     np.testing.assert_array_equal(items.order, expected)
@@ -56,24 +56,24 @@ def test_the_popular_go_by_level_then_by_count(items, counts):
 
 def test_a_level_takes_a_byte(items, counts):
     assert items.bytes_per_item == 4
-    assert CodeItems.of(items.rows(), counts).bytes_per_item == 3
-    assert CodeItems.of(items.rows(), counts).levels is None
+    assert CodeItems.of_codes(items.rows(), counts).bytes_per_item == 3
+    assert CodeItems.of_codes(items.rows(), counts).levels is None
 
 
 def test_some_rows_and_more_rows_keep_their_levels(items, counts, rng):
     rows = rng.permutation(N)[:50]
     some = items.select(rows, counts[rows])
-    np.testing.assert_array_equal(some.levels, items.levels[rows])
+    np.testing.assert_array_equal(some.levels_of(), items.levels_of(rows))
     rest = np.setdiff1d(np.arange(N), rows)
     both = np.concatenate([rows, rest])
-    again = some.extend(items.rows(rest), counts[both], items.levels[rest])
-    np.testing.assert_array_equal(again.levels, items.levels[both])
+    again = some.select(np.arange(50), counts[both], items.rows(rest), items.levels_of(rest))
+    np.testing.assert_array_equal(again.levels_of(), items.levels_of(both))
     np.testing.assert_array_equal(again.rows(), items.rows(both))
 
 
 def test_items_come_back_from_their_arrays(items, counts, vectors):
     again = restore_items(items.arrays(), items.n_bits, True, counts)
-    np.testing.assert_array_equal(again.levels, items.levels)
+    np.testing.assert_array_equal(again.levels_of(), items.levels_of())
     for by_code in (False, True):
         for mine, theirs in zip(
             items.best(vectors, 20, Search(by_code=by_code, popularity=0.5)),

@@ -87,7 +87,7 @@ def test_hamming_beside_levels_weighs_codes_by_one_length(coded):
     found = coded.recommend(PEOPLE[0], k=150, score="hamming", popularity=0.5)
     rows = coded.item_ids.rows(found.item_ids[0])
     codes = coded.items.rows(rows).astype(float)
-    gains = coded.items.index.gains[coded.items.levels[rows]]
+    gains = coded.items.gains[coded.items.levels_of(rows)]
     own = np.where(encoded.vectors[0] >= 0, 1.0, -1.0)
     length = np.abs(encoded.vectors[0]).mean()
     np.testing.assert_allclose(
@@ -147,7 +147,9 @@ def test_a_dislike_does_not_raise_the_items_most_like_it(coded):
         assert after[near].mean() <= alone[near].mean()
         given = coded.encode({"history": others | {item: rating}}).history
         place = np.flatnonzero(given.indices == row)[0]
-        added = coded.items.gains(near) * (coded.items.rows(near) @ history.split(given)[place])
+        added = coded.items.level_terms(near)[1] * (
+            coded.items.rows(near) @ history.split(given)[place]
+        )
         assert added.mean() <= 0
 
 

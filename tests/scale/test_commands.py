@@ -41,7 +41,7 @@ def test_from_partitions_and_on_dask_the_models_are_the_same(folder):
     run = coldhash_command(*fit, "--out", "two", "--dask", "local", cwd=folder)
     assert run.returncode == 0, run.stderr
     one, two = load(folder / "one"), load(folder / "two")
-    np.testing.assert_array_equal(one.items.packed, two.items.packed)
+    np.testing.assert_array_equal(one.items.packed(), two.items.packed())
     np.testing.assert_array_equal(one.user_vectors, two.user_vectors)
     assert not (folder / "one.work").exists()
 

@@ -99,7 +99,7 @@ def client(cluster):
 
 
 def assert_same(one, two):
-    np.testing.assert_array_equal(one.items.packed, two.items.packed)
+    np.testing.assert_array_equal(one.items.packed(), two.items.packed())
     np.testing.assert_array_equal(one.user_vectors, two.user_vectors)
     np.testing.assert_array_equal(one.popularity, two.popularity)
     np.testing.assert_array_equal(one.seen.indices, two.seen.indices)
@@ -118,7 +118,7 @@ def test_times_are_in_the_partitions_and_change_histories(parts, world, in_memor
     untimed = prepare_sample(world, tmp_path, columns={"timestamp": None})
     assert all(part.load().times is None for part in untimed.records())
     other = SETTINGS.fit(untimed, seed=1, on=Memory())
-    np.testing.assert_array_equal(other.items.packed, in_memory.items.packed)
+    np.testing.assert_array_equal(other.items.packed(), in_memory.items.packed())
     assert len(other.encoder.history.maps)
     assert not np.array_equal(other.encoder.history.maps, in_memory.encoder.history.maps)
 

@@ -139,7 +139,7 @@ def test_exclude_and_candidates(client, model):
 def test_nothing_known_falls_back_to_popularity(client, model):
     answer = client.post("/v1/recommend", json={"user": {}, "k": 5}).json()
     assert answer["fallback"] is True
-    levels = dict(zip(model.item_ids, model.items.levels.tolist(), strict=True))
+    levels = dict(zip(model.item_ids, model.items.levels_of().tolist(), strict=True))
     best = sorted(levels.values(), reverse=True)[:5]
     assert [levels[item["item_id"]] for item in answer["items"]] == best
 

@@ -48,7 +48,7 @@ for method in ("mfdcf", "ridge", "mf"):
     encoder = model.encoder.state()[1]
     for name in sorted(encoder):
         learned.update(np.ascontiguousarray(encoder[name]).tobytes())
-    side = model.items.packed if model.has_codes else model.items.vectors
+    side = model.items.packed() if model.has_codes else model.items.vectors
     for array in (side, model.user_vectors, said.scores):
         learned.update(np.ascontiguousarray(array).tobytes())
     found[method] = {

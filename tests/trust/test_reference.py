@@ -15,7 +15,7 @@ from coldhash.evaluate.metrics import judge
 from coldhash.evaluate.protocol import make_trial, scorer
 from coldhash.mfdcf.problem import fit_preference, uniform
 from coldhash.partitions import MemoryPartitions
-from coldhash.search import CodeIndex
+from coldhash.recommender.items import CodeItems
 from reference import Reference
 
 pytestmark = [
@@ -186,11 +186,11 @@ def test_single_precision_costs_nothing():
     assert (single.items.rows() != slow.D).mean() < 1e-3
     assert ((single.user_vectors >= 0) != (slow.H >= 0)).mean() < 1e-3
     maps = {name: slow.W[name] for name in single.encoder.maps}
-    index, packed = single.items.index, pack(slow.D.astype(np.int8))
-    levels = (single.items.levels, index.gains, index.steps)
+    index, packed = single.items, pack(slow.D.astype(np.int8))
+    levels = (index.levels_of(), index.gains, index.steps)
     double = replace(
         single,
-        items=replace(single.items, index=CodeIndex.of(packed, 32, single.popularity, *levels)),
+        items=CodeItems.of(packed, 32, single.popularity, *levels),
         encoder=replace(single.encoder, maps=maps, average=slow.average),
     )
     trial = make_trial(train, cold, protocol="sampled-1000", n_given=0, seed=0)

@@ -177,9 +177,9 @@ def test_more_favourites_raise_a_level_and_fewer_lower_it(model, parts):
 
     def level(rating):
         given = {"user_id": users, "item_id": table["item_id"] * 20, "rating": [rating] * 20}
-        return int(add_items(model, table, given)[0].items.levels[-1])
+        return int(add_items(model, table, given)[0].items.levels_of()[-1])
 
-    by_content = int(add_items(model, table)[0].items.levels[-1])
+    by_content = int(add_items(model, table)[0].items.levels_of()[-1])
     assert level(1.0) < by_content < level(5.0)
 
 

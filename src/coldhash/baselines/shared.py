@@ -229,7 +229,7 @@ class Training:
         self.report["item_codes"] = code_report(items)
         self.report["stranger_codes"] = code_report(strangers)
         self.report["warning"] = warn_of_collapse(strangers)
-        return self.make_recommender(name, encoder, users, signs(items), CodeItems.of)
+        return self.make_recommender(name, encoder, users, signs(items), CodeItems.of_codes)
 
     def make_mapped_recommender(
         self, name: str, users: np.ndarray, items: np.ndarray, map_ridge: float

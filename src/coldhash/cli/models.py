@@ -22,7 +22,7 @@ from coldhash.files import replace_file
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from coldhash.recommender.ask import Question
+    from coldhash.recommender.encoders import Question
 
 
 HowMany = Annotated[int, Option("-k", help="How many to return.")]

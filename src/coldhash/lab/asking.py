@@ -172,7 +172,8 @@ class Tree:
         self._means = means / np.maximum(panel.train.ratings.per_item, 1)
         items = model.items
         assert isinstance(items, CodeItems)
-        codes, squares = items.rows().astype(np.float64), items.gains(np.arange(len(items))) ** 2
+        codes = items.rows().astype(np.float64)
+        squares = items.level_terms()[1].astype(np.float32) ** 2
         apart = codes - np.average(codes, axis=0, weights=squares)
         metric = (apart.T * (squares / squares.sum())) @ apart
         root = np.linalg.cholesky(metric + 1e-6 * np.eye(len(metric)))

@@ -56,7 +56,7 @@ def fit_answers(problem: Problem, state: FitState, history: HistoryPart) -> Answ
         ratings = records.ratings[some]
         along = np.empty(ratings.nnz)
         known_by, liked_by = np.zeros((2, len(rows), D.shape[1]), np.float32)
-        above = history.above(SparseRows.of(ratings))
+        above = history.above(SparseRows.of(ratings)).data
         _add_raters(ratings.indptr, ratings.indices, above, X, D, places, along, known_by, liked_by)
         above = above.astype(np.float64)
         return Moments(

@@ -91,7 +91,7 @@ def fit_history(problem: Problem, state: FitState, items: CodeItems) -> HistoryP
         for t, rows, entries in _first_events(records, n_draws):
             values, at = records.ratings.data[entries], records.ratings.indices[entries]
             starts, shape = np.arange(0, len(at) + 1, t), (len(rows), len(D))
-            Z = part.evidence(SparseRows(values, at, starts, shape))
+            Z = part.evidence(part.above(SparseRows(values, at, starts, shape)))
             # all items, less those that were given
             Y = scales[t] * by_ratings[rows] - by_features[rows]
             targets = (scales[t] * block.S.data[entries] - means[at]) / gains[at]
@@ -109,7 +109,8 @@ def fit_history(problem: Problem, state: FitState, items: CodeItems) -> HistoryP
         if min(evidence.trained.n_users, evidence.held.n_users) >= MIN_USERS
     }
     solved = run_pieces(lambda some: _solve(some, problem, state, timed), learned.values())
-    return part.with_maps(dict(zip(learned, solved, strict=True)))
+    stacked = np.array([*solved], np.float32).reshape(-1, *part.maps.shape[1:])
+    return replace(part, counts=np.array([*learned], np.int64), maps=stacked)
 
 
 def _scales(problem: Problem) -> dict[int, np.float32]:

@@ -183,7 +183,7 @@ class MFDCF:
             problem, state = self._alternate(problem, D, rounds, rng)
             length, strangers = equations.summarise_strangers(problem, state)
             popularity = problem.sums.favourites.astype(np.float32)
-            items = CodeItems.of(signs(state.D), popularity, *problem.level.tables(length))
+            items = CodeItems.of_codes(signs(state.D), popularity, *problem.level.tables(length))
             history = fit_history(problem, state, items)
             answers = fit_answers(problem, state, history)
             rounds.mark("history")

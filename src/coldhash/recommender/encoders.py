@@ -1,19 +1,32 @@
-"""Encoders: what is known of people -> user vectors."""
+"""Encoders: what is known of people -> user vectors; and what to ask a person next."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Self
+from heapq import merge
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypedDict, get_args
 
 import numpy as np
 
 from coldhash.arrays.checks import Forms, part_of, take
 from coldhash.arrays.products import SparseRows, read_only, times
 from coldhash.data.ids import Ids
+from coldhash.errors import SettingError
+from coldhash.features.columns import Given
 from coldhash.features.groups import FeatureEncoder, Features, State
+from coldhash.features.people import Person
 from coldhash.recommender.history import AnswerPart, HistoryPart
 from coldhash.recommender.items import Items
+
+if TYPE_CHECKING:
+    from coldhash.recommender.recommender import Recommender
+
+QuestionKind = Literal["items", "fields"]
+ITEMS_AND_FIELDS: tuple[QuestionKind, ...] = get_args(QuestionKind)
+SELF_WEIGHTINGS = 3  # alternations of weights and consensus; more change nothing
 
 
 class PeopleData(NamedTuple):
@@ -90,9 +103,6 @@ def scale_rows(weights: np.ndarray) -> np.ndarray:
     """Scale rows of weights so that they add up to 1; a row of zeros stays."""
     totals = weights.sum(axis=1, keepdims=True)
     return np.asarray(weights / np.where(totals > 0, totals, 1), dtype=np.float32)
-
-
-SELF_WEIGHTINGS = 3  # alternations of weights and consensus; more change nothing
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,3 +206,84 @@ class ConsensusEncoder(Encoder):
         answers = AnswerPart.restore((json["answers"], part_of(arrays, "answers/")), history)
         maps = dict(zip(widths, map(read_only, own.values()), strict=True))
         return cls(maps, json["weights"], average, history, answers)
+
+
+class Question(TypedDict):
+    """What to ask a person."""
+
+    kind: Literal["item", "field"]
+    name: str  # the item id, or the field
+    title: str | None
+    gain: float
+    known: float | None
+    why: str
+
+
+def find_questions(
+    model: Recommender,
+    person: Person,
+    known: PeopleData,
+    encoded: Encoded,
+    n: int,
+    kinds: Collection[QuestionKind],
+    askable: np.ndarray,
+) -> list[Question]:
+    """Return the best n questions about items that are askable and missing fields.
+
+    `encoded` is the person without the answers.
+    """
+    encoder = model.encoder
+    if not isinstance(encoder, ConsensusEncoder):
+        raise SettingError(
+            f"{model.name} does not learn from answers, so there is nothing to ask",
+            hint="a model of MFDCF, fitted with this version",
+        )
+    nothing = SparseRows.of_lists([np.zeros(0, np.int32)], len(model.item_ids))
+    part, answers, history = encoder.answers, known.answers or nothing, known.history or nothing
+    seen = np.concatenate([answers.indices, history.indices])
+    open_list = part.open_list(encoded.vectors[0], answers, seen)
+    removed_by = {}  # the variance tr(C'C ·) of what each field adds to training users' vectors
+    for (group, name), covariance in model.field_covariances.items():
+        if person.get(name) in (None, ""):
+            having = {name for name, has in known.features.has.items() if has[0]} | {group}
+            weights = [encoder.weights[name] for name in encoder.maps if name in having]
+            removed = max(float(np.vdot(open_list.metric, covariance)), 0.0)
+            removed_by[name] = (encoder.weights[group] / sum(weights)) ** 2 * removed
+    variance = max(float(np.vdot(open_list.metric, open_list.covariance)), 1e-30)
+    total = variance + sum(removed_by.values())  # of all that is open
+
+    def make_question(about: int | str, removed: float) -> Question:
+        gain = min(removed / total, 1.0)
+        settles = f"expected to settle {gain:.1%} of how people like you differ"
+        if isinstance(about, str):
+            why = f"a field that is missing; {settles}"
+            return Question(kind="field", name=about, title=None, gain=gain, known=None, why=why)
+        title = None if model.titles is None else model.titles[about].as_py()
+        share, name = float(part.shares[about]), model.item_ids[about]
+        why = f"known to {share:.0%} of people; {settles}"
+        return Question(kind="item", name=name, title=title, gain=gain, known=share, why=why)
+
+    of_fields = sorted(removed_by.items(), key=lambda pair: -pair[1])
+    found: dict[str, Iterable[tuple[int | str, float]]]
+    found = {"items": part.questions(open_list, askable), "fields": of_fields}
+    chosen = merge(*(found[kind] for kind in found if kind in kinds), key=lambda pair: -pair[1])
+    return [make_question(*each) for each in islice(chosen, n)]
+
+
+def compute_field_covariances(
+    features: FeatureEncoder, encoder: Encoder
+) -> dict[tuple[str, str], np.ndarray]:
+    """Compute the covariance of what each field of each group adds to training users' vectors.
+
+    A field that is missing counts as its mean in training; the vectors c W of its values vary
+    around that. `FittedColumn.mean` holds how frequent values are. A vector cannot be asked for.
+    """
+    found = {}
+    for group, matrix in encoder.maps.items() if isinstance(encoder, ConsensusEncoder) else ():
+        for name, column in features.groups[group].columns.items():
+            if not isinstance(column, Given):
+                places, signs = features.groups[group].places[name]
+                says = matrix[places].astype(np.float64) * signs[:, None]
+                mean = column.mean @ says
+                found[group, name] = (says.T * column.mean) @ says - np.outer(mean, mean)
+    return found

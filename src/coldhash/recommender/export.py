@@ -126,10 +126,10 @@ def bit_strings(codes: np.ndarray) -> list[str]:
 
 def _make_table(model: Recommender, items: CodeItems, codes: dict[str, pa.Array]) -> pa.Table:
     """Return what every database holds, with the codes in its own form."""
-    base, gain = items.level_terms(slice(None))
+    base, gain = items.level_terms()
     columns = {
         "id": model.item_ids.values,
-        "place": items.index.rank,
+        "place": items.rank,
         "popularity": np.asarray(model.popularity, np.float64),
         "base": base,
         "gain": gain,
@@ -142,14 +142,16 @@ def _make_table(model: Recommender, items: CodeItems, codes: dict[str, pa.Array]
 
 
 def _words(items: CodeItems) -> dict[str, np.ndarray]:
-    return {f"word{place}": words for place, words in enumerate(items.packed.T)}
+    return {f"word{place}": words for place, words in enumerate(items.packed().T)}
 
 
 def _parquet(model: Recommender, items: CodeItems, path: Path) -> None:
     from pyarrow import parquet  # a service, which makes planes, does not need it
 
     n_bytes = -(-items.n_bits // 8)
-    codes = np.ascontiguousarray(items.packed.astype("<u8", copy=False).view(np.uint8)[:, :n_bytes])
+    codes = np.ascontiguousarray(
+        items.packed().astype("<u8", copy=False).view(np.uint8)[:, :n_bytes]
+    )
     buffers = [None, pa.py_buffer(codes)]
     column = pa.FixedSizeBinaryArray.from_buffers(pa.binary(n_bytes), len(items), buffers)
     parquet.write_table(_make_table(model, items, {"code": column}), path)

@@ -5,9 +5,10 @@ Also which question would move it most.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -64,24 +65,19 @@ class HistoryPart:
     metric: np.ndarray  # M
     counts: np.ndarray  # the n that C was learned for, ascending
     maps: np.ndarray  # C, counts x (exposure, preference, 1) x bits
+    # by item, what is known of its neighbours, for the next who dislikes it
+    _kept: dict[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict, init=False)
 
-    def with_maps(self, maps: Mapping[int, np.ndarray]) -> HistoryPart:
-        """Return the part with a map for each number of events."""
-        counts = sorted(maps)
-        stacked = np.array([maps[n] for n in counts], np.float32).reshape(-1, *self.maps.shape[1:])
-        return replace(self, counts=np.array(counts, np.int64), maps=stacked)
-
-    def evidence(self, history: SparseRows, above: np.ndarray | None = None) -> np.ndarray:
-        """Compute the mean of z over the events of each row, from δ if that is known."""
-        above = self.above(history) if above is None else above
-        n_events, n_entries = _column(history.counts()), len(above)
-        words, weights, places = self._codes_of(history.indices)
+    def evidence(self, events: SparseRows) -> np.ndarray:
+        """Compute the mean of z over the events of each row, whose values are δ."""
+        above, n_events = events.data, events.counts()[:, None].astype(np.float32)
+        words, weights, places = self._codes_of(events.indices)
         # both sums by one product: the rows of exposure, and below them those of preference
-        values = np.concatenate([np.ones(n_entries, np.float32), above])
-        ends = np.concatenate([history.indptr, history.indptr[1:] + n_entries])
+        values = np.concatenate([np.ones_like(above), above])
+        ends = np.concatenate([events.indptr, events.indptr[1:] + len(above)])
         shape = (2 * len(n_events), len(words))
-        events = SparseRows(values, np.concatenate([places, places]), ends, shape)
-        added = times_codes(events, words, weights, self.codes.width)
+        both = SparseRows(values, np.concatenate([places, places]), ends, shape)
+        added = times_codes(both, words, weights, self.codes.width)
         exposure = added[: len(n_events)] - n_events * self.expected
         sums = np.concatenate([exposure, added[len(n_events) :], n_events], axis=1)
         return np.asarray(sums / np.maximum(n_events, 1))
@@ -91,52 +87,45 @@ class HistoryPart:
         if len(self.codes) * self.codes.width <= SMALL:
             return self._all_codes, self.weights, items
         distinct, places = np.unique(items, return_inverse=True)
-        return self.codes.index.packed(distinct), self.weights[distinct], places
+        return self.codes.packed(distinct), self.weights[distinct], places
 
     @cached_property
     def _all_codes(self) -> np.ndarray:
-        return self.codes.index.packed()
+        return self.codes.packed()
 
     def apply(self, history: SparseRows) -> tuple[np.ndarray, SparseRows | None]:
         """Compute how far people are from what their features say.
 
         Returns also the entries that are dislikes, if any.
         """
-        above, counts = self.above(history), history.counts()
-        below = above < 0
+        events, counts = self.above(history), history.counts()
+        below = events.data < 0
         if not below.any():
-            return self._move(history, above, counts), None
-        liked, disliked = history.select(~below), history.select(below)
-        moved, owners = self._move(liked, above[~below], liked.counts()), disliked.owners()
-        np.add.at(moved, owners, self._move_by_each(disliked.indices, above[below], counts[owners]))
+            return self._move(events, counts), None
+        liked, disliked = events.select(~below), events.select(below)
+        moved, owners = self._move(liked, liked.counts()), disliked.owners()
+        np.add.at(moved, owners, self._move_by_each(disliked, counts[owners]))
         return moved, disliked
 
     def split(self, history: SparseRows) -> np.ndarray:
         """Compute what each event of one person adds to the deviation: events x bits."""
-        above = self.above(history)
-        n_liked = np.count_nonzero(above >= 0)
-        n_events = np.where(above < 0, len(above), n_liked)
-        return self._move_by_each(history.indices, above, n_events)
+        events = self.above(history)
+        below = events.data < 0
+        n_events = np.where(below, len(below), np.count_nonzero(~below))
+        return self._move_by_each(events, n_events)
 
-    def _move_by_each(
-        self, items: np.ndarray, above: np.ndarray, n_events: np.ndarray
-    ) -> np.ndarray:
-        """Compute what each of some events adds to the deviation of its person."""
-        ends = np.arange(len(items) + 1)
-        events = SparseRows(above, items, ends, (len(items), len(self.codes)))
-        moved = self._move(events, above, n_events) / _column(n_events)
-        below = above < 0
-        if below.any():
-            moved[below] = self._lower(items[below], moved[below])
-        return np.asarray(moved)
-
-    def _lower(self, items: np.ndarray, moved: np.ndarray) -> np.ndarray:
-        """Compute what dislikes add: nothing that raises the items most like theirs."""
-        if len(self.codes) < 2:
-            return np.zeros_like(moved)
-        q, falls = self._find_neighbours(items)
-        raised = np.maximum((moved * q).sum(axis=1, dtype=np.float64), 0)
-        return np.asarray(moved - raised[:, None].astype(np.float32) * falls)
+    def _move_by_each(self, events: SparseRows, n_events: np.ndarray) -> np.ndarray:
+        """Compute what each event adds to the deviation of its person."""
+        n_entries, below = len(n_events), events.data < 0
+        ends, shape = np.arange(n_entries + 1), (n_entries, events.shape[1])
+        apart = SparseRows(events.data, events.indices, ends, shape)
+        moved = self._move(apart, n_events)
+        moved /= n_events[:, None].astype(np.float32)
+        if below.any():  # nothing of a dislike raises the items most like it
+            q, falls = self._find_neighbours(events.indices[below])
+            raised = np.maximum((moved[below] * q).sum(axis=1, dtype=np.float64), 0)
+            moved[below] -= raised[:, None].astype(np.float32) * falls
+        return moved
 
     def _find_neighbours(self, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return, for each item, q of its nearest items, and 1.1 q M / (q M q')."""
@@ -145,10 +134,10 @@ class HistoryPart:
         distinct, places = np.unique(items, return_inverse=True)
         codes = self.codes.rows(distinct).astype(np.float32)
         itself = SparseRows.of_lists(distinct[:, None], len(self.codes))
-        k = min(N_NEIGHBOURS, len(self.codes) - 1)
+        k = max(1, min(N_NEIGHBOURS, len(self.codes) - 1))
         near = self.codes.nearest(codes, k, Search(itself))[0]
         neighbours = self.codes.rows(near.ravel()).reshape(*near.shape, -1)
-        neighbours = neighbours * self.codes.gains(near)[:, :, None]
+        neighbours = neighbours * self.codes.level_terms(near)[1][:, :, None]
         q = neighbours.sum(axis=1, dtype=np.float64).astype(np.float32)
         pulls = times(q, self.metric)
         lengths = np.maximum((q * pulls).sum(axis=1, dtype=np.float64), 1e-30)
@@ -157,37 +146,34 @@ class HistoryPart:
             self._kept[int(items[0])] = found
         return found
 
-    @cached_property
-    def _kept(self) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-        """What is known of the neighbours of one item, for the next who dislikes it."""
-        return {}
-
     def disliked(self, history: SparseRows) -> SparseRows | None:
         """Return the entries that are ratings below what their items get on average, if any."""
-        below = self.above(history) < 0
-        return history.select(below) if below.any() else None
+        events = self.above(history)
+        below = events.data < 0
+        return events.select(below) if below.any() else None
 
-    def above(self, history: SparseRows) -> np.ndarray:
-        """Compute ratings above the items' means; 0 for events without a value."""
-        if not self.spread:
-            return np.zeros(len(history.data), dtype=np.float32)
-        above = (history.data - self.means[history.indices]) / np.float32(self.spread)
-        return np.where(np.isnan(above), np.float32(0), above)
+    def above(self, history: SparseRows) -> SparseRows:
+        """Return events with their values δ, ratings above the mean; 0 for those without one."""
+        above = np.zeros(len(history.data), dtype=np.float32)
+        if self.spread:
+            above = (history.data - self.means[history.indices]) / np.float32(self.spread)
+            above = np.where(np.isnan(above), np.float32(0), above)
+        return SparseRows(above, history.indices, history.indptr, history.shape)
 
-    def _move(self, history: SparseRows, above: np.ndarray, n_events: np.ndarray) -> np.ndarray:
+    def _move(self, events: SparseRows, n_events: np.ndarray) -> np.ndarray:
         """Compute the mean of z of each row times the map for `n_events`."""
         moved = np.zeros((len(n_events), self.codes.width), dtype=np.float32)
-        kernels = load_kernels(KERNELS, (len(above) + len(moved)) * ROW_COST)
+        kernels = load_kernels(KERNELS, (len(events.data) + len(moved)) * ROW_COST)
         if kernels is None:
-            evidence = self.evidence(history, above)
+            evidence = self.evidence(events)
             shares = self._shares[np.minimum(n_events, len(self._shares) - 1)]
             for at in shares.any(axis=0).nonzero()[0]:
                 moved += shares[:, at, None] * times(evidence, self.maps[at])
             return moved
-        words, weights, places = self._codes_of(history.indices)
-        events = history.indptr.astype(np.int64), places.astype(np.int64), above, n_events
+        words, weights, places = self._codes_of(events.indices)
+        given = events.indptr.astype(np.int64), places.astype(np.int64), events.data, n_events
         codes, move = (read_only(words), read_only(weights)), kernels.move_by_events
-        run_rows(move, history.indptr, *events, *codes, *self._fixed, moved)
+        run_rows(move, events.indptr, *given, *codes, *self._fixed, moved)
         return moved
 
     @cached_property
@@ -240,12 +226,7 @@ class HistoryPart:
         return cls(codes=code_items(codes), spread=float(json["spread"]), **own)
 
 
-def _column(n_events: np.ndarray) -> np.ndarray:
-    return n_events[:, None].astype(np.float32)
-
-
-@dataclass(frozen=True, eq=False)
-class OpenList:
+class OpenList(NamedTuple):
     """The items that may be on the list of one person, and what is not known of their scores.
 
     The score of item j is expected to be m_j, with the variance v_j. A question is to tell which
@@ -255,17 +236,8 @@ class OpenList:
 
     rows: np.ndarray  # j
     codes: np.ndarray  # C: the rows √w_j (g_j d_j - mean), w_j ∝ exp(-(m_j - τ)² / 2v_j) / √v_j
+    metric: np.ndarray  # C'C
     covariance: np.ndarray  # G: of the person's vector
-
-    @cached_property
-    def metric(self) -> np.ndarray:
-        """C'C."""
-        return np.asarray(self.codes.T @ self.codes)
-
-    @property
-    def variance(self) -> float:
-        """The mean variance of scores tr(C'C G)."""
-        return max(float(np.vdot(self.metric, self.covariance)), 1e-30)
 
 
 @dataclass(frozen=True, eq=False)
@@ -311,7 +283,7 @@ class AnswerPart:
         codes = self.history.codes.rows(answers.indices[others])
         L = [self.loadings[0, own], self.loadings[1, places[rated]], codes * (self.slope * scale)]
         surprise = (known[asked] - self.shares[answers.indices[asked]]) / self.deviations[own]
-        above = self.history.above(answers) * scale
+        above = self.history.above(answers).data * scale
         said = np.concatenate([surprise, above[rated], above[others]])
         return np.concatenate(L), said, np.concatenate([asked, rated, others])
 
@@ -345,28 +317,23 @@ class AnswerPart:
         search = Search(SparseRows.of_lists([excluded], len(codes)))
         (rows,), (scores,) = codes.best(vector[None], N_BEST, search)
         rows, scores = rows[rows >= 0], scores[rows >= 0]
-        C = codes.rows(rows) * codes.gains(rows)[:, None]
+        C = codes.rows(rows) * codes.level_terms(rows)[1].astype(np.float32)[:, None]
         deviations = np.sqrt(np.maximum(_products(C @ G, C), 1e-30))
         above = (scores - scores[:LENGTH].min(initial=np.inf)) / deviations
         weights = np.exp(-(above**2) / 2) / deviations
         weights = (weights / weights.sum()).astype(np.float32)
-        return OpenList(rows, (C - weights @ C) * np.sqrt(weights)[:, None], G)
-
-    @cached_property
-    def _by_share(self) -> np.ndarray:
-        """The items of `rows`, those that most people know first."""
-        rows = np.sort(self.rows)
-        return rows[np.argsort(-self.shares[rows], kind="stable")]
+        C = (C - weights @ C) * np.sqrt(weights)[:, None]
+        return OpenList(rows, C, C.T @ C, G)
 
     def questions(self, person: OpenList, askable: np.ndarray) -> Iterator[tuple[int, float]]:
         """Iterate over items to ask about, of a mask of items, the best next one first.
 
-        Yields the item, and how much of `person.variance` the answer is expected to remove from
-        other items: an item that was asked about is not recommended afterwards. Each is the best
+        Yields the item, and how much of tr(C'C G) the answer is expected to remove from other
+        items: an item that was asked about is not recommended afterwards. Each is the best
         one once those before have been answered. Items that few people know follow, in order of
         the share of people who do.
         """
-        own = self._by_share[askable[self._by_share]][:N_CONSIDERED]
+        own = self._by_share(askable & (self._places < len(self.rows)))[:N_CONSIDERED]
         places = self._places[own]
         L, G = self.loadings.take(places, axis=1), person.covariance
         shares, left = self.shares[own], np.ones(len(own))
@@ -387,8 +354,12 @@ class AnswerPart:
             G = G - U.T @ U
         others = askable.copy()
         others[own] = False
-        rows = np.flatnonzero(others)
-        yield from ((int(row), 0.0) for row in rows[np.argsort(-self.shares[rows], kind="stable")])
+        yield from ((row, 0.0) for row in self._by_share(others).tolist())
+
+    def _by_share(self, some: np.ndarray) -> np.ndarray:
+        """Return the items of a mask, those that most people know first."""
+        rows = np.flatnonzero(some)
+        return rows[np.argsort(-self.shares[rows], kind="stable")]
 
     def follow_items(self, history: HistoryPart, rows: np.ndarray, n_new: int) -> AnswerPart:
         """Return the part for other items: `rows` of those it had, then `n_new` more."""

@@ -22,128 +22,96 @@ if TYPE_CHECKING:
 Best: TypeAlias = tuple[np.ndarray, np.ndarray]
 
 
-@dataclass(frozen=True, eq=False)
-class CodeItems:
+class CodeItems(CodeIndex):
     """A code for each item: n_bits / 8 bytes, rounded up, and maybe a byte for its level."""
 
-    index: CodeIndex
-
     @classmethod
-    def of(cls, codes: np.ndarray, popularity: np.ndarray, *levels: np.ndarray | None) -> CodeItems:
+    def of_codes(
+        cls, codes: np.ndarray, popularity: np.ndarray, *levels: np.ndarray | None
+    ) -> CodeItems:
         """Pack rows of +1 and -1; `levels`, gains and steps are as for `CodeIndex.of`."""
-        return cls(CodeIndex.of(pack(codes), codes.shape[1], popularity, *levels))
+        return cls.of(pack(codes), codes.shape[1], popularity, *levels)
 
     @property
-    def n_bits(self) -> int:
-        """The length of codes."""
-        return self.index.n_bits
-
-    width = n_bits  # the length of user vectors
+    def width(self) -> int:
+        """The length of user vectors."""
+        return self.n_bits
 
     @property
     def bytes_per_item(self) -> float:
         """What an item costs in memory."""
-        return -(-self.n_bits // 8) + (self.index.levels is not None)
+        return -(-self.n_bits // 8) + (self.levels is not None)
 
-    @property
-    def levels(self) -> np.ndarray | None:
-        """The levels, in the order of the catalogue; None if items have none."""
-        return None if self.index.levels is None else self.index.levels[self.index.rank]
-
-    @property
-    def order(self) -> np.ndarray:
-        """Rows in the order in which ties are broken: the most popular first."""
-        return self.index.order
-
-    @property
-    def packed(self) -> np.ndarray:
-        """The packed codes, in the order of the catalogue."""
-        return self.index.packed()
-
-    def __len__(self) -> int:
-        return len(self.index)
-
-    def rows(self, items: Any = slice(None)) -> np.ndarray:
-        """Return the codes of some items as +1 and -1, int8."""
-        return self.index.rows(items)
+    def levels_of(self, rows: np.ndarray | slice = slice(None)) -> np.ndarray:
+        """Return the levels of some rows; 0 if items have none."""
+        places = self.rank[rows]
+        return np.zeros_like(places) if self.levels is None else self.levels[places]
 
     def scores(
         self, vectors: np.ndarray, popularity: float = 1.0, by_code: bool = False
     ) -> np.ndarray:
         """Compute the scores of all items for some users, or, `by_code`, for their codes."""
-        levels = self.levels
         if by_code:
-            vectors = signs(vectors, np.float32) if levels is None else with_lengths(vectors)
+            vectors = signs(vectors, np.float32) if self.levels is None else with_lengths(vectors)
         scores = times(vectors, self.rows().T.astype(np.float32))
-        if levels is not None:
-            bases, gains = self.index.terms(popularity, by_code=False, additive=by_code)
-            scores += bases[levels].astype(np.float32)
-            scores *= gains[levels].astype(np.float32)
+        if self.levels is not None:
+            bases, gains = self.level_terms(popularity=popularity, additive=by_code)
+            scores += bases.astype(np.float32)
+            scores *= gains.astype(np.float32)
         return scores
 
-    def gains(self, rows: np.ndarray) -> np.ndarray:
-        """Return what h·d is multiplied by in the scores of some items: 1 without levels."""
-        return np.asarray(self.level_terms(rows)[1], np.float32)
-
-    def level_terms(self, rows: np.ndarray | slice, popularity: float = 1.0) -> np.ndarray:
+    def level_terms(
+        self,
+        rows: np.ndarray | slice = slice(None),
+        popularity: float = 1.0,
+        additive: bool = False,
+    ) -> np.ndarray:
         """Return the bases and the gains of some items: scores are gain * (base + h·d)."""
-        places = self.index.rank[rows]
-        levels = np.zeros_like(places) if self.index.levels is None else self.index.levels[places]
-        return self.index.terms(popularity, by_code=False)[:, levels]
+        return self.terms(popularity, False, additive)[:, self.levels_of(rows)]
 
     def distances(self, vectors: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Compute Hamming distances between the codes of people and of items (people x items)."""
-        found = self.index.packed(np.maximum(rows, 0).ravel())
+        found = self.packed(np.maximum(rows, 0).ravel())
         codes = np.repeat(pack(signs(vectors)), rows.shape[1], axis=0)
         bits = np.bitwise_count(codes ^ found).sum(axis=1, dtype=np.int32)
         return np.asarray(bits.reshape(rows.shape))
 
     def best(self, vectors: np.ndarray, k: int, search: Search = EVERYTHING) -> Best:
         """Find the k items with the highest scores, or, `by_code`, the nearest codes."""
-        if search.by_code and self.index.levels is None:
+        if search.by_code and self.levels is None:
             return self.nearest(vectors, k, search)
         if search.by_code:
             vectors = with_lengths(vectors)
-        return self.index.weighted(vectors, k, search, additive=search.by_code)
+        return self.weighted(vectors, k, search, additive=search.by_code)
 
     def nearest(self, vectors: np.ndarray, k: int, search: Search = EVERYTHING) -> Best:
         """Find the k items with the nearest codes, whatever their levels."""
         codes = pack(signs(vectors))
-        rows, distances = self.index.hamming(codes, k, search._replace(popularity=0.0))
+        rows, distances = self.hamming(codes, k, search._replace(popularity=0.0))
         return rows, np.where(rows < 0, -np.inf, self.n_bits - 2.0 * distances)
 
-    def subset(self, mask: np.ndarray) -> Subset:
-        """Turn a mask of rows into what `best` takes."""
-        return self.index.subset(mask)
-
-    def select(self, rows: np.ndarray, popularity: np.ndarray) -> CodeItems:
-        """Return an item side with these rows only."""
-        levels = None if self.levels is None else self.levels[rows]
-        return self._with(self.packed[rows], popularity, levels)
-
-    def extend(
-        self, codes: np.ndarray, popularity: np.ndarray, levels: np.ndarray | None = None
+    def select(
+        self,
+        rows: np.ndarray,
+        popularity: np.ndarray,
+        codes: np.ndarray | None = None,
+        levels: np.ndarray | None = None,
     ) -> CodeItems:
-        """Return an item side with more codes after its own; `popularity` is that of all.
+        """Return an item side with these rows, and then with more codes; `popularity` is of all.
 
         `levels` are those of the new codes, for items with levels.
         """
-        both = np.vstack([self.packed, pack(codes)])
-        if self.levels is not None and levels is not None:
-            levels = np.concatenate([self.levels, levels])
-        return self._with(both, popularity, levels)
-
-    def _with(
-        self, packed: np.ndarray, popularity: np.ndarray, levels: np.ndarray | None
-    ) -> CodeItems:
-        """Return an item side with other codes, whose levels mean the same."""
-        gains, steps = self.index.gains, self.index.steps
-        return CodeItems(CodeIndex.of(packed, self.n_bits, popularity, levels, gains, steps))
+        packed, own = self.packed(rows), None if self.levels is None else self.levels_of(rows)
+        if codes is not None:
+            packed = np.vstack([packed, pack(codes)])
+        if own is not None and levels is not None:
+            own = np.concatenate([own, levels])
+        return CodeItems.of(packed, self.n_bits, popularity, own, self.gains, self.steps)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return everything as plain arrays, for a model file."""
         names = ("stripes", "order", "rank", "levels", "gains", "steps")
-        found = {name: getattr(self.index, name) for name in names}
+        found = {name: getattr(self, name) for name in names}
         return {name: array for name, array in found.items() if array is not None}
 
 
@@ -173,13 +141,6 @@ class RealItems:
 
     def __len__(self) -> int:
         return int(self.vectors.shape[0])
-
-    def level_terms(self, rows: np.ndarray | slice, popularity: float = 1.0) -> np.ndarray:
-        """Return bases and gains of some items, which do nothing: these items have no level."""
-        return np.repeat([[0.0], [1.0]], len(self), axis=1)[:, rows]
-
-    def distances(self, vectors: np.ndarray, rows: np.ndarray) -> None:
-        """Return None: these items have no codes."""
 
     def rows(self, items: Any = slice(None)) -> np.ndarray:
         """Return some items as dense vectors."""
@@ -246,7 +207,7 @@ def restore_items(
         forms = {"stripes": stripes, "order": ("i4", n), "rank": ("i4", n)}
         if has_levels:
             forms |= {"levels": ("u1", n), "gains": ("f4", N_LEVELS), "steps": ("i4", N_LEVELS)}
-        return CodeItems(CodeIndex(**take(arrays, forms), n_bits=n_bits))
+        return CodeItems(**take(arrays, forms), n_bits=n_bits)
     if "vectors" in arrays:
         return RealItems(take(arrays, {"vectors": ("f", n, "width")})["vectors"], popularity)
     from scipy.sparse import csr_array

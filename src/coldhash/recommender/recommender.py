@@ -35,15 +35,17 @@ from coldhash.features.people import (
 )
 from coldhash.files import Json
 from coldhash.recommender import results
-from coldhash.recommender.ask import (
+from coldhash.recommender.encoders import (
     ITEMS_AND_FIELDS,
+    Encoded,
+    Encoder,
+    PeopleData,
     Question,
     QuestionKind,
     compute_field_covariances,
     find_questions,
 )
-from coldhash.recommender.encoders import ConsensusEncoder, Encoded, Encoder, PeopleData
-from coldhash.recommender.items import CodeItems, Items, RealItems, move_to_the_end
+from coldhash.recommender.items import CodeItems, Items, RealItems, code_items, move_to_the_end
 from coldhash.recommender.where import ItemFilter, Where, find_column
 from coldhash.render import html_table
 from coldhash.search import Search
@@ -478,7 +480,7 @@ class Recommender:
             items=items,
             rows=rows,
             scores=scores,
-            distances=self.items.distances(vectors, rows) if by_code else None,
+            distances=code_items(self.items).distances(vectors, rows) if by_code else None,
             fallback=encoded.fallback,
             ignored=encoded.ignored,
         )
@@ -599,15 +601,19 @@ class Recommender:
         True
         """
         weight = self.level_weight(popularity)
-        row = self._rows_of("item_id", [item_id])
+        with blame("item_id"):
+            row = self.item_ids.rows([item_id])
         item = self.items.rows(row)[0].astype(np.float64)
-        base, gain = self.items.level_terms(row, weight)[:, 0].tolist()
         known = self._read(user, unknown)
         encoded = self._encode(known)
         with np.errstate(all="ignore"):  # what overflows is an error
             parts = self.encoder.explain(known, encoded, self.item_ids)
-        level = "popularity (estimated)" if self.guesses[row[0]] else "popularity"
-        contributions = {} if self.items.levels is None else {level: base * gain}
+        contributions: dict[str, float] = {}
+        gain = 1.0
+        if isinstance(self.items, CodeItems) and self.items.levels is not None:
+            base, gain = self.items.level_terms(row, weight)[:, 0].tolist()
+            level = "popularity (estimated)" if self.guesses[row[0]] else "popularity"
+            contributions[level] = base * gain
         for name, vector in parts.items():
             contributions[name] = math.fsum(vector * (item * gain))
         return {
@@ -686,13 +692,12 @@ class Recommender:
             raise DataError(f"a {type(person).__name__} instead of a person", hint='{"age": 25}')
         known = self._read(person, unknown)
         askable = self._filter.mask(where or {})
-        if candidates is not None:
-            among = self._rows_of("candidates", candidates)
-            askable &= np.isin(np.arange(len(askable)), among)
-        for said in (known.history, known.answers):
-            if said is not None:
-                askable[said.indices] = False
-        askable[self._rows_of("exclude", exclude)] = False
+        among = self._item_lists("candidates", candidates, 1)
+        if among is not None:
+            askable &= np.isin(np.arange(len(askable)), among.indices)
+        for given in (known.history, known.answers, self._item_lists("exclude", exclude, 1)):
+            if given is not None:
+                askable[given.indices] = False
         encoded = self._encode(known._replace(answers=None))
         with one_blas_thread():
             return find_questions(self, person, known, encoded, n, kinds, askable)
@@ -715,17 +720,16 @@ class Recommender:
         save_model(self, Path(path))
 
     @cached_property
-    def field_covariances(self) -> dict[str, dict[str, np.ndarray]]:
-        """The covariance of what each field adds to the vectors of training users, by group."""
-        maps = self.encoder.maps if isinstance(self.encoder, ConsensusEncoder) else {}
-        return compute_field_covariances(self.features, maps)
+    def field_covariances(self) -> dict[tuple[str, str], np.ndarray]:
+        """The covariance of what each field adds to training users' vectors, by group and name."""
+        return compute_field_covariances(self.features, self.encoder)
 
     @cached_property
     def _users(self) -> Items:
         """The training users, laid out for search."""
         level = np.zeros(len(self.user_vectors))
         if self.has_codes:
-            return CodeItems.of(signs(self.user_vectors), level)
+            return CodeItems.of_codes(signs(self.user_vectors), level)
         return RealItems(self.user_vectors, level)
 
     def _item_lists(
@@ -741,12 +745,9 @@ class Recommender:
         per_user = isinstance(first, Iterable) and not isinstance(first, str | bytes)
         if per_user and len(given) != n_users:
             raise DataError(f"{len(given)} lists of items for {n_users} users")
-        found = [self._rows_of(argument, each) for each in (given if per_user else [given])]
-        return SparseRows.of_lists(found if per_user else found * n_users, len(self.item_ids))
-
-    def _rows_of(self, argument: str, ids: Iterable[IdValue]) -> np.ndarray:
         with blame(argument):
-            return self.item_ids.rows(ids)
+            found = [self.item_ids.rows(each) for each in (given if per_user else [given])]
+        return SparseRows.of_lists(found if per_user else found * n_users, len(self.item_ids))
 
     @cached_property
     def _filter(self) -> ItemFilter:
@@ -755,8 +756,8 @@ class Recommender:
     def _by_code(self, score: Score) -> bool:
         check_choice("score", score, SCORES)
         if score == "hamming" and not self.has_codes:
-            message = f"{self.name} has real-valued items, so no Hamming distance"
             with blame("score"):
+                message = f"{self.name} has real-valued items, so no Hamming distance"
                 raise SettingError(message, hint="score='real'")
         return score == "hamming"
 

@@ -17,7 +17,7 @@ from coldhash.arrays.products import SparseRows
 from coldhash.data import TITLE
 from coldhash.data.ids import Ids
 from coldhash.files import Json
-from coldhash.recommender.items import Items
+from coldhash.recommender.items import CodeItems, Items
 from coldhash.render import html_table
 from coldhash.search import Search, Subset
 
@@ -315,12 +315,12 @@ def find_similar(
     itself = SparseRows.of_lists([own], len(items))
     rows, scores = items.nearest(query, k, Search(itself, within=within))
     rows = rows[:, rows[0] >= 0]
-    n_found, distances = rows.shape[1], items.distances(query, rows)
+    n_found = rows.shape[1]
     columns = {
         table.column_names[0]: None,
         "score": scores[0, :n_found].astype(np.float64),
         "rank": np.arange(1, n_found + 1),
     }
-    if distances is not None:
-        columns["distance"] = distances[0].astype(np.int64)
+    if isinstance(items, CodeItems):
+        columns["distance"] = items.distances(query, rows)[0].astype(np.int64)
     return Similar(join_columns(columns, table.take(pa.array(rows[0]))))

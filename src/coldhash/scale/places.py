@@ -54,7 +54,7 @@ class Disk:
     >>> data = read("sample", n_users=200, n_items=60)
     >>> with TemporaryDirectory() as folder:
     ...     streamed = MFDCF(n_bits=32).fit(data, on=Disk(folder))
-    >>> bool((streamed.items.packed == MFDCF(n_bits=32).fit(data).items.packed).all())
+    >>> bool((streamed.items.packed() == MFDCF(n_bits=32).fit(data).items.packed()).all())
     True
     """
 

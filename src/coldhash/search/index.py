@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Self, TypeAlias
 
 import numpy as np
 
@@ -137,7 +137,7 @@ class CodeIndex:
         levels: np.ndarray | None = None,
         gains: np.ndarray | None = None,
         steps: np.ndarray | None = None,
-    ) -> CodeIndex:
+    ) -> Self:
         """Build an index of packed codes.
 
         Parameters

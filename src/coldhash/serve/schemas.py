@@ -26,7 +26,7 @@ from coldhash.errors import ColdhashError, UnknownId, check_types
 from coldhash.features.columns import Ages, FittedColumn, Given, Knots, Labels
 from coldhash.features.groups import FeatureEncoder
 from coldhash.features.people import ANSWERS, HISTORY
-from coldhash.recommender.ask import QuestionKind
+from coldhash.recommender.encoders import QuestionKind
 from coldhash.recommender.export import MAX_PLANES
 from coldhash.recommender.recommender import USER_ID, Recommender, Score
 from coldhash.recommender.where import BOUNDS, Kind, kind_of

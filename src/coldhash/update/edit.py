@@ -153,8 +153,8 @@ def add_items(
     liked = model.feedback.is_favourite(rated.matrix)
     favourites = np.bincount(rated.matrix.indices[liked], minlength=len(ids))
     popularity = np.concatenate([model.popularity, favourites.astype(model.popularity.dtype)])
-    codes = codes.extend(new, popularity, levels)
     rows = np.arange(len(model.item_ids))
+    codes = codes.select(rows, popularity, new, levels)
     own = rated.of_users(np.arange(len(model.user_ids))).matrix
     grown = replace(
         model,

@@ -106,13 +106,13 @@ def estimate_items(
         f = times(x.astype(np.float32), np.linalg.inv(fitted.root).astype(np.float32))
         gram = model.user_vectors.T @ model.user_vectors
         codes = new_codes(gram, times(f, gram))
-        if levels is None or items.index.gains is None:
+        if levels is None or items.gains is None:
             return codes, None
         # a list of the best is made of extremes, and expectations have fewer of them
         roots = roots + np.sqrt(root.left[0, 0])
         if informed:
             roots = _observed_gains(model, roots, ratings, fitted)
-        found = np.searchsorted(items.index.gains, roots).clip(1, len(items.index.gains) - 1)
+        found = np.searchsorted(items.gains, roots).clip(1, len(items.gains) - 1)
         return codes, found.astype(np.uint8)
 
 
@@ -128,10 +128,10 @@ def _fitted_items(model: Recommender, items: CodeItems) -> _Fitted:
     root = np.linalg.cholesky(sigma + lift)
     x = times(items.rows(rows).astype(np.float32), root.astype(np.float32))
     popularity = np.asarray(model.popularity, np.float32)[rows]
-    if items.levels is None or items.index.gains is None:
+    if items.levels is None or items.gains is None:
         gains = np.sqrt((popularity + 0.5) / (len(H) + 1))
     else:
-        gains = items.index.gains[items.levels[rows]].astype(np.float32)
+        gains = items.gains[items.levels_of(rows)].astype(np.float32)
     weights = (popularity + 1) / (popularity + 1 + FEW_RATINGS)
     square = float(np.mean(np.sum(x**2, axis=1, dtype=np.float64)))
     fitted = _Fitted(rows, gains, weights, x, usual, root, square)
