@@ -334,12 +334,11 @@ class FeaturePlan(TomlConfig):
         ColumnError
             If a column is in neither, or not in the one that needs it.
         """
-        names = {"user": users.column_names, "item": items.column_names}
-        for side, groups in (("user", self.users), ("item", self.items)):
+        for side, groups, table in (("user", self.users, users), ("item", self.items, items)):
             for group, columns in groups.items():
-                what, where = f"group {group!r} needs", f"the {side} table has"
-                _check_columns(columns, what, names[side], where)
-        every = [*names["user"], *names["item"]]
+                what = f"group {group!r} needs"
+                _check_columns(columns, what, table.column_names, f"the {side} table has")
+        every = [*users.column_names, *items.column_names]
         _check_columns(self.labels, "labels need", every, "the tables have")
 
     def to_toml(self) -> str:
