@@ -284,12 +284,10 @@ def judge(score: ScoreFunction, trial: Trial, ks: Sequence[int] = KS) -> Judgeme
 
 def _mean(totals: np.ndarray, counts: np.ndarray, average: Average) -> np.ndarray:
     """Average users' totals over all that was counted, or average the users' own means."""
-    some = counts > 0
-    if not some.any():
-        return np.full(totals.shape[1], np.nan)
-    if average == "pairs":
-        return np.asarray(totals.sum(axis=0) / counts.sum())
-    return np.asarray((totals[some] / counts[some, None]).mean(axis=0))
+    if average == "users":
+        counted = counts > 0
+        totals, counts = totals[counted] / counts[counted, None], counted
+    return np.asarray(totals.sum(axis=0) / (counts.sum() or np.nan))
 
 
 def _describe_lists(ranks: Ranks, trial: Trial) -> dict[str, float]:
