@@ -318,7 +318,7 @@ def as_texts(
         column = pa.nulls(len(column), pa.string())
     elif not (pa.types.is_integer(column.type) or is_text(column.type)):
         hint = "texts or whole numbers, such as frame['id'].astype('int64')"
-        raise DataError(f"{kind} ids are of type {column.type}", hint=hint)
+        raise DataError(f"{where(0)}: {kind} ids are of type {column.type}", hint=hint)
     column = column.cast(pa.string())
     missing = pc.fill_null(pc.equal(pc.binary_length(column), 0), True)
     if pc.any(missing).as_py():

@@ -439,7 +439,8 @@ def interval(splits: Sequence[UserHits], average: Average = "pairs") -> Interval
     (0.25, True)
     """
     hits, pairs = arrange(splits)
-    return Interval(*_bootstrap(hits, pairs, average)[:3])
+    found = _bootstrap(hits, pairs, average)
+    return Interval(found.difference, found.low, found.high)
 
 
 def compare(
@@ -478,9 +479,7 @@ def compare(
     if not np.array_equal(pairs[:, :n], pairs[:, n:]):
         hint = "judge both models on the same trials"
         raise DataError("the splits of the two models differ in users or pairs", hint=hint)
-    mean, low, high, p_value = _bootstrap(hits[:, :n] - hits[:, n:], pairs[:, :n], average)
-    verdict: Verdict = "ahead" if low > 0 else "behind" if high < 0 else "tied"
-    return Comparison(mean, low, high, verdict, p_value)
+    return _bootstrap(hits[:, :n] - hits[:, n:], pairs[:, :n], average)
 
 
 def is_significant(p_values: Sequence[float]) -> list[bool]:
@@ -506,10 +505,8 @@ def arrange(splits: Sequence[UserHits]) -> np.ndarray:
     return arranged
 
 
-def _bootstrap(
-    hits: np.ndarray, pairs: np.ndarray, average: Average
-) -> tuple[float, float, float, float]:
-    """Return the mean over splits of hits / pairs, the bounds of its interval, and p of 0."""
+def _bootstrap(hits: np.ndarray, pairs: np.ndarray, average: Average) -> Comparison:
+    """Compare the mean over splits of hits / pairs with 0."""
     check_choice("average", average, get_args(Average))
     if average == "users":
         hits, pairs = hits / np.maximum(pairs, 1), (pairs > 0).astype(np.float64)
@@ -523,7 +520,9 @@ def _bootstrap(
     low, high = np.quantile(means, [LEVEL / 2, 1 - LEVEL / 2])
     mean = (hits.sum(axis=0) / pairs.sum(axis=0)).mean()
     beyond = min((means <= 0).sum(), (means >= 0).sum())
-    return float(mean), float(low), float(high), float(min(1, 2 * beyond / len(means)))
+    p_value = float(min(1, 2 * beyond / len(means)))
+    verdict: Verdict = "ahead" if low > 0 else "behind" if high < 0 else "tied"
+    return Comparison(float(mean), float(low), float(high), verdict, p_value)
 
 
 def _draw_weights(n_users: int) -> Iterator[np.ndarray]:
