@@ -117,7 +117,7 @@ def test_a_wrong_plan_names_the_place(tmp_path, text, place):
     path.write_text(text, encoding="utf-8")
     with pytest.raises(SettingError) as caught:
         FeaturePlan.from_toml(path)
-    assert caught.value.message.startswith(f"{path}: feature plan")
+    assert caught.value.message.startswith(f"{path}: FeaturePlan")
     assert place in caught.value.message
     assert "category" in caught.value.hint
 
@@ -288,7 +288,7 @@ def test_a_plan_is_taken_in_every_form_everywhere(forms, tmp_path):
         ({"labels": {"age": {"1": 1}}}, SettingError, "labels.age.1"),
         ({"users": {"who": {"age": "numbr"}}}, SettingError, "numbr"),
         ({"people": {"who": {"age": "number"}}}, SettingError, "people"),
-        ({1: {}}, SettingError, "feature plan, 1"),
+        ({1: {}}, SettingError, "FeaturePlan, 1"),
         ("gone.toml", SettingError, "gone.toml: No such file"),
         (7, SettingError, "a int is not a feature plan"),
     ],

@@ -32,7 +32,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias, TypeVar
+from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -41,42 +41,65 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from coldhash.data import as_days, looks_like_date
 from coldhash.errors import ColumnError, DataError, SettingError, UnlikelyData
 
-Form = TypeVar("Form", bound=BaseModel)
-
 CONSTANT = "constant"
 FEW_ROWS = 10  # of so few nothing is unlikely
 _FEW_VALUES = 24  # of numbers and unclear dates: categories
-_PLAN_HINT = "a plan is a table such as [users.profile] with lines such as age = 'number'"
 _BYTES = (pa.binary(), pa.large_binary())
 _ID_NAME = re.compile(r"(^|_|(?<=[a-z]))(id|Id|ID)$")
 _TIME_NAME = re.compile(r"(time|date|day|stamp|(^|_)ts|_at|_on)$", re.IGNORECASE)
 
 
-def read_toml(form: type[Form], path: str | Path, hint: str | None = None) -> Form:
-    """Read a pydantic model from a TOML file; an error names the file and the place in it."""
-    try:
-        return form(**tomllib.loads(Path(path).read_text(encoding="utf-8")))
-    except OSError as error:
-        raise SettingError(f"{path}: {error.strerror}", hint=hint) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingError(f"{path}: not TOML: {error}", hint=hint) from None
-    except SettingError as error:
-        raise SettingError(f"{path}: {error.message}", hint=error.hint) from None
+class Strict(BaseModel):
+    """Part of a TOML file; unknown names and invalid values are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-def validation_error(title: str, error: ValidationError, hint: str | None = None) -> SettingError:
-    """Return the error that names the first invalid part of a pydantic model."""
-    first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"])
-    reason = first["msg"].removeprefix("Value error, ")
-    return SettingError(f"{title}, {place}: {reason}" if place else f"{title}: {reason}", hint=hint)
+class TomlConfig(Strict):
+    """What a TOML file describes."""
+
+    HINT: ClassVar[str | None] = None
+
+    def __init__(self, **values: object) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            first = error.errors()[0]  # the first invalid part
+            place = ".".join(map(str, first["loc"]))
+            reason = first["msg"].removeprefix("Value error, ")
+            title = f"{type(self).__name__}, {place}" if place else type(self).__name__
+            raise SettingError(f"{title}: {reason}", hint=self.HINT) from None
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> Self:
+        """Read the values from a TOML file.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file.
+
+        Returns
+        -------
+        FeaturePlan, Experiment or Study
+            What the file describes.
+
+        Raises
+        ------
+        SettingError
+            If the file cannot be read, is not TOML, or has an invalid value.
+        """
+        try:
+            return cls(**tomllib.loads(Path(path).read_text(encoding="utf-8")))
+        except OSError as error:
+            raise SettingError(f"{path}: {error.strerror}", hint=cls.HINT) from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise SettingError(f"{path}: not TOML: {error}", hint=cls.HINT) from None
+        except SettingError as error:
+            raise SettingError(f"{path}: {error.message}", hint=error.hint) from None
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Category(_Part):
+class Category(Strict):
     """A column with one label per row, one-hot encoded.
 
     Parameters
@@ -97,7 +120,7 @@ class Category(_Part):
     min_count: Annotated[int, Field(ge=1)] = 5
 
 
-class MultiLabel(_Part):
+class MultiLabel(Strict):
     """A column with several labels per row, in a list or in one text.
 
     Parameters
@@ -125,7 +148,7 @@ class MultiLabel(_Part):
     min_count: Annotated[int, Field(ge=1)] = 2
 
 
-class Number(_Part):
+class Number(Strict):
     """A column of quantities, in soft buckets between quantiles.
 
     Parameters
@@ -146,7 +169,7 @@ class Number(_Part):
     n_knots: Annotated[int, Field(ge=2, le=256)] = 8
 
 
-class Date(_Part):
+class Date(Strict):
     """A column of dates or moments: the age in days, in soft buckets like those of a number.
 
     The age is counted back from the newest date of the training data. A date is a Python or Arrow
@@ -175,7 +198,7 @@ class Date(_Part):
     n_knots: Annotated[int, Field(ge=2, le=256)] = 8
 
 
-class Text(_Part):
+class Text(Strict):
     """A column of texts: words, weighted by how rare they are.
 
     Parameters
@@ -200,7 +223,7 @@ class Text(_Part):
     max_words: Annotated[int, Field(ge=1)] = 1000
 
 
-class Vector(_Part):
+class Vector(Strict):
     """A column of embeddings: lists of numbers, all of one length.
 
     Examples
@@ -218,7 +241,7 @@ class Vector(_Part):
     kind: Literal["vector"] = "vector"
 
 
-class Preference(_Part):
+class Preference(Strict):
     """The average content of the items that a user rated.
 
     Parameters
@@ -251,7 +274,7 @@ Code = Annotated[str, BeforeValidator(str)]  # keys of TOML are texts, those of 
 Labels = dict[str, dict[Code, str]]
 
 
-class FeaturePlan(_Part):
+class FeaturePlan(TomlConfig):
     """Which columns of the two tables become which features.
 
     Parameters
@@ -278,17 +301,17 @@ class FeaturePlan(_Part):
     city = {kind = "category", min_count = 1}
     """
 
+    HINT = (
+        "tables such as [users.profile] with lines such as age = 'number'; "
+        "kinds of column: category, date, multi-label, number, text, vector"
+    )
     users: Groups = {}
     items: Groups = {}
     preference: Preference | None = None
     labels: Labels = {}
 
     def __init__(self, **parts: object) -> None:
-        try:
-            super().__init__(**parts)
-        except ValidationError as error:
-            hint = "kinds of column: category, date, multi-label, number, text, vector"
-            raise validation_error("feature plan", error, hint) from None
+        super().__init__(**parts)  # for type checkers: a kind may be written as its name
 
     @model_validator(mode="after")
     def _check_groups(self) -> FeaturePlan:
@@ -311,33 +334,12 @@ class FeaturePlan(_Part):
         ColumnError
             If a column is in neither, or not in the one that needs it.
         """
-        names = {"user": users.column_names, "item": items.column_names}
-        for side, groups in (("user", self.users), ("item", self.items)):
+        for side, groups, table in (("user", self.users, users), ("item", self.items, items)):
             for group, columns in groups.items():
-                what, where = f"group {group!r} needs", f"the {side} table has"
-                _check_columns(columns, what, names[side], where)
-        every = [*names["user"], *names["item"]]
+                what = f"group {group!r} needs"
+                _check_columns(columns, what, table.column_names, f"the {side} table has")
+        every = [*users.column_names, *items.column_names]
         _check_columns(self.labels, "labels need", every, "the tables have")
-
-    @classmethod
-    def from_toml(cls, path: str | Path) -> FeaturePlan:
-        """Read a plan from a TOML file.
-
-        Parameters
-        ----------
-        path : str or Path
-            The file.
-
-        Returns
-        -------
-        FeaturePlan
-
-        Raises
-        ------
-        SettingError
-            If the file cannot be read, or is not a plan.
-        """
-        return read_toml(cls, path, _PLAN_HINT)
 
     def to_toml(self) -> str:
         """Return the plan as TOML, defaults left out.

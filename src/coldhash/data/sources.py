@@ -141,21 +141,21 @@ def _read_book_crossing(path: Path, raw: bool = False) -> Dataset:
         "country": _find_place(users.column("Location"), _COUNTRY),
         "state": _find_place(users.column("Location"), _STATE),
     }
+    years = books.column("Year-Of-Publication")
+    is_year = pc.match_substring_regex(years, r"^0*[1-9][0-9]*$")  # others are unknown
     table = {
         "item_id": books.column("ISBN"),
         "title": books.column("Book-Title"),
         "author": books.column("Book-Author"),
         "publisher": books.column("Publisher"),
-        "year": _read_years(books.column("Year-Of-Publication")),
+        "year": pc.if_else(is_year, years, None).cast(pa.int64()),
     }
     data = _build("book-crossing", ratings, people, table)
-    return data if raw else _filter_books(data, ratings, books.column("ISBN"))
-
-
-def _filter_books(data: Dataset, ratings: pa.Table, books: pa.ChunkedArray) -> Dataset:
-    """Apply the filter; users and books come in the order in which they occur in the ratings."""
+    if raw:
+        return data
+    # users and books come in the order in which they occur in the ratings
     raters, rated = (pc.unique(ratings.column(name)) for name in ("User-ID", "ISBN"))
-    listed = rated.filter(pc.is_in(rated, books.combine_chunks()))
+    listed = rated.filter(pc.is_in(rated, books.column("ISBN").combine_chunks()))
     data = data.of_users(data.user_ids.rows(raters)).of_items(data.item_ids.rows(listed))
     data = data.of_items(np.flatnonzero(data.ratings.per_item > 20))
     known = pc.and_(*(pc.is_valid(data.users.column(name)) for name in ("age", "country")))
@@ -187,12 +187,6 @@ def _find_place(location: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
     """Find a part of "city, state, country"; an empty one or "n/a" is unknown."""
     part = pc.struct_field(pc.extract_regex(location, pattern), 0)
     return pc.if_else(pc.is_in(part, pa.array(["", "n/a"])), None, part)
-
-
-def _read_years(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Read years of publication; 0 and what is not a number are unknown."""
-    is_year = pc.match_substring_regex(column, r"^0*[1-9][0-9]*$")
-    return pc.if_else(is_year, column, None).cast(pa.int64())
 
 
 def _find_files(name: str, path: Path) -> list[TableFile]:

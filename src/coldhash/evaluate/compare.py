@@ -342,30 +342,27 @@ def compare_models(
             for n, trial in trials.items():
                 judged = judge(scores, trial, ks)
                 expected = trial.protocol.ties == "expected"
-                found = judged.hits if expected else judged.hits_optimistic
+                own = judged.hits if expected else judged.hits_optimistic
                 metrics[name, n].append(judged.metrics)
-                hits[name, n].append(UserHits(user_ids, found[:, ks.index(k)], judged.pairs))
+                hits[name, n].append(UserHits(user_ids, own[:, ks.index(k)], judged.pairs))
             if progress is not None:
                 done = number * len(models) + place
                 progress(done, splits * len(models), f"{name}, split {number}")
 
     last = trials[max(shots)]
     first, average = next(iter(models)), last.protocol.average
-    others = [key for key in metrics if key[0] != first]
+    others = [key for key in hits if key[0] != first]
     pairs = [compare(hits[first, n], hits[name, n], average) for name, n in others]
     holds = is_significant([pair.p_value for pair in pairs])
     verdicts: dict[tuple[str, int], Verdict] = {
         key: pair.verdict if certain else "tied"
         for key, pair, certain in zip(others, pairs, holds, strict=True)
     }
-
-    def make_row(name: str, n: int) -> ComparisonRow:
-        by_split = metrics[name, n]
-        means = {key: float(np.mean([each[key] for each in by_split])) for key in by_split[0]}
-        own = interval(hits[name, n], average=average)
-        return ComparisonRow(name, n, means, own, verdicts.get((name, n)))
-
-    return ComparisonTable(k, tuple(make_row(name, n) for name, n in metrics), last.order)
+    rows = []
+    for key, found in metrics.items():
+        means = {name: float(np.mean([each[name] for each in found])) for name in found[0]}
+        rows.append(ComparisonRow(*key, means, interval(hits[key], average), verdicts.get(key)))
+    return ComparisonTable(k, tuple(rows), last.order)
 
 
 def judge_held_out(data: Dataset, settings: Model, seed: int = 0) -> dict[str, Json]:
@@ -405,18 +402,11 @@ def judge_held_out(data: Dataset, settings: Model, seed: int = 0) -> dict[str, J
     shots = (0, N_GIVEN) if np.median(data.ratings.per_user) > 2 * N_GIVEN else (0,)
     models = {"model": settings, "popularity": MODELS["popularity"]()}
     found = compare_models(data, models, splits=1, share=HELD_OUT, shots=shots, seed=seed)
-    rows = {(row.model, row.shots): row for row in found.rows}
-    judged: list[Json] = [
-        {
-            "given": n,
-            "model": asdict(rows["model", n].accuracy),
-            "popularity": asdict(rows["popularity", n].accuracy),
-            "verdict": rows["popularity", n].verdict,
-        }
-        for n in shots
-    ]
-    users = int(rows["model", 0].metrics["users"])
-    return {"users": users, "k": found.k, "rows": judged}
+    rows: list[Json] = []
+    for own, other in zip(found.rows, found.rows[len(shots) :], strict=False):
+        accuracy = {row.model: asdict(row.accuracy) for row in (own, other)}
+        rows.append({"given": own.shots} | accuracy | {"verdict": other.verdict})
+    return {"users": int(found.rows[0].metrics["users"]), "k": found.k, "rows": rows}
 
 
 def interval(splits: Sequence[UserHits], average: Average = "pairs") -> Interval:
@@ -449,7 +439,8 @@ def interval(splits: Sequence[UserHits], average: Average = "pairs") -> Interval
     (0.25, True)
     """
     hits, pairs = arrange(splits)
-    return Interval(*_bootstrap(hits, pairs, average)[:3])
+    found = _bootstrap(hits, pairs, average)
+    return Interval(found.difference, found.low, found.high)
 
 
 def compare(
@@ -488,9 +479,7 @@ def compare(
     if not np.array_equal(pairs[:, :n], pairs[:, n:]):
         hint = "judge both models on the same trials"
         raise DataError("the splits of the two models differ in users or pairs", hint=hint)
-    mean, low, high, p_value = _bootstrap(hits[:, :n] - hits[:, n:], pairs[:, :n], average)
-    verdict: Verdict = "ahead" if low > 0 else "behind" if high < 0 else "tied"
-    return Comparison(mean, low, high, verdict, p_value)
+    return _bootstrap(hits[:, :n] - hits[:, n:], pairs[:, :n], average)
 
 
 def is_significant(p_values: Sequence[float]) -> list[bool]:
@@ -516,10 +505,8 @@ def arrange(splits: Sequence[UserHits]) -> np.ndarray:
     return arranged
 
 
-def _bootstrap(
-    hits: np.ndarray, pairs: np.ndarray, average: Average
-) -> tuple[float, float, float, float]:
-    """Return the mean over splits of hits / pairs, the bounds of its interval, and p of 0."""
+def _bootstrap(hits: np.ndarray, pairs: np.ndarray, average: Average) -> Comparison:
+    """Compare the mean over splits of hits / pairs with 0."""
     check_choice("average", average, get_args(Average))
     if average == "users":
         hits, pairs = hits / np.maximum(pairs, 1), (pairs > 0).astype(np.float64)
@@ -533,7 +520,9 @@ def _bootstrap(
     low, high = np.quantile(means, [LEVEL / 2, 1 - LEVEL / 2])
     mean = (hits.sum(axis=0) / pairs.sum(axis=0)).mean()
     beyond = min((means <= 0).sum(), (means >= 0).sum())
-    return float(mean), float(low), float(high), float(min(1, 2 * beyond / len(means)))
+    p_value = float(min(1, 2 * beyond / len(means)))
+    verdict: Verdict = "ahead" if low > 0 else "behind" if high < 0 else "tied"
+    return Comparison(float(mean), float(low), float(high), verdict, p_value)
 
 
 def _draw_weights(n_users: int) -> Iterator[np.ndarray]:

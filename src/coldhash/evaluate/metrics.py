@@ -62,9 +62,7 @@ def accuracy_at(k: int, greater: np.ndarray, equal: np.ndarray, ties: Ties = "ex
     >>> accuracy_at(10, np.zeros(5), np.full(5, 1000.0))  # a constant score: k / 1001
     0.00999000999000999
     """
-    if not len(greater):
-        return float("nan")
-    return float(group_hits(k, greater, equal + 1, 1, ties).mean())
+    return _divide(group_hits(k, greater, equal + 1, 1, ties).sum(), len(greater))
 
 
 def group_hits(
@@ -237,7 +235,7 @@ def judge(score: ScoreFunction, trial: Trial, ks: Sequence[int] = KS) -> Judgeme
     Raises
     ------
     SettingError
-        If `ks` is empty or holds a number below 1.
+        If `ks` holds a number below 1.
     DataError
         If a score is not finite.
 
@@ -251,15 +249,13 @@ def judge(score: ScoreFunction, trial: Trial, ks: Sequence[int] = KS) -> Judgeme
     >>> constant.metrics["accuracy@10 optimistic"]  # counting ties as hits is no measure
     1.0
     """
-    if not len(ks) or min(ks) < 1:
-        raise SettingError(f"ks={tuple(ks)}", hint="at least one k, each at least 1")
     ranks, columns, average = rank(score, trial), np.array(ks), trial.protocol.average
     # of lists over pairs, and of users over lists
-    lists, indptr = ranks.indptr, np.arange(trial.n_users + 1)
+    lists, indptr = trial.favourites.indptr.astype(np.int64), np.arange(trial.n_users + 1)
+    pairs = np.diff(lists)
     if trial.protocol.lists == "alone":
-        lists, indptr = np.arange(len(ranks.greater) + 1), ranks.indptr
+        lists, indptr = np.arange(len(ranks.greater) + 1), lists
     groups = make_lists(ranks.greater, ranks.equal, lists)
-    pairs = np.diff(ranks.indptr)
     n_lists = sum_rows((groups.totals > 0).astype(np.float64), indptr)  # of each user
     hits = groups.hits(columns)
     by_list = {
@@ -288,12 +284,10 @@ def judge(score: ScoreFunction, trial: Trial, ks: Sequence[int] = KS) -> Judgeme
 
 def _mean(totals: np.ndarray, counts: np.ndarray, average: Average) -> np.ndarray:
     """Average users' totals over all that was counted, or average the users' own means."""
-    some = counts > 0
-    if not some.any():
-        return np.full(totals.shape[1], np.nan)
-    if average == "pairs":
-        return np.asarray(totals.sum(axis=0) / counts.sum())
-    return np.asarray((totals[some] / counts[some, None]).mean(axis=0))
+    if average == "users":
+        counted = counts > 0
+        totals, counts = totals[counted] / counts[counted, None], counted
+    return np.asarray(totals.sum(axis=0) / (counts.sum() or np.nan))
 
 
 def _describe_lists(ranks: Ranks, trial: Trial) -> dict[str, float]:

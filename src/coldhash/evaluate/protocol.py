@@ -28,8 +28,6 @@ SCORE_BLOCK = 256  # users scored at a time
 LIST_LENGTH = 10  # of the list that a user would get
 
 ScoreFunction = Callable[[pa.Table, csr_array | None], np.ndarray]
-Negatives = Literal["unrated", "not-liked"]
-ListKind = Literal["alone", "together"]
 Average = Literal["pairs", "users"]
 Ties = Literal["expected", "optimistic", "pessimistic"]
 
@@ -66,8 +64,8 @@ class Protocol:
     """
 
     n_candidates: PositiveInt | None
-    negatives: Negatives = "unrated"
-    lists: ListKind = "alone"
+    negatives: Literal["unrated", "not-liked"] = "unrated"
+    lists: Literal["alone", "together"] = "alone"
     average: Average = "pairs"
     ties: Ties = "expected"
 
@@ -167,7 +165,7 @@ class Trial:
 
 @dataclass(frozen=True, eq=False)
 class Ranks:
-    """For each test pair, how many candidates score higher and how many the same.
+    """For each favourite of a trial, how many candidates score higher and how many the same.
 
     `top_items` are the ten best items of the whole catalogue for each user, without those that the
     user has given a rating for; ties are in the order of rows, and -1 pads a shorter list.
@@ -175,7 +173,6 @@ class Ranks:
 
     greater: np.ndarray
     equal: np.ndarray
-    indptr: np.ndarray  # where the pairs of each user start
     top_items: np.ndarray
 
 
@@ -415,7 +412,7 @@ def rank(score: ScoreFunction, trial: Trial) -> Ranks:
         competing = (trial.candidates_of(rows), ends, indices[pairs])
         run_rows(count_candidates, each, scores, *competing, greater[pairs], equal[pairs])
         run_rows(_find_best, each, scores, given.indptr, given.indices, top_items[rows])
-    return Ranks(greater, equal, indptr.astype(np.int64), top_items)
+    return Ranks(greater, equal, top_items)
 
 
 @compiled(nogil=True)

@@ -30,12 +30,12 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
+from pydantic import BaseModel, Field, NonNegativeInt, PositiveInt
 
 from coldhash.data.dataset import Order
-from coldhash.data.plan import read_toml, validation_error
+from coldhash.data.plan import Strict, TomlConfig
 from coldhash.data.sources import SOURCES
 from coldhash.errors import check_choice
 from coldhash.evaluate.protocol import PROTOCOLS
@@ -56,44 +56,7 @@ def experiments_folder() -> Path:
     return inside if inside.is_dir() else _PACKAGE.parents[1] / "experiments"
 
 
-class Strict(BaseModel):
-    """Part of a TOML file; unknown names and invalid values are errors."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class TomlConfig(Strict):
-    """What a TOML file describes."""
-
-    def __init__(self, **values: object) -> None:
-        try:
-            super().__init__(**values)
-        except ValidationError as error:
-            raise validation_error(type(self).__name__.lower(), error) from None
-
-    @classmethod
-    def from_toml(cls, path: str | Path) -> Self:
-        """Read the values from a TOML file.
-
-        Parameters
-        ----------
-        path
-            The file.
-
-        Returns
-        -------
-        Experiment or Study
-            What the file describes.
-
-        Raises
-        ------
-        SettingError
-            The file cannot be read, is not TOML, or has an invalid value.
-        """
-        return read_toml(cls, path)
-
-
-class _Questions(Strict):
+class _Questions(Strict, BaseModel):
     """Values for the whole experiment that one model may replace."""
 
     datasets: Some[str] = ["sample"]

@@ -39,9 +39,10 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 import coldhash as ch
 from coldhash import errors
+from coldhash.data.plan import Strict, TomlConfig
 from coldhash.evaluate import Trial, accuracy_at, make_trial, rank, scorer
 from coldhash.files import Json, lock_file, replace_text
-from coldhash.lab.experiment import Some, Strict, TomlConfig
+from coldhash.lab.experiment import Some
 from coldhash.lab.printed import METHODS
 from coldhash.lab.runner import Row, stamp
 from coldhash.registry import MODELS, Model, settings_from
