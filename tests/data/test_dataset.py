@@ -226,7 +226,7 @@ ROW = {"user": [1], "item": [1], "rating": [1]}
         ({"rating": [[1]]}, {}, DataError, "of type list"),
         ({"rating": [None]}, {}, DataError, "row 0 of the ratings table, column 'rating'"),
         ({"rating": ["x"]}, {}, DataError, "column 'rating': 'x' is not a number"),
-        ({"user": [1.5]}, {}, DataError, "row 0 of the ratings table: user ids are of type double"),
+        ({"user": [1.5]}, {}, DataError, "row 0 of the ratings table: 1.5 is not a valid user id"),
         ({"user": [b"x"]}, {}, DataError, "user ids are of type binary"),
         ({"timestamp": [[1]]}, {}, DataError, "times are of type list"),
         ({"rating": pa.array([1], pa.duration("s"))}, {}, DataError, "of type duration"),
@@ -291,7 +291,7 @@ def test_times_that_say_nothing_are_left_out(times):
 def test_ids_of_different_types_meet():
     data = Dataset.from_tables(
         {"user": ["1", "2"], "item": [10, 20], "rating": [1, 2]},
-        {"user": np.array([2, 1]), "age": [20, 10]},
+        {"user": np.array([2.0, 1.0]), "age": [20, 10]},
         {"item": ["20", "10"], "n": [2, 1]},
     )
     assert list(data.ratings.users) == ["2", "1"]

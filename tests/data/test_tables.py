@@ -279,7 +279,7 @@ JSON_ROW = b'{"user_id": "\xe2\x80\xa8", "item_id": 1, "rating": 3}\n'  # a line
         ),
         (JSON_ROW + b'\n{"user_id": "a", "item_id": 1}', "line 3, column 'rating': no rating"),
         (JSON_ROW + b'{"user_id": "a", "item_id": 18446744073709551615}', "column 'rating'"),
-        (b'{"user_id": 18446744073709551615, "item_id": 1, "rating": 1}', "line 1: user ids"),
+        (b'{"user_id": 18446744073709551615, "item_id": 1, "rating": 1}', "line 1: 1.8"),
         (b'{"user_id": ' + b"[" * 50_000, "line 1: nested more than"),
         (b"{}\n", "no column for user_id"),
         (b" \n", "the file is empty"),

@@ -22,6 +22,7 @@ from coldhash.errors import DataError, UnknownId
 
 _FEW = 64  # so few ids are found faster by binary search than by a hash table of all ids
 _SMALL = 1 << 14  # ids up to which a table of all is kept in memory
+_EXACT = 2.0**53  # from here on a float may differ from the whole number it was made from
 
 IdValue: TypeAlias = str | int | np.integer
 NameRow: TypeAlias = Callable[[int], str]  # names a row in errors, e.g. "ratings.csv, line 17"
@@ -176,7 +177,8 @@ class Ids:
         >>> Ids.of(["a", "b"]).rows(["b"]).tolist()
         [1]
         """
-        given = list(values) if isinstance(values, Iterator | tuple) else values
+        as_they_are = isinstance(values, pa.Array | np.ndarray | str)
+        given = values if as_they_are or not isinstance(values, Iterable) else list(values)
         rows = self.find(given)
         if (rows < 0).any():
             unknown = as_texts(given, self.kind)[int(np.argmax(rows < 0))].as_py()
@@ -316,9 +318,10 @@ def as_texts(
     column = _as_array(values, kind)
     if column.null_count == len(column):
         column = pa.nulls(len(column), pa.string())
+    elif pa.types.is_floating(column.type):
+        column = _as_integers(column, kind, where)
     elif not (pa.types.is_integer(column.type) or is_text(column.type)):
-        hint = "texts or whole numbers, such as frame['id'].astype('int64')"
-        raise DataError(f"{where(0)}: {kind} ids are of type {column.type}", hint=hint)
+        raise DataError(f"{kind} ids are of type {column.type}", hint="texts or whole numbers")
     column = column.cast(pa.string())
     missing = pc.fill_null(pc.equal(pc.binary_length(column), 0), True)
     if pc.any(missing).as_py():
@@ -343,10 +346,21 @@ def _as_array(values: Iterable[IdValue], kind: str) -> pa.Array | pa.ChunkedArra
     is_flat = values.ndim == 1 if isinstance(values, np.ndarray) else isinstance(values, Iterable)
     if isinstance(values, str) or not is_flat:
         raise DataError(f"{values!r} is not a list of {kind} ids", hint="[...] around a single id")
-    if isinstance(values, np.ndarray) and values.dtype.kind in "iu":
+    if isinstance(values, np.ndarray) and values.dtype.kind in "iuf":
         return pa.array(values)
     try:
         return pa.array([as_text(value, kind) for value in values], pa.string())
     except UnicodeEncodeError as error:
         hint = "half of a surrogate pair: decode the text again"
         raise DataError(f"{error.object!r} is not a valid {kind} id", hint=hint) from None
+
+
+def _as_integers(column: pa.Array | pa.ChunkedArray, kind: str, where: NameRow) -> pa.Array:
+    """Undo what data frames do to whole numbers when one of them is missing."""
+    numbers = _combine(column).to_numpy(zero_copy_only=False)  # null and NaN alike are NaN
+    whole = np.isnan(numbers) | ((np.abs(numbers) < _EXACT) & (numbers == np.rint(numbers)))
+    if not whole.all():
+        row = int(np.argmin(whole))
+        hint = "read the column as text or as int64: a float keeps 15 digits"
+        raise DataError(f"{where(row)}: {numbers[row]!s} is not a valid {kind} id", hint=hint)
+    return pa.array(numbers, from_pandas=True).cast(pa.int64())
