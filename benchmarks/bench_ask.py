@@ -19,7 +19,7 @@ import numpy as np
 from table import Row, finish, parser
 
 from coldhash import MFDCF, read, split_cold_users
-from coldhash.lab.asking import PROTOCOLS, Asked, Panel, strategies
+from coldhash.lab.asking import PROTOCOLS, Panel, strategies
 from coldhash.recommender.recommender import Recommender
 
 OURS, POPULARITY = "ours", "popularity"
@@ -28,12 +28,12 @@ JUDGED = (5, 10)  # questions
 
 def accuracy(folder: Path, name: str, seeds: range) -> Iterator[Row]:
     """Ask the cold users of some splits."""
-    found: dict[str, dict[int, list[Asked]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[str, dict[int, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
     nobody = []
     for seed in seeds:
         train, cold = split_cold_users(read(name, folder), seed=seed, described=True)
         panel = Panel.of(MFDCF().fit(train, seed=seed), train, cold, PROTOCOLS[name])
-        nobody.append(panel.judge(np.zeros(panel.known.shape, dtype=bool)).accuracy)
+        nobody.append(panel.judge(np.zeros(panel.ratings.shape, dtype=bool))[0])
         for label, pick in strategies(panel, seed):
             for n, each in panel.ask(pick).items():
                 found[label][n].append(each)
@@ -42,12 +42,10 @@ def accuracy(folder: Path, name: str, seeds: range) -> Iterator[Row]:
     for label, by_n in found.items():
         cells = []
         for n, several in by_n.items():
-            mean[label, n] = float(np.mean([each.accuracy for each in several]))
-            without = np.mean([each.without for each in several])
-            share = np.mean([each.share for each in several])
-            cells.append(f"{n}: {mean[label, n]:.4f} ({without:.4f}; {share:.2f})")
+            mean[label, n], share = np.mean(several, axis=0).tolist()
+            cells.append(f"{n}: {mean[label, n]:.4f} ({share:.2f})")
         print(f"  {label:22} {'  '.join(cells)}", flush=True)
-    print("  (with the answers unused; share of questions about items that are known)")
+    print("  (share of questions about items that are known)")
     for n in JUDGED:
         best = max((label for label in found if label != OURS), key=lambda label: mean[label, n])
         ours = mean[OURS, n]

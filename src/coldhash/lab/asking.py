@@ -6,10 +6,11 @@ nor candidates afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pyarrow as pa
 from scipy.sparse import csr_array
 
 from coldhash.arrays.products import SparseRows
@@ -32,25 +33,6 @@ FEWEST = 30  # training users in a node of a decision tree
 N_BINS = 5  # of ratings, for entropy
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What a number of questions brings.
-
-    Parameters
-    ----------
-    accuracy
-        Accuracy@10 with the answers.
-    without
-        The same on the same items with the answers unused.
-    share
-        The share of questions that were about items the users know.
-    """
-
-    accuracy: float
-    without: float
-    share: float
-
-
 @dataclass(frozen=True, eq=False)
 class Panel:
     """Cold users with everything that they have rated, dense: there are few of them."""
@@ -58,8 +40,7 @@ class Panel:
     model: Recommender
     train: Dataset
     trial: Trial
-    known: np.ndarray  # users x items
-    ratings: np.ndarray  # users x items
+    ratings: np.ndarray  # users x items; NaN where an item is unknown
 
     @classmethod
     def of(
@@ -67,54 +48,42 @@ class Panel:
     ) -> Panel:
         """Draw the candidates of the cold users."""
         matrix = cold.ratings.matrix
-        known = np.zeros(matrix.shape, dtype=bool)
-        known[row_of_entries(matrix), matrix.indices] = True
-        trial = make_trial(train, cold, protocol=protocol)
-        return cls(model, train, trial, known, matrix.toarray())
+        ratings = np.full(matrix.shape, np.nan, np.float32)
+        ratings[row_of_entries(matrix), matrix.indices] = matrix.data
+        return cls(model, train, make_trial(train, cold, protocol=protocol), ratings)
 
     def answers(self, asked: np.ndarray) -> csr_array:
         """Return what users say: a rating, or NaN for what they do not know."""
-        rows, items = np.nonzero(asked)
-        values = np.where(self.known[rows, items], self.ratings[rows, items], np.nan)
         indptr = np.concatenate([[0], np.cumsum(asked.sum(axis=1))])
-        return csr_array((values.astype(np.float32), items, indptr), shape=asked.shape)
+        return csr_array((self.ratings[asked], np.nonzero(asked)[1], indptr), shape=asked.shape)
 
-    def judge(self, asked: np.ndarray) -> Asked:
-        """Compute accuracy on what was not asked about."""
-        trial, answers, part = self.trial, self.answers(asked), self.model.encoder.answers
+    def judge(self, asked: np.ndarray) -> tuple[float, float]:
+        """Compute Accuracy@10 on what was not asked about, and the share of known items asked."""
+        trial, part = self.trial, self.model.encoder.answers
         assert part is not None
-        liked = np.zeros_like(asked)
-        liked[trial.favourites.nonzero()] = True
-        candidates, excluded = trial.candidates, trial.excluded
-        if candidates is None:
-            excluded = csr_array(excluded + csr_array(asked.astype(np.int8)))
-        else:
-            gone = np.take_along_axis(asked, np.maximum(candidates, 0), axis=1)
-            candidates = np.where(gone, -1, candidates).astype(np.int32)
+        candidates = trial.candidates_of(slice(0, trial.n_users))
+        gone = np.take_along_axis(asked, np.maximum(candidates, 0), axis=1)
         rest = replace(
             trial,
-            favourites=csr_array((liked & ~asked).astype(np.float32)),
-            candidates=candidates,
-            excluded=excluded,
-            history=answers,
+            favourites=csr_array(trial.favourites.toarray() * ~asked),
+            candidates=np.where(gone, np.int32(-1), candidates),
+            history=self.answers(asked),
         )
 
-        def score(people: object, given: csr_array | None) -> np.ndarray:
-            vectors = self.model.encode(people, unknown="ignore").vectors  # type: ignore[arg-type]
-            if given is not None:
-                vectors = vectors + part.deviation(SparseRows.of(given))
-            return self.model.items.scores(vectors)
+        def score(people: pa.Table, given: csr_array | None) -> np.ndarray:
+            assert given is not None
+            vectors = self.model.encode(people, unknown="ignore").vectors
+            return self.model.items.scores(vectors + part.deviation(SparseRows.of(given)))
 
-        found = [judge(score, each, (10,)) for each in (rest, replace(rest, history=None))]
-        accuracy, without = (each.metrics["accuracy@10"] for each in found)
-        return Asked(accuracy, without, float(self.known[asked].mean()) if asked.any() else 1.0)
+        accuracy = judge(score, rest, (10,)).metrics["accuracy@10"]
+        return accuracy, float(np.isfinite(self.ratings[asked]).mean()) if asked.any() else 1.0
 
-    def ask(self, pick: Pick, n_questions: Sequence[int] = N_QUESTIONS) -> dict[int, Asked]:
+    def ask(self, pick: Pick) -> dict[int, tuple[float, float]]:
         """Ask every user, and judge after some numbers of questions."""
-        asked, found = np.zeros(self.known.shape, dtype=bool), {}
-        for n in range(1, max(n_questions) + 1):
+        asked, found = np.zeros(self.ratings.shape, dtype=bool), {}
+        for n in range(1, max(N_QUESTIONS) + 1):
             asked[np.arange(len(asked)), pick(self, asked)] = True
-            if n in n_questions:
+            if n in N_QUESTIONS:
                 found[n] = self.judge(asked)
         return found
 
@@ -144,7 +113,7 @@ def strategies(panel: Panel, seed: int = 0) -> Iterator[tuple[str, Pick]]:
     np.add.at(counts, (matrix.indices, bins), 1)
     shares = (counts + 1 / N_BINS) / (counts.sum(axis=1, keepdims=True) + 1)
     entropy = -(shares * np.log(shares)).sum(axis=1)
-    chance = np.random.default_rng(seed).random(panel.known.shape)
+    chance = np.random.default_rng(seed).random(panel.ratings.shape)
     rated = ratings.per_item > 0
     yield "ours", pick_ours
     yield "popularity", _pick_highest(panel.model.popularity)
@@ -183,28 +152,27 @@ class Tree:
             with_values(matrix, some.astype(np.float32)) for some in (above, ~above)
         )
         self._orders: dict[bytes, np.ndarray] = {}
-        self._nodes = [np.arange(len(self._vectors))] * len(panel.known)  # of users
-        self._picked = np.zeros(len(panel.known), np.int64)
+        self._nodes = [np.arange(len(self._vectors))] * len(panel.ratings)  # of users
+        self._picked = np.zeros(len(panel.ratings), np.int64)
 
     def pick(self, panel: Panel, asked: np.ndarray) -> np.ndarray:
         """Move each user to the node of the last answer, and pick the question of that node."""
         for user, own in enumerate(asked):
             if own.any():
                 item = self._picked[user]
-                known, rating = panel.known[user, item], panel.ratings[user, item]
-                branch = self._branch(self._nodes[user], item, known, rating)
+                branch = self._branch(self._nodes[user], item, panel.ratings[user, item])
                 if len(branch) >= FEWEST:
                     self._nodes[user] = branch
             order = self._order(self._nodes[user])
             self._picked[user] = order[~own[order]][0]
         return self._picked.copy()
 
-    def _branch(self, rows: np.ndarray, item: int, known: bool, rating: float) -> np.ndarray:
+    def _branch(self, rows: np.ndarray, item: int, rating: float) -> np.ndarray:
         liked, disliked = (
             np.asarray(each[rows][:, [item]].toarray())[:, 0] > 0
             for each in (self._liked, self._disliked)
         )
-        if not known:
+        if np.isnan(rating):
             return np.asarray(rows[~liked & ~disliked])
         return np.asarray(rows[liked if rating >= self._means[item] else disliked])
 

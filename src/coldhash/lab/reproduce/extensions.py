@@ -250,13 +250,12 @@ def asking_section(data: Path, quick: bool, progress: RunProgress | None) -> Sec
     for done, name in enumerate(names):
         train, cold = ch.split_cold_users(read(name, data), seed=0, described=True)
         panel = asking.Panel.of(ch.MFDCF().fit(train), train, cold, asking.PROTOCOLS[name])
-        nobody = panel.judge(np.zeros(panel.known.shape, dtype=bool)).accuracy
+        nobody, _ = panel.judge(np.zeros(panel.ratings.shape, dtype=bool))
         rows.append([DATASETS[name], "nobody asked", *[format_accuracy(nobody)] * 4, ""])
         lines = []
         for label, pick in asking.strategies(panel):
-            found = panel.ask(pick)
-            values, share = [each.accuracy for each in found.values()], [*found.values()][-1].share
-            rows.append([DATASETS[name], label, *map(format_accuracy, values), f"{share:.2f}"])
+            values, shares = zip(*panel.ask(pick).values(), strict=True)
+            rows.append([DATASETS[name], label, *map(format_accuracy, values), f"{shares[-1]:.2f}"])
             lines.append(Line(label, [0, *asking.N_QUESTIONS], [nobody, *values]))
         plots.append(report.Panel(DATASETS[name], "questions asked", "Accuracy@10", lines))
         if progress is not None:
