@@ -12,8 +12,8 @@ from numba import set_num_threads
 from scipy.sparse import csr_array, random_array
 
 from coldhash.arrays.codes import signs
-from coldhash.baselines import observed
-from coldhash.baselines.observed import (
+from coldhash.baselines import dcf
+from coldhash.baselines.dcf import (
     N_SWEEPS,
     code_targets,
     fitted_entries,
@@ -73,7 +73,7 @@ def test_the_kernel_equals_its_plain_python(rng, monkeypatch, rho):
     S, B, D, pull = problem(rng, 6, real=True)
     compiled = flip_bits(S, B, D, pull, rho)
     for name in ("_flip_rows", "flip_row"):
-        monkeypatch.setattr(observed, name, getattr(observed, name).py_func)
+        monkeypatch.setattr(dcf, name, getattr(dcf, name).py_func)
     np.testing.assert_array_equal(flip_bits(S, B, D, pull, rho), compiled)
 
 
@@ -82,7 +82,7 @@ def test_other_kernels_equal_their_plain_python(rng, monkeypatch):
     S, B, D, pull = problem(rng, 6, real=True)
     compiled = solve_rows(S, D, pull, 0.1, 0.3), fitted_entries(S, B, D)
     for name in ("_solve_rows", "_fitted_entries"):
-        monkeypatch.setattr(observed, name, getattr(observed, name).py_func)
+        monkeypatch.setattr(dcf, name, getattr(dcf, name).py_func)
     plain = solve_rows(S, D, pull, 0.1, 0.3), fitted_entries(S, B, D)
     for one, two in zip(compiled, plain, strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-6)
@@ -173,10 +173,10 @@ def test_ratings_are_scaled_to_what_codes_can_say():
 
 def test_negatives_are_unknown_entries(rng):
     S, *_ = problem(rng, 8)
-    more = observed.add_negatives(S, 2, -9.0, rng)
+    more = dcf.add_negatives(S, 2, -9.0, rng)
     assert S.nnz < more.nnz <= 3 * S.nnz
     dense, added = S.toarray(), more.toarray() == -9
     np.testing.assert_array_equal(np.where(added, 0, more.toarray()), dense)
     assert added.sum() == more.nnz - S.nnz  # none stands on a known entry, known 0s included
-    assert observed.add_negatives(S, 0, -9.0, rng) is S
+    assert dcf.add_negatives(S, 0, -9.0, rng) is S
     assert more.has_sorted_indices

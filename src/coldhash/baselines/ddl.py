@@ -38,10 +38,9 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from scipy.sparse import csr_array
 
 from coldhash.arrays.checks import Forms, take
-from coldhash.arrays.codes import signs
 from coldhash.arrays.products import times
-from coldhash.baselines import observed, shared
-from coldhash.baselines.observed import DiscreteBaseline, flip_bits
+from coldhash.baselines import dcf
+from coldhash.baselines.dcf import DiscreteBaseline
 from coldhash.baselines.shared import Training, group_shares, has_nothing, stack_features
 from coldhash.features.groups import FeatureEncoder, Features, State
 from coldhash.recommender.encoders import Encoded, Encoder
@@ -104,28 +103,23 @@ class DDL(DiscreteBaseline):
 
     def _fit(self, training: Training) -> Recommender:
         """Pre-train the network; then alternate users, items, delegates and the network."""
-        rng, alpha, weight = training.rng, self.balance_weight, self.content_weight
+        rng, weight = training.rng, self.content_weight
         lowest = min(training.ratings.scale[0], 0.0)
-        S = observed.code_targets(training.ratings, self.n_bits, lowest)
-        S = observed.add_negatives(S, self.n_negatives, -self.n_bits, rng)
-        St = shared.transpose(S)
+        S = dcf.code_targets(training.ratings, self.n_bits, lowest)
+        S = dcf.add_negatives(S, self.n_negatives, -self.n_bits, rng)
         scale = UnitScale.of(training.people, training.groups)
         X = scale(training.people).astype(np.float64)
         network = self._network(X, rng)
-        _, Q = observed.relax(S, self, rng, alpha)
-        D, F = signs(Q, np.float64), network(X)
-        B = signs(F, np.float64)
-        pull_B, pull_D = shared.balance(B, alpha), shared.balance(D, alpha)
-        for _ in range(self.n_rounds):
-            B = flip_bits(S, B, D, pull_B + weight * F)
-            D = flip_bits(St, D, B, pull_D)
-            pull_B, pull_D = shared.balance(B, alpha), shared.balance(D, alpha)
+        _, Q = dcf.relax(S, self, rng, self.balance_weight)
+        F = network(X)
+
+        def follow(B: np.ndarray) -> tuple[np.ndarray, float]:
             for _ in range(self.n_epochs):
                 network.train(X, B, rng)
             F = network(X)
-            pulled = np.sum(B * pull_B) + np.sum(D * pull_D)
-            apart = np.sum((B - F) ** 2)
-            training.record(float(observed.loss(S, B, D) + weight * apart - 2 * pulled))  # (1)
+            return weight * F, weight * float(np.sum((B - F) ** 2))
+
+        B, D = dcf.alternate(self, training, S, F, Q, weight * F, follow, until_settled=False)
         layers = tuple((W.astype(np.float32), c.astype(np.float32)) for W, c in network.layers)
         return training.make_code_recommender("ddl", NetworkEncoder(scale, layers), B, D)
 
@@ -134,48 +128,30 @@ class DDL(DiscreteBaseline):
         layers: list[Layer] = []
         V = X
         for size in self.hidden:
-            machine = fit_rbm(V, size, rng, self.n_pretrain)
-            layers.append((machine.W, machine.c))
-            V = machine.hidden(V)
+            W, _, c = fit_rbm(V, size, rng, self.n_pretrain)
+            layers.append((W, c))
+            V = sigmoid(V @ W + c)
         layers.append(draw_layer(self.hidden[-1], self.n_bits, rng))
         return Network(layers, self.rate, self.masked)
 
 
-@dataclass(frozen=True, eq=False)
-class RBM:
-    """A restricted Boltzmann machine: weights (visible x hidden), visible and hidden biases."""
-
-    W: np.ndarray
-    a: np.ndarray
-    c: np.ndarray
-
-    def hidden(self, V: np.ndarray) -> np.ndarray:
-        """Compute P(h=1|v) for rows of visible units."""
-        return sigmoid(V @ self.W + self.c)
-
-    def visible(self, H: np.ndarray) -> np.ndarray:
-        """Compute P(v=1|h) for rows of hidden units."""
-        return sigmoid(H @ self.W.T + self.a)
-
-
 def fit_rbm(
     V: np.ndarray, n_hidden: int, rng: np.random.Generator, n_epochs: int = 20, batch: int = 100
-) -> RBM:
-    """Train a machine on rows between 0 and 1."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Train a machine on rows between 0 and 1; return W (visible x hidden), a and c."""
     mean = np.clip(V.mean(axis=0), 0.01, 0.99)
     W = 0.01 * rng.standard_normal((V.shape[1], n_hidden))
-    machine = RBM(W, np.log(mean / (1 - mean)), np.zeros(n_hidden))
-    parts = machine.W, machine.a, machine.c
+    parts = W, a, c = W, np.log(mean / (1 - mean)), np.zeros(n_hidden)
     speed = [np.zeros_like(part) for part in parts]
     for _ in range(n_epochs):
         for rows in draw_batches(len(V), batch, rng):
             v = V[rows]
-            h = machine.hidden(v)
+            h = sigmoid(v @ W + c)
             sample = (rng.random(h.shape) < h).astype(v.dtype)
-            v1 = machine.visible(sample)
-            h1 = machine.hidden(v1)
+            v1 = sigmoid(sample @ W.T + a)
+            h1 = sigmoid(v1 @ W + c)
             slopes = (
-                (v.T @ h - v1.T @ h1) / len(v) - _DECAY * machine.W,
+                (v.T @ h - v1.T @ h1) / len(v) - _DECAY * W,
                 (v - v1).mean(axis=0),
                 (h - h1).mean(axis=0),
             )
@@ -183,7 +159,7 @@ def fit_rbm(
                 fast *= _MOMENTUM
                 fast += _RBM_RATE * slope
                 part += fast
-    return machine
+    return parts
 
 
 def draw_layer(n_inputs: int, n_outputs: int, rng: np.random.Generator) -> Layer:

@@ -29,9 +29,9 @@ from scipy.sparse import csc_array, csr_array
 from coldhash.arrays.codes import signs
 from coldhash.arrays.compiled import compiled
 from coldhash.arrays.products import times
-from coldhash.baselines import observed, shared
+from coldhash.baselines import dcf, shared
+from coldhash.baselines.dcf import DiscreteBaseline
 from coldhash.baselines.ddl import NetworkEncoder, UnitScale
-from coldhash.baselines.observed import DiscreteBaseline
 from coldhash.baselines.shared import Training
 from coldhash.data.ratings import row_of_entries, with_values
 from coldhash.recommender.recommender import Recommender
@@ -81,8 +81,8 @@ class DFM(DiscreteBaseline):
 
     def _fit(self, training: Training) -> Recommender:
         """Alternate biases and the three blocks of codes; (1) never rises."""
-        S = observed.code_targets(training.ratings, self.n_bits) * _N_PAIRS
-        S = observed.add_negatives(S, self.n_negatives, -self.n_bits * _N_PAIRS, training.rng)
+        S = dcf.code_targets(training.ratings, self.n_bits) * _N_PAIRS
+        S = dcf.add_negatives(S, self.n_negatives, -self.n_bits * _N_PAIRS, training.rng)
         scale = UnitScale.of(training.people, training.groups)
         X = scale(training.people).astype(np.float64)
         one = max(float(X.sum(axis=1).mean()), 1e-9)
@@ -103,7 +103,7 @@ class DFM(DiscreteBaseline):
         for _ in range(self.n_rounds):
             old = codes
             a, A, c = codes = self._flip_blocks(codes, biases.subtract_from(S), X)
-            fitted = observed.fitted_entries(S, a + X @ A, c)
+            fitted = dcf.fitted_entries(S, a + X @ A, c)
             biases = fit_biases(S, S.data - fitted, self.bias_ridge, biases)
             error = biases.subtract_from(S).data - fitted
             cost = self.bias_ridge * (np.sum(biases.users**2) + np.sum(biases.items**2))
@@ -115,15 +115,15 @@ class DFM(DiscreteBaseline):
 
     def _start(self, S: csr_array, X: np.ndarray, rng: np.random.Generator) -> Codes:
         """Return the signs of real factors, and of their map from features."""
-        P, Q = observed.relax(S, self, rng, 0.0)
+        P, Q = dcf.relax(S, self, rng, 0.0)
         A = shared.solve_ridge(X, X.T @ P, 1.0)
         return signs(P, np.float64), signs(A, np.float64), signs(Q, np.float64)
 
     def _flip_blocks(self, codes: Codes, S: csr_array, X: np.ndarray) -> Codes:
         """Update the blocks one after the other, each given the others."""
         a, A, c = codes
-        a = observed.flip_bits(_residual(S, X @ A, c), a, c, self._pull(a))
-        c = observed.flip_bits(shared.transpose(S), c, a + X @ A, self._pull(c))
+        a = dcf.flip_bits(_residual(S, X @ A, c), a, c, self._pull(a))
+        c = dcf.flip_bits(shared.transpose(S), c, a + X @ A, self._pull(c))
         A = flip_feature_bits(_residual(S, a, c), X, A, c, self._pull(A))
         return a, A, c
 
@@ -176,7 +176,7 @@ def flip_feature_bits(
     known = V.copy()
     ones = with_values(S, np.ones(S.nnz))
     weights = csr_array((columns * columns).T @ ones)  # features x items
-    indptr, indices = observed.layout(S)
+    indptr, indices = dcf.layout(S)
     for f in range(len(A)):
         at = slice(columns.indptr[f], columns.indptr[f + 1])
         users, x = columns.indices[at], columns.data[at]
@@ -188,7 +188,7 @@ def flip_feature_bits(
         H = (some.T * weights.data[rated]) @ some
         force = x @ V[users] + A[f] @ H + pull[f]
         new = A[f].copy()
-        observed.flip_row(*_NO_ENTRIES, new, c, force, H, 1.0)
+        dcf.flip_row(*_NO_ENTRIES, new, c, force, H, 1.0)
         if not np.array_equal(new, A[f]):
             P[users] += np.outer(x, new - A[f])
             A[f], stale[users] = new, True
@@ -211,4 +211,4 @@ def _sum_fitted(indptr, indices, P, c, rows):  # type: ignore[no-untyped-def]
 
 def _residual(S: csr_array, P: np.ndarray, c: np.ndarray) -> csr_array:
     """Subtract p·c from the known entries."""
-    return with_values(S, S.data - observed.fitted_entries(S, P, c))
+    return with_values(S, S.data - dcf.fitted_entries(S, P, c))

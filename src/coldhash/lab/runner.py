@@ -59,12 +59,16 @@ _source: Source = None  # in a worker process
 RunProgress = Callable[[int, int, str], None]  # runs done, runs in all, the last run
 
 
+def ignore_progress(done: float, total: int, last: str = "") -> None:
+    """Show nothing."""
+
+
 def run_experiment(
     experiment: Experiment,
     data: Source,
     out: Path,
     jobs: int = 1,
-    progress: RunProgress | None = None,
+    progress: RunProgress = ignore_progress,
 ) -> Results:
     """Run what has not been run yet.
 
@@ -107,7 +111,6 @@ def run_experiment(
     runs = experiment.runs(own.name if own else None)
     folder, suffix = out / experiment.name, f"-{own.fingerprint}" if own else ""
     files = {run: folder / "runs" / f"{run.key}{suffix}.parquet" for run in runs}
-    progress = progress or (lambda done, total, last: None)
     busy = f"{folder}: another process is running this experiment"
     with lock_file(folder / ".lock", busy):
         with writing(folder):

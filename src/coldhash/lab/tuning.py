@@ -44,7 +44,7 @@ from coldhash.evaluate import Trial, accuracy_at, make_trial, rank, scorer
 from coldhash.files import Json, lock_file, replace_text
 from coldhash.lab.experiment import Some
 from coldhash.lab.printed import METHODS
-from coldhash.lab.runner import Row, stamp
+from coldhash.lab.runner import Row, ignore_progress, stamp
 from coldhash.registry import MODELS, Model, settings_from
 from coldhash.render import write_rows
 
@@ -382,7 +382,7 @@ def run_study(
     study: Study,
     datasets: Mapping[str, ch.Dataset],
     out: str | Path,
-    progress: StudyProgress | None = None,
+    progress: StudyProgress = ignore_progress,
 ) -> StudyResult:
     """Run or resume a study and write its report.
 
@@ -439,9 +439,8 @@ def run_study(
 
 def make_folds(study: Study, datasets: Mapping[str, ch.Dataset]) -> list[Fold]:
     """Make the folds, those of different data sets in turn, so that pruning sees all data early."""
-    missing = [name for name in study.datasets if name not in datasets]
-    if missing:
-        raise errors.SettingError(f"the study needs the data set {missing[0]!r}")
+    for name in study.datasets:
+        errors.check_choice("datasets", name, datasets)
     folds = []
     for n in range(study.folds):
         for name in study.datasets:
@@ -466,7 +465,7 @@ def _accuracy(model: Model, train: ch.Dataset, trial: Trial, study: Study) -> fl
 
 
 def _run_trial(
-    study: Study, folds: list[Fold], before: tuple[Attempt, ...], progress: StudyProgress | None
+    study: Study, folds: list[Fold], before: tuple[Attempt, ...], progress: StudyProgress
 ) -> Attempt:
     """Judge one set of settings fold by fold, until Optuna prunes it."""
     trial, start = _draw(study, before), time.perf_counter()
@@ -475,8 +474,7 @@ def _run_trial(
     for fold in folds:
         accuracy = _accuracy(model, fold.train, fold.trial, study)
         values.append(accuracy / fold.facts["popularity"])
-        if progress is not None:
-            progress(len(before) + len(values) / len(folds), study.trials)
+        progress(len(before) + len(values) / len(folds), study.trials)
         n_rounds, between = divmod(len(values), len(study.datasets))
         if between == 0 and len(values) < len(folds):  # values of data sets differ
             trial.report(float(np.mean(values)), n_rounds)

@@ -10,7 +10,7 @@ from coldhash.errors import check_choice
 from coldhash.lab.experiment import Experiment, experiments_folder
 from coldhash.lab.reproduce import extensions, paper
 from coldhash.lab.reproduce.report import Section, write_report
-from coldhash.lab.runner import Results, RunProgress, run_experiment
+from coldhash.lab.runner import Results, RunProgress, ignore_progress, run_experiment
 
 __all__ = ["SECTIONS", "describe_results", "make_section", "write_report"]
 
@@ -26,7 +26,7 @@ EXPERIMENTS: dict[str, Callable[[Results], Section]] = {
     "protocols": extensions.protocols_section,
     "anywhere": extensions.anywhere_section,
 }
-OTHERS: dict[str, Callable[[Path, bool, RunProgress | None], Section]] = {
+OTHERS: dict[str, Callable[[Path, bool, RunProgress], Section]] = {
     "table-1": paper.statistics_section,
     "ask": extensions.asking_section,
     "new-items": extensions.new_items_section,
@@ -40,7 +40,7 @@ def make_section(
     out: Path,
     quick: bool = False,
     jobs: int = 1,
-    progress: RunProgress | None = None,
+    progress: RunProgress = ignore_progress,
 ) -> Section:
     """Run what is missing for one figure or table, and judge its claims."""
     check_choice("name", name, ("all", *SECTIONS))

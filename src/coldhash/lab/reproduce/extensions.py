@@ -243,11 +243,11 @@ def _describe_cells(cells: Sequence[Cell]) -> str:
     return "\n".join(lines)
 
 
-def asking_section(data: Path, quick: bool, progress: RunProgress | None) -> Section:
+def asking_section(data: Path, quick: bool, progress: RunProgress) -> Section:
     """Ask the cold users of every data set in every way."""
     rows, plots = [], []
     names = ["ml-100k"] if quick else list(asking.PROTOCOLS)
-    for done, name in enumerate(names):
+    for done, name in enumerate(names, 1):
         train, cold = ch.split_cold_users(read(name, data), seed=0, described=True)
         panel = asking.Panel.of(ch.MFDCF().fit(train), train, cold, asking.PROTOCOLS[name])
         nobody, _ = panel.judge(np.zeros(panel.ratings.shape, dtype=bool))
@@ -258,15 +258,14 @@ def asking_section(data: Path, quick: bool, progress: RunProgress | None) -> Sec
             rows.append([DATASETS[name], label, *map(format_accuracy, values), f"{shares[-1]:.2f}"])
             lines.append(Line(label, [0, *asking.N_QUESTIONS], [nobody, *values]))
         plots.append(report.Panel(DATASETS[name], "questions asked", "Accuracy@10", lines))
-        if progress is not None:
-            progress(done + 1, len(names), name)
+        progress(done, len(names), name)
     head = ["data", "questions by", *(f"after {n}" for n in asking.N_QUESTIONS), "known"]
     figure = report.draw("Accuracy after questions", plots, len(plots), "64 bits, one split")
     text = f"{report.PRINTED['texts']['ask']}\n\n{format_table(head, rows)}"
     return Section(text, {"": figure}, title="What to ask a stranger")
 
 
-def new_items_section(data: Path, quick: bool, progress: RunProgress | None) -> Section:
+def new_items_section(data: Path, quick: bool, progress: RunProgress) -> Section:
     """Hold out items of every data set, and rank them for the users who know the others."""
     names, n_splits = (_NEW_ITEM_DATASETS[:1], 1) if quick else (_NEW_ITEM_DATASETS, 3)
     rows = []
@@ -277,8 +276,7 @@ def new_items_section(data: Path, quick: bool, progress: RunProgress | None) -> 
         for method in found[0]:
             mean = np.mean([each[method] for each in found])
             rows.append([DATASETS[name], method, format_accuracy(float(mean))])
-        if progress is not None:
-            progress(done, len(names), name)
+        progress(done, len(names), name)
     text = report.PRINTED["texts"]["new-items"].format(n_splits=n_splits)
     table = format_table(["data", "method", "Accuracy@10"], rows)
     return Section(f"{text}\n\n{table}", title="Items that nobody has rated")

@@ -27,7 +27,7 @@ VIEWS: tuple[tuple[str, str, LoggedTies], ...] = (  # title, score, ties
 STEPS_OF_ROUND = ("users", "items", "objective")
 
 
-def statistics_section(data: Path, quick: bool, progress: RunProgress | None) -> Section:
+def statistics_section(data: Path, quick: bool, progress: RunProgress) -> Section:
     """Make Table 1: the sizes of the data sets."""
     rows, same = [], True
     for name, expected in report.PRINTED["statistics"].items():
