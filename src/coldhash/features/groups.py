@@ -31,9 +31,7 @@ from coldhash.features.columns import (
     map_values,
     restore_column,
 )
-from coldhash.features.columns import (
-    State as State,
-)
+from coldhash.features.columns import State as State
 from coldhash.features.people import People, as_columns
 from coldhash.files import Json
 
