@@ -23,13 +23,8 @@ from coldhash.errors import ColumnError, DataError, SettingError, UnlikelyData, 
 Columns = Mapping[str, str | None]  # role -> name of its column; None: there is none
 Roles = Collection[str]
 # what times may be: numbers, moments without or with a zone or of nanoseconds, dates of any form
-TIME_FORMS = (
-    pa.int64(),
-    pa.float64(),
-    *(pa.timestamp("us", zone) for zone in (None, "UTC")),
-    pa.timestamp("ns"),
-    pa.string(),
-)
+_MOMENTS = (pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.timestamp("ns"))
+TIME_FORMS = (pa.int64(), pa.float64(), *_MOMENTS, pa.string())
 
 
 def pad_table(table: pa.Table, n_rows: int) -> pa.Table:

@@ -92,6 +92,13 @@ class FittedColumn(ABC):
         arrays = {name: json.pop(name) for name in self.ARRAYS}
         return {"form": type(self).__name__, **json}, arrays
 
+    @staticmethod
+    def restore(json: dict[str, Any], arrays: Mapping[str, np.ndarray], prefix: str) -> Any:
+        """Rebuild a column from its `state`; the names of its arrays begin with `prefix`."""
+        form = FORMS[json["form"]]
+        settings = {key: value for key, value in json.items() if key != "form"}
+        return form(**settings, **take(arrays, form.ARRAYS, prefix))  # type: ignore[arg-type]
+
 
 @dataclass(frozen=True, eq=False)
 class _Vocabulary(FittedColumn):
@@ -287,15 +294,6 @@ FORM_OF = {  # by the kind of a column in the plan
     "text": Words,
     "vector": Given,
 }
-
-
-def restore_column(
-    json: Mapping[str, Any], arrays: Mapping[str, np.ndarray], prefix: str
-) -> FittedColumn:
-    """Rebuild a column from its `state`; the names of its arrays begin with `prefix`."""
-    form = FORMS[json["form"]]
-    settings = {key: value for key, value in json.items() if key != "form"}
-    return form(**settings, **take(arrays, form.ARRAYS, prefix))  # type: ignore[arg-type]
 
 
 def distinct_values(
