@@ -396,10 +396,9 @@ def _as_float(value: Value) -> float:
 
 def _count_parts(parts: Sequence[Sequence[str]], counted: Counts) -> dict[str, int]:
     """Count the values that have each label or word; the most frequent ones come first."""
-    counts = Counter(chain.from_iterable(map(set, parts)))
+    counts: Counter[str] = Counter()
     for own, count in zip(parts, counted.values(), strict=True):
-        if count > 1:
-            counts.update(dict.fromkeys(own, count - 1))
+        counts.update(dict.fromkeys(own, count))
     return dict(sorted(counts.items(), key=lambda each: (-each[1], each[0])))
 
 
