@@ -93,11 +93,11 @@ class FittedColumn(ABC):
         return {"form": type(self).__name__, **json}, arrays
 
     @staticmethod
-    def restore(json: dict[str, Any], arrays: Mapping[str, np.ndarray], prefix: str) -> Any:
-        """Rebuild a column from its `state`; the names of its arrays begin with `prefix`."""
+    def restore(json: dict[str, Any], arrays: Mapping[str, np.ndarray], start: str) -> FittedColumn:
+        """Rebuild a column from its `state`; the names of its arrays begin with `start`."""
         form = FORMS[json["form"]]
         settings = {key: value for key, value in json.items() if key != "form"}
-        return form(**settings, **take(arrays, form.ARRAYS, prefix))  # type: ignore[arg-type]
+        return form(**settings, **take(arrays, form.ARRAYS, start))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, eq=False)
