@@ -25,7 +25,7 @@ def dense(column, values, name="c"):
 
 
 def is_known(column, value):
-    return column.encode([value], "c").lengths[0] > 0
+    return column.encode([value], "c")[0][0] > 0
 
 
 MISSING = [None, float("nan"), ""]

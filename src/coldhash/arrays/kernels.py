@@ -106,11 +106,8 @@ def multiply_dense(A, B, product, first, last):  # type: ignore[no-untyped-def]
 
 @compiled(nogil=True)
 def add_cells(block, codes, starts, places, numbers):  # type: ignore[no-untyped-def]
-    """Add the numbers of each row; returns which rows have any."""
-    known = np.zeros(len(codes), np.bool_)
+    """Add the numbers of each row."""
     for row in range(len(codes)):
         begin, end = starts[codes[row]], starts[codes[row] + 1]
-        known[row] = end > begin
         for entry in range(begin, end):
             block[row, places[entry]] += numbers[entry]
-    return known

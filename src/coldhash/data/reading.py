@@ -23,13 +23,8 @@ from coldhash.errors import ColumnError, DataError, SettingError, UnlikelyData, 
 Columns = Mapping[str, str | None]  # role -> name of its column; None: there is none
 Roles = Collection[str]
 # what times may be: numbers, moments without or with a zone or of nanoseconds, dates of any form
-TIME_FORMS = (
-    pa.int64(),
-    pa.float64(),
-    *(pa.timestamp("us", zone) for zone in (None, "UTC")),
-    pa.timestamp("ns"),
-    pa.string(),
-)
+_MOMENTS = (pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.timestamp("ns"))
+TIME_FORMS = (pa.int64(), pa.float64(), *_MOMENTS, pa.string())
 
 
 def pad_table(table: pa.Table, n_rows: int) -> pa.Table:
@@ -190,7 +185,7 @@ def read_values(
         labels = as_texts(table.column(found["event"]), "event", where)
         kinds = labels.combine_chunks().dictionary_encode()
         weights = _weigh_kinds(kinds.dictionary.to_pylist(), options.event_weights, title)
-        values = np.array([*weights.values()])[kinds.indices.to_numpy()]
+        values = weights[kinds.indices.to_numpy()]
         rows = np.flatnonzero(values)
         table, values = table.take(pa.array(rows)), values[rows]
     if "rating" in found and len(rows):
@@ -224,9 +219,7 @@ def _names_of(role: str, columns: Columns) -> Iterable[str | None]:
     return [columns[role]] if role in columns else ROLES.get(role, ())
 
 
-def _weigh_kinds(
-    kinds: Iterable[str | None], weights: Mapping[str, float], title: str
-) -> dict[str | None, float]:
+def _weigh_kinds(kinds: list[str], weights: Mapping[str, float], title: str) -> np.ndarray:
     """Return how much an event of each kind counts."""
     known: dict[str, float] = {}
     with suppress(AttributeError, TypeError, ValueError):
@@ -238,7 +231,7 @@ def _weigh_kinds(
         if kind not in known:
             hint = f"there are weights for {', '.join(known)}; 0 leaves a type out"
             raise DataError(f"{title}: no weight for {kind!r}", hint=hint)
-    return {kind: known[str(kind)] for kind in kinds}
+    return np.array([known[kind] for kind in kinds])
 
 
 def _as_numbers(column: pa.ChunkedArray, name: str, where: NameRow) -> np.ndarray:

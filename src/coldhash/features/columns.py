@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 Value: TypeAlias = Any  # of a column: whatever Arrow or JSON can hold
 Cells = list[tuple[int, float]]  # (column, number) of one value
+# the cells of many values: how many each has, then the columns and numbers of all
+Entries = tuple[np.ndarray, np.ndarray, np.ndarray]
 Counts = Mapping[Value, int]  # the distinct values of a column, and how often each occurs
 State = tuple[dict[str, Any], dict[str, np.ndarray]]  # JSON and arrays
 T = TypeVar("T")
@@ -44,14 +46,6 @@ _MAX_VECTOR = 1e9  # the sum of squares of larger numbers overflows single preci
 _MAX_NUMBER = 1e100  # the difference of larger numbers may be infinite
 _TINY = np.finfo(np.float64).tiny  # the least distance between two knots
 _OTHER = 0  # the column that rare labels share
-
-
-class Entries(NamedTuple):
-    """The cells of many values: how many each has, then the columns and numbers of all."""
-
-    lengths: np.ndarray
-    columns: np.ndarray
-    numbers: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +74,7 @@ class FittedColumn(ABC):
         rows = map_values(self.cells, values, name)
         columns = np.array([at for row in rows for at, _ in row], dtype=np.int32)
         numbers = np.array([number for row in rows for _, number in row], dtype=np.float32)
-        return Entries(np.array([len(row) for row in rows], np.int64), columns, numbers)
+        return np.array([len(row) for row in rows], np.int64), columns, numbers
 
     def encode_sparse(self, values: Sequence[Value], name: str) -> csr_array:
         """Encode values as sparse rows; the row of a missing value is empty."""
@@ -97,6 +91,13 @@ class FittedColumn(ABC):
         json = {field.name: getattr(self, field.name) for field in fields(self)}
         arrays = {name: json.pop(name) for name in self.ARRAYS}
         return {"form": type(self).__name__, **json}, arrays
+
+    @staticmethod
+    def restore(json: dict[str, Any], arrays: Mapping[str, np.ndarray], start: str) -> FittedColumn:
+        """Rebuild a column from its `state`; the names of its arrays begin with `start`."""
+        form = FORMS[json["form"]]
+        settings = {key: value for key, value in json.items() if key != "form"}
+        return form(**settings, **take(arrays, form.ARRAYS, start))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +170,7 @@ class Words(_Vocabulary):
         weights = counts * self.rarity[columns].astype(np.float64)
         lengths = np.sqrt(np.bincount(rows, weights**2, len(found)))
         numbers = (weights / lengths[rows]).astype(np.float32)
-        return Entries(np.bincount(rows, minlength=len(found)), columns.astype(np.int32), numbers)
+        return np.bincount(rows, minlength=len(found)), columns.astype(np.int32), numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,7 +212,7 @@ class Knots(FittedColumn):
         low, high = self.knots[left], self.knots[right]
         share = (within - low) / np.maximum(high - low, _TINY)
         columns, shares = np.array([left, right]), np.array([1 - share, share], np.float32)
-        return Entries(2 * known, columns.T.ravel(), shares.T.ravel())
+        return 2 * known, columns.T.ravel(), shares.T.ravel()
 
     def example(self) -> float | str:
         """Return a value that the column knows."""
@@ -277,7 +278,7 @@ class Given(FittedColumn):
         vectors = map_values(self.vector, values, name)
         lengths = np.array([len(vector) for vector in vectors], np.int64)
         columns = np.tile(np.arange(self.width, dtype=np.int32), np.count_nonzero(lengths))
-        return Entries(lengths, columns, np.concatenate([np.zeros(0, np.float32), *vectors]))
+        return lengths, columns, np.concatenate([np.zeros(0, np.float32), *vectors])
 
     def example(self) -> list[float]:
         """Return a value that the column knows."""
@@ -293,15 +294,6 @@ FORM_OF = {  # by the kind of a column in the plan
     "text": Words,
     "vector": Given,
 }
-
-
-def restore_column(
-    json: Mapping[str, Any], arrays: Mapping[str, np.ndarray], prefix: str
-) -> FittedColumn:
-    """Rebuild a column from its `state`; the names of its arrays begin with `prefix`."""
-    form = FORMS[json["form"]]
-    settings = {key: value for key, value in json.items() if key != "form"}
-    return form(**settings, **take(arrays, form.ARRAYS, prefix))  # type: ignore[arg-type]
 
 
 def distinct_values(
@@ -404,10 +396,9 @@ def _as_float(value: Value) -> float:
 
 def _count_parts(parts: Sequence[Sequence[str]], counted: Counts) -> dict[str, int]:
     """Count the values that have each label or word; the most frequent ones come first."""
-    counts = Counter(chain.from_iterable(map(set, parts)))
+    counts: Counter[str] = Counter()
     for own, count in zip(parts, counted.values(), strict=True):
-        if count > 1:
-            counts.update(dict.fromkeys(own, count - 1))
+        counts.update(dict.fromkeys(own, count))
     return dict(sorted(counts.items(), key=lambda each: (-each[1], each[0])))
 
 

@@ -23,17 +23,8 @@ import numpy as np
 import pyarrow as pa
 
 from coldhash.arrays.checks import check_memory
-from coldhash.features.columns import (
-    FittedColumn,
-    Given,
-    Value,
-    distinct_values,
-    map_values,
-    restore_column,
-)
-from coldhash.features.columns import (
-    State as State,
-)
+from coldhash.features.columns import FittedColumn, Given, Value, distinct_values, map_values
+from coldhash.features.columns import State as State
 from coldhash.features.people import People, as_columns
 from coldhash.files import Json
 
@@ -47,7 +38,6 @@ _ROWS = 1024  # rows that are encoded at once
 _MANY_COLUMNS = 256  # more than this fill most places of a folded row: the matrix is dense
 _CONTENT = "preference/content"  # the item columns in a file: no group is called so
 
-Encoded: TypeAlias = dict[str, tuple[np.ndarray, ...]]  # for each column, what `add_cells` takes
 Matrix: TypeAlias = "np.ndarray | csr_array"  # dense where narrow, sparse where wide
 
 
@@ -83,7 +73,9 @@ class GroupEncoder:
         given = {n: values[n] for n in self.columns if n in values}
         has, encoded = np.zeros(n_rows, dtype=bool), None
         if n_rows > _FEW or self._some_given or not all(type(v) is list for v in given.values()):
-            encoded = {n: self._encode(n, column) for n, column in given.items()}
+            from coldhash.arrays.kernels import add_cells
+
+            encoded = self._encode(given, has)
         blocks: list[Any] = []
         if not self._is_dense:
             from scipy.sparse import csr_array, vstack
@@ -94,7 +86,11 @@ class GroupEncoder:
             if encoded is None:
                 self._fill_few(block, has, given)
             else:
-                self._fill(block, has, encoded, start)
+                some = slice(start, start + _ROWS)
+                for rows, *cells in encoded:
+                    add_cells(block, rows[some], *cells)
+                block[:, -1] = has[some]
+                block[~has[some]] = 0
             blocks.append(block if self._is_dense else csr_array(block))
         if len(blocks) == 1:
             return blocks[0], has
@@ -155,34 +151,21 @@ class GroupEncoder:
                         own[missing] += numbers
                 own[-1] = has[row] = True
 
-    def _encode(self, name: str, values: Value) -> tuple[np.ndarray, ...]:
-        """Encode a column: the arguments of `add_cells`."""
-        column, (places, signs) = self.columns[name], self.places[name]
-        distinct, codes = distinct_values(values, name)
-        lengths, at, numbers = column.encode(distinct, name)
-        starts = np.concatenate([[0], np.cumsum(lengths)])
-        rows = np.arange(len(distinct)) if codes is None else codes.astype(np.int64)
-        return rows, starts, places[at], numbers * signs[at]
-
-    def _fill(self, block: np.ndarray, has: np.ndarray, encoded: Encoded, start: int) -> None:
-        """Fill the rows from `start` on, column after column."""
-        from coldhash.arrays.kernels import add_cells
-
-        some = slice(start, start + len(block))
-        has, unknown = has[some], {}
-        for name, cells in encoded.items():
-            known = add_cells(block, cells[0][some], *cells[1:])
+    def _encode(self, values: Mapping[str, Value], has: np.ndarray) -> list[list[np.ndarray]]:
+        """Mark who has the group; returns the arguments of `add_cells` for each column."""
+        encoded = []
+        for name, column in self.columns.items():
+            distinct, codes = distinct_values(values.get(name, pa.nulls(len(has))), name)
+            lengths, at, numbers = column.encode(distinct, name)
+            rows = np.arange(len(distinct)) if codes is None else codes.astype(np.int64)
+            known = lengths[rows] > 0
             has |= known
-            if not known.all():
-                unknown[name] = ~known
-        if not has.any():
-            return
-        for name in self.columns:
-            missing = has if name not in encoded else unknown.get(name)
-            if missing is not None:
-                places, numbers = self.means[name]
-                block[(missing & has).nonzero()[0][:, None], places] += numbers
-        block[:, -1] = has
+            rows[~known] = len(lengths)  # the mean, which comes last
+            (places, signs), (missing, means) = self.places[name], self.means[name]
+            starts = np.concatenate([[0], lengths, [len(missing)]]).cumsum()
+            body = (places[at], missing), (numbers * signs[at], means)
+            encoded.append([rows, starts, *map(np.concatenate, body)])
+        return encoded
 
 
 @dataclass(frozen=True, eq=False)
@@ -378,7 +361,7 @@ class FeatureEncoder:
         columns: dict[str, dict[str, FittedColumn]] = {}
         for group, described in facts["columns"].items():
             columns[group] = {
-                name: restore_column(settings, arrays, f"{group}/{name}/")
+                name: FittedColumn.restore(settings, arrays, f"{group}/{name}/")
                 for name, settings in described.items()
             }
         content = ContentEncoder(columns.pop(_CONTENT))
