@@ -368,7 +368,8 @@ class Runs:
         memory: int,
     ) -> Runs:
         """Write a run for each block of a file of ratings; `ids` are those known, or None."""
-        n_rows, kinds, paths = 0, None, []
+        n_rows, kinds = 0, None
+        paths: list[Path] = []
         blocks = TableFile(path=source).read_blocks(
             memory // BLOCK_SHARE, options.types, options.find_columns
         )
