@@ -13,7 +13,6 @@ from coldhash import MFDCF, load, read
 from coldhash.errors import SettingError, SourceError
 from coldhash.scale import batch
 from coldhash.scale.batch import recommend_all_on, write_part
-from commands import coldhash_in_process
 
 distributed = pytest.importorskip("distributed")
 pytestmark = [
@@ -149,17 +148,3 @@ def test_killed_and_started_again(client, path, tmp_path, monkeypatch):
     files = recommend_all_on(client, path, out, 3, progress=lambda done, _: reported.append(done))
     assert reported[0] == present
     assert whole(files) == expected(path, 3)
-
-
-def test_the_command(client, path, tmp_path):
-    def command(*arguments):
-        return coldhash_in_process("recommend", path, *arguments)
-
-    address = client.scheduler.address
-    run = command("--all", "--dask", address, "--out", str(tmp_path / "out"), "-k", "3")
-    assert (run.returncode, run.stdout) == (0, f"{tmp_path / 'out'}\n"), run.stderr
-    assert whole(sorted((tmp_path / "out").glob("part-*"))) == expected(path, 3)
-    wrong = command("--user-id", "1", "--dask", "local")
-    assert wrong.returncode == 2
-    assert "--all --dask local --out FOLDER" in wrong.stderr
-    assert wrong.stderr.startswith("error:")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -54,16 +54,6 @@ class FitState:
     H: PerPartition[np.ndarray] = field(init=False)  # user vectors, users x bits
     codes: tuple[np.ndarray, ...] = field(init=False)  # what is in B
     misfits: dict[str, float] = field(init=False)  # ‖H - X W‖² + ε‖W‖²
-
-
-class UserSums(NamedTuple):
-    """What (19) adds up over users."""
-
-    total: np.ndarray | None  # Σ_u h_u, where there is no level
-    lengths: float  # Σ |h|
-    misfits: dict[str, float]  # ‖H - X W‖²
-    apart: float  # ‖Ĥ - P‖²
-    prior: float  # Σ_u Σ_g 1/μ_g over the groups that a user has
 
 
 def start(problem: Problem, D: np.ndarray) -> FitState:
@@ -110,14 +100,14 @@ def update_vectors(problem: Problem, state: FitState) -> None:
     """Solve for all user vectors and codes; one eigendecomposition serves any set of groups."""
     beta, length = np.float32(problem.code_weight), np.float32(state.length)
     eigenvalues, U = state.eigenvalues.astype(np.float32), state.U.astype(np.float32)
-    W, mu, average, no_level = state.W, state.mu, state.average, problem.level.bytes is None
+    W, mu, average = state.W, state.mu, state.average
     WU = {name: each @ U for name, each in W.items()}
     # before the noise is known, α = ∞: what the ratings alone say
     pull = np.float32(0 if np.isinf(state.alpha) else 1 / state.alpha)
 
     def solve(
         block: UserBlock, TD: np.ndarray, B: np.ndarray | None
-    ) -> tuple[np.ndarray, tuple[np.ndarray, UserSums]]:
+    ) -> tuple[np.ndarray, tuple[np.ndarray, tuple[Any, ...]]]:
         TDU, says = TD @ U, {name: block.X[name] @ WU[name] for name in W}  # all times U
         right, prior = np.zeros_like(TD), np.zeros((len(TD), 1), dtype=np.float32)
         for name, say in says.items():
@@ -132,32 +122,29 @@ def update_vectors(problem: Problem, state: FitState) -> None:
             weight = prior + beta
         HU = (TDU + pull * right) / (eigenvalues + pull * weight)
         H = HU @ U.T
-        sums = UserSums(
-            total=H.sum(axis=0).astype(np.float64) if no_level else None,
-            lengths=float(np.abs(H).sum(dtype=np.float64)),
-            misfits={name: square(block.has[name] * HU - say) for name, say in says.items()},
-            apart=apart,
-            prior=float(prior.sum()),
-        )
+        total, lengths = H.sum(axis=0).astype(np.float64), float(np.abs(H).sum(dtype=np.float64))
+        misfits = {name: square(block.has[name] * HU - say) for name, say in says.items()}
+        sums = total, lengths, misfits, apart, float(prior.sum())
         return H, (np.packbits(H >= 0, axis=1), sums)
 
     state.H, results = problem.users.run(solve, problem.blocks, state.TD, state.B)
     # all that the next round needs of this one: codes leave their partitions and come back, so
     # that a lost worker costs one round
     state.codes, found = zip(*results, strict=True)
-    state.B, sums = problem.users.scatter(state.codes), add_up(found)
+    state.B = problem.users.scatter(state.codes)
+    total, lengths, misfits, apart, prior = add_up(found)  # apart: ‖Ĥ - P‖²
     n_values = problem.n_users * len(U)
-    state.length = sums.lengths / n_values
-    if sums.total is not None:  # beside a level, the average user is 0
-        state.average = (sums.total / problem.n_users).astype(np.float32)
+    state.length = lengths / n_values
+    if problem.level.bytes is None:  # beside a level, the average user is 0
+        state.average = (total / problem.n_users).astype(np.float32)
     state.misfits = {
-        name: sums.misfits[name] + group.ridge * square(group.penalised(W[name]))
+        name: misfits[name] + group.ridge * square(group.penalised(W[name]))
         for name, group in problem.groups.items()
     }
     state.mu = group_weights(state.misfits)
     if problem.fit_weight is None:
-        prior = sums.prior / problem.n_users + problem.code_weight
-        state.alpha = prior / shrinkage(state, sums.apart / n_values)
+        prior = prior / problem.n_users + problem.code_weight
+        state.alpha = prior / shrinkage(state, apart / n_values)
 
 
 def shrinkage(state: FitState, variance: float) -> float:

@@ -44,9 +44,8 @@ from coldhash.errors import DataError, SettingError, check_types
 from coldhash.features.fitting import learn_features
 from coldhash.features.groups import FeatureEncoder
 from coldhash.mfdcf import equations
-from coldhash.mfdcf.answers import fit_answers
 from coldhash.mfdcf.equations import FitState
-from coldhash.mfdcf.history import fit_history
+from coldhash.mfdcf.history import fit_answers, fit_history
 from coldhash.mfdcf.items import descend
 from coldhash.mfdcf.problem import Group, Level, Problem, fit_preference, item_weights, make_blocks
 from coldhash.mfdcf.report import Callback, Rounds, code_report, warn_of_collapse

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from coldhash.arrays.checks import check_memory
 from coldhash.arrays.compiled import compiled
 from coldhash.arrays.products import times
 from coldhash.data.dataset import UserRecords
@@ -300,8 +299,6 @@ def fit_preference(
     n_users = sum(counts)
     centre = add_up(totals) / max(n_users, 1)
     if width <= max_width:
-        n_items = content.shape[0]
-        check_memory(16 * n_items * width, f"content of {n_items:,} items x {width:,}")
         vectors = content.toarray()
     else:
         some = users.scatter(choose_rows(counts, max(_SAMPLE // width, max_width), rng))
