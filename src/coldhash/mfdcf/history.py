@@ -67,12 +67,9 @@ class Moments(NamedTuple):
         return cls(len(Z), (Z.T @ Z).astype(np.float64), (Z.T @ Y).astype(np.float64))
 
 
-class Evidence(NamedTuple):
-    """What is known for one number of events."""
-
-    trained: Moments
-    held: Moments  # of the users whom the item step has not seen
-    given: np.ndarray  # how often each item was given
+# for one number of events: of trained users, of those whom the item step has not seen, and how
+# often each item was given
+Evidence = tuple[Moments, Moments, np.ndarray]
 
 
 def fit_history(problem: Problem, state: FitState, items: CodeItems) -> HistoryPart:
@@ -104,7 +101,7 @@ def fit_history(problem: Problem, state: FitState, items: CodeItems) -> HistoryP
             _leave_out(Y, P, rows, at.reshape(-1, t), targets.reshape(-1, t), D, V)
             trained, held = block.trained[rows], ~block.trained[rows]
             pair = Moments.of(Z[trained], Y[trained]), Moments.of(Z[held], Y[held])
-            found[t].append(Evidence(*pair, np.bincount(at, minlength=len(D))))
+            found[t].append((*pair, np.bincount(at, minlength=len(D))))
         return {t: add_up(draws) for t, draws in found.items()}
 
     timed = all(users.map(lambda records: records.times is not None, users.records))
@@ -112,7 +109,7 @@ def fit_history(problem: Problem, state: FitState, items: CodeItems) -> HistoryP
     learned = {
         t: evidence
         for t, evidence in found.items()
-        if min(evidence.trained.n_users, evidence.held.n_users) >= MIN_USERS
+        if min(users.n_users for users in evidence[:2]) >= MIN_USERS
     }
     solved = run_pieces(lambda some: _solve(some, problem, state, timed), learned.values())
     return part.with_maps(dict(zip(learned, solved, strict=True)))
