@@ -285,17 +285,17 @@ def prepare(
     folder, source = Path(out), Path(ratings)
     rules = (feedback, favourite, event_weights, scale, duplicates)
     options = reading.RatingOptions(columns or {}, *rules)
-    TableFile(path=source).files()  # before anything is removed
+    TableFile(path=source).files()  # raises an error before anything is removed
     with lock_file(folder / "lock", f"another preparation works in {folder}"):
+        tables = reading.read_sides(users, items, options.columns)
+        user_ids, user_table, item_ids, item_table, used = tables
+        (plan or FeaturePlan()).check_tables(user_table, item_table)
+        report = progress or (lambda *_: None)
         for pattern in (MANIFEST, "items.parquet", "ratings-*.parquet", "users-*.parquet"):
             for old in folder.glob(pattern):
                 old.unlink()
         for draft in folder.glob(f".{RUNS}.*.part"):  # of a preparation that was killed
             shutil.rmtree(draft)
-        tables = reading.read_sides(users, items, options.columns)
-        user_ids, user_table, item_ids, item_table, used = tables
-        (plan or FeaturePlan()).check_tables(user_table, item_table)
-        report = progress or (lambda *_: None)
         with draft_folder(folder / RUNS) as draft:
             report("sorting", 0, 1)
             ids = {"user": user_ids, "item": item_ids}
