@@ -20,7 +20,7 @@ from scipy.sparse import csr_array, csr_matrix, sparray, spmatrix
 from starlette.types import ASGIApp
 
 import coldhash
-from coldhash.mfdcf.report import Callback
+from coldhash.mfdcf.model import Callback
 
 PUBLIC = [
     "Dataset",

@@ -19,7 +19,7 @@ from coldhash.errors import SettingError
 
 if TYPE_CHECKING:
     from coldhash.data.dataset import Dataset
-    from coldhash.mfdcf.report import Callback
+    from coldhash.mfdcf.model import Callback
     from coldhash.recommender.recommender import Recommender
 
 Settings = TypeVar("Settings")

@@ -22,7 +22,6 @@ from coldhash.mfdcf import problem as problem_module
 from coldhash.mfdcf.items import descend
 from coldhash.mfdcf.model import MFDCF
 from coldhash.mfdcf.problem import Group, Level, Problem, UserBlock
-from coldhash.mfdcf.ridges import relevance
 from coldhash.partitions import MemoryPartitions, PerPartition
 
 TINY = 1e-5  # of the objective: what float32 may blur
@@ -570,5 +569,5 @@ def test_columns_of_noise_cost_little(rng):
     """Relevance: what one column says is not lost among many that say nothing."""
     X = np.hstack([rng.normal(size=(600, 41)), np.ones((600, 1))]).astype(np.float32)
     Y = X[:, :1] @ rng.normal(size=(1, 16)) + 2 * rng.normal(size=(600, 16))
-    found = relevance(X, Y.astype(np.float32), np.arange(42))[:, 0]
+    found = equations.relevance(X, Y.astype(np.float32), np.arange(42))[:, 0]
     assert found[0] > 3 * found[1:-1].max()

@@ -11,8 +11,8 @@ import pytest
 
 from coldhash import MFDCF, load, read
 from coldhash.errors import SettingError, SourceError
+from coldhash.scale import batch
 from coldhash.scale.batch import recommend_all_on, write_part
-from commands import coldhash_in_process
 
 distributed = pytest.importorskip("distributed")
 pytestmark = [
@@ -49,10 +49,11 @@ def expected(path, k, **options):
 
 
 @pytest.mark.parametrize("options", [{}, {"score": "hamming", "exclude": ["3", "5"]}])
-def test_the_same_as_for_all_users_at_once(client, path, tmp_path, options):
+def test_the_same_as_for_all_users_at_once(client, path, tmp_path, options, monkeypatch):
+    monkeypatch.setattr(batch, "USERS", 70)
     reported = []
     files = recommend_all_on(
-        client, path, tmp_path, 5, users_per_file=70,
+        client, path, tmp_path, 5,
         progress=lambda done, total: reported.append((done, total)), **options,
     )  # fmt: skip
     assert len(files) == 8
@@ -61,32 +62,32 @@ def test_the_same_as_for_all_users_at_once(client, path, tmp_path, options):
     assert len(list(tmp_path.iterdir())) == 9  # and the note: no drafts
 
 
-def test_what_is_there_is_not_done_again(client, path, tmp_path):
-    first = recommend_all_on(client, path, tmp_path, 3, users_per_file=100)
+def test_what_is_there_is_not_done_again(client, path, tmp_path, monkeypatch):
+    monkeypatch.setattr(batch, "USERS", 100)
+    first = recommend_all_on(client, path, tmp_path, 3)
     first[1].unlink()
     before = {file: file.stat().st_mtime_ns for file in first if file.exists()}
     reported = []
     again = recommend_all_on(
-        client, path, tmp_path, 3, users_per_file=100, progress=lambda *done: reported.append(done)
+        client, path, tmp_path, 3, progress=lambda *done: reported.append(done)
     )
     assert reported == [(4, 5), (5, 5)]
     assert {file: file.stat().st_mtime_ns for file in before} == before
     assert whole(again) == expected(path, 3)
 
 
-def test_another_batch_in_the_folder_is_refused(client, path, tmp_path):
-    recommend_all_on(client, path, tmp_path / "out", 3, users_per_file=500)
-    for changed in ({"k": 4}, {"users_per_file": 100}, {"score": "hamming"}):
+def test_another_batch_in_the_folder_is_refused(client, path, tmp_path, monkeypatch):
+    recommend_all_on(client, path, tmp_path / "out", 3)
+    for changed in ({"k": 4}, {"score": "hamming"}):
         with pytest.raises(SettingError, match="other options"):
-            recommend_all_on(
-                client, path, tmp_path / "out", **({"k": 3, "users_per_file": 500} | changed)
-            )
+            recommend_all_on(client, path, tmp_path / "out", **({"k": 3} | changed))
     other = tmp_path / "other.coldhash"
     MFDCF(n_bits=16).fit(read("sample", n_users=500, n_items=120)).save(other)
     with pytest.raises(SettingError, match="another model"):
-        recommend_all_on(client, other, tmp_path / "out", 3, users_per_file=500)
-    with pytest.raises(SettingError, match="users_per_file"):
-        recommend_all_on(client, path, tmp_path / "new", users_per_file=0)
+        recommend_all_on(client, other, tmp_path / "out", 3)
+    monkeypatch.setattr(batch, "USERS", 100)  # as in another version
+    with pytest.raises(SettingError, match="other options"):
+        recommend_all_on(client, path, tmp_path / "out", 3)
 
 
 def test_a_mistake_reaches_the_caller_and_leaves_no_file(client, path, tmp_path):
@@ -97,12 +98,13 @@ def test_a_mistake_reaches_the_caller_and_leaves_no_file(client, path, tmp_path)
 
 def test_a_model_that_changed_under_the_workers_is_refused(path, tmp_path):
     with pytest.raises(SourceError, match="has changed"):
-        write_part(path, "0" * 64, 10, {"k": 3}, tmp_path / "part", 0)
+        write_part(path, "0" * 12, 10, {"k": 3}, tmp_path / "part", 0)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_worker_killed_in_the_middle(client, path, tmp_path):
+def test_a_worker_killed_in_the_middle(client, path, tmp_path, monkeypatch):
     """Its tasks go to the other one, or to the one that the nanny starts in its place."""
+    monkeypatch.setattr(batch, "USERS", 10)
     killed = []
 
     def kill_once(done, total):
@@ -110,7 +112,7 @@ def test_a_worker_killed_in_the_middle(client, path, tmp_path):
             killed.append(client.run(os.getpid))
             os.kill(next(iter(killed[0].values())), signal.SIGKILL)
 
-    files = recommend_all_on(client, path, tmp_path, 3, users_per_file=10, progress=kill_once)
+    files = recommend_all_on(client, path, tmp_path, 3, progress=kill_once)
     assert len(killed) == 1
     assert whole(files) == expected(path, 3)
 
@@ -118,15 +120,17 @@ def test_a_worker_killed_in_the_middle(client, path, tmp_path):
 BATCH = """
 import sys
 from distributed import Client, LocalCluster
-from coldhash.scale import recommend_all_on
+from coldhash.scale import batch, recommend_all_on
+batch.USERS = 1
 if __name__ == "__main__":
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
         with Client(cluster) as client:
-            recommend_all_on(client, sys.argv[1], sys.argv[2], 3, users_per_file=1)
+            recommend_all_on(client, sys.argv[1], sys.argv[2], 3)
 """
 
 
-def test_killed_and_started_again(client, path, tmp_path):
+def test_killed_and_started_again(client, path, tmp_path, monkeypatch):
+    monkeypatch.setattr(batch, "USERS", 1)
     script, out = tmp_path / "batch.py", tmp_path / "out"
     script.write_text(BATCH, encoding="utf-8")
     run = subprocess.Popen(
@@ -141,22 +145,6 @@ def test_killed_and_started_again(client, path, tmp_path):
     present = len(list(out.glob("part-*")))
     assert 20 <= present < 500
     reported = []
-    files = recommend_all_on(
-        client, path, out, 3, users_per_file=1, progress=lambda done, _: reported.append(done)
-    )
+    files = recommend_all_on(client, path, out, 3, progress=lambda done, _: reported.append(done))
     assert reported[0] == present
     assert whole(files) == expected(path, 3)
-
-
-def test_the_command(client, path, tmp_path):
-    def command(*arguments):
-        return coldhash_in_process("recommend", path, *arguments)
-
-    address = client.scheduler.address
-    run = command("--all", "--dask", address, "--out", str(tmp_path / "out"), "-k", "3")
-    assert (run.returncode, run.stdout) == (0, f"{tmp_path / 'out'}\n"), run.stderr
-    assert whole(sorted((tmp_path / "out").glob("part-*"))) == expected(path, 3)
-    wrong = command("--user-id", "1", "--dask", "local")
-    assert wrong.returncode == 2
-    assert "--all --dask local --out FOLDER" in wrong.stderr
-    assert wrong.stderr.startswith("error:")

@@ -33,7 +33,7 @@ from coldhash.errors import DataError, SettingError, check_types
 from coldhash.features.fitting import fit_features
 from coldhash.features.groups import FeatureEncoder, Features, State
 from coldhash.features.people import as_columns
-from coldhash.mfdcf.report import Callback, code_report, warn_of_collapse
+from coldhash.mfdcf.model import Callback, code_report, warn_of_collapse
 from coldhash.recommender.encoders import Encoded, Encoder, scale_rows
 from coldhash.recommender.items import CodeItems, Items, RealItems
 from coldhash.recommender.recommender import Recommender

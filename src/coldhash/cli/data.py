@@ -59,7 +59,7 @@ def prepare(
     part_users: Annotated[int | None, Option(help="Users in a partition.")] = None,
     memory: Annotated[str, Option(help="The memory to use.")] = "2GB",
 ) -> None:
-    """Sort ratings of any size into partitions; run again, it resumes."""
+    """Sort ratings of any size into partitions."""
     from coldhash.scale import prepare as prepare_partitions
 
     options = {**source.settings(), "part_users": part_users, "memory": memory}

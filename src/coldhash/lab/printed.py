@@ -19,10 +19,8 @@ from coldhash.baselines.shared import polar, random_rotation
 from coldhash.mfdcf import equations
 from coldhash.mfdcf.equations import FitState
 from coldhash.mfdcf.items import descend
-from coldhash.mfdcf.model import MFDCF
+from coldhash.mfdcf.model import MFDCF, Rounds
 from coldhash.mfdcf.problem import Problem
-from coldhash.mfdcf.report import Rounds
-from coldhash.mfdcf.ridges import choose_ridges
 from coldhash.partitions import Partitions
 from coldhash.registry import MODELS, Model
 
@@ -66,7 +64,7 @@ class PrintedMFDCF(MFDCF):
         state = equations.start(problem, D)
         rotation = Rotation(self.rotation, self.n_bits, rng)
         if self.ridge is None:
-            problem = choose_ridges(problem, state, rng)
+            problem = equations.choose_ridges(problem, state, rng)
         while not self._settled(rounds.objective):
             equations.update_maps(problem, state)
             equations.update_vectors(problem, state)

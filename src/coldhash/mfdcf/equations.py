@@ -13,20 +13,29 @@ applies to every partition, and what follows from the sums over all users.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from coldhash.arrays.codes import pack, signs
 from coldhash.arrays.products import times, times_codes
 from coldhash.arrays.threads import run_pieces
-from coldhash.mfdcf.problem import REPORTED, Problem, UserBlock
+from coldhash.errors import DataError
+from coldhash.mfdcf.problem import REPORTED, Group, Problem, UserBlock, choose_rows, dense
 from coldhash.partitions import PerPartition, add_up
 
 FLOOR = 1e-6  # of μ: a group that fits perfectly must not weigh infinitely
 MOST_SHRUNK = 10  # times as much as the ratings of a user, what is expected may weigh at most
 FLAT = 1e-3  # share of the mean eigenvalue of D'V D below which codes say nothing
+FIRST_RIDGE = 30.0  # until it is chosen
+RIDGES = (
+    *(0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 50.0, 100.0, 200.0, 300.0),
+    *(1e3, 3e3, 1e4, 3e4, 1e5, 1e6),
+)
+RIDGE_SAMPLE = 20_000  # users that a ridge is chosen on
+COLUMN_WEIGHT = 56  # bits, with which a feature counts as much as its column on average
+LEAST_SIGNAL = 1e-3  # of a feature, in terms of its noise
 
 Maps = dict[str, np.ndarray]  # W by group
 
@@ -54,16 +63,6 @@ class FitState:
     H: PerPartition[np.ndarray] = field(init=False)  # user vectors, users x bits
     codes: tuple[np.ndarray, ...] = field(init=False)  # what is in B
     misfits: dict[str, float] = field(init=False)  # ‖H - X W‖² + ε‖W‖²
-
-
-class UserSums(NamedTuple):
-    """What (19) adds up over users."""
-
-    total: np.ndarray | None  # Σ_u h_u, where there is no level
-    lengths: float  # Σ |h|
-    misfits: dict[str, float]  # ‖H - X W‖²
-    apart: float  # ‖Ĥ - P‖²
-    prior: float  # Σ_u Σ_g 1/μ_g over the groups that a user has
 
 
 def start(problem: Problem, D: np.ndarray) -> FitState:
@@ -110,14 +109,14 @@ def update_vectors(problem: Problem, state: FitState) -> None:
     """Solve for all user vectors and codes; one eigendecomposition serves any set of groups."""
     beta, length = np.float32(problem.code_weight), np.float32(state.length)
     eigenvalues, U = state.eigenvalues.astype(np.float32), state.U.astype(np.float32)
-    W, mu, average, no_level = state.W, state.mu, state.average, problem.level.bytes is None
+    W, mu, average = state.W, state.mu, state.average
     WU = {name: each @ U for name, each in W.items()}
     # before the noise is known, α = ∞: what the ratings alone say
     pull = np.float32(0 if np.isinf(state.alpha) else 1 / state.alpha)
 
     def solve(
         block: UserBlock, TD: np.ndarray, B: np.ndarray | None
-    ) -> tuple[np.ndarray, tuple[np.ndarray, UserSums]]:
+    ) -> tuple[np.ndarray, tuple[np.ndarray, tuple[Any, ...]]]:
         TDU, says = TD @ U, {name: block.X[name] @ WU[name] for name in W}  # all times U
         right, prior = np.zeros_like(TD), np.zeros((len(TD), 1), dtype=np.float32)
         for name, say in says.items():
@@ -132,32 +131,29 @@ def update_vectors(problem: Problem, state: FitState) -> None:
             weight = prior + beta
         HU = (TDU + pull * right) / (eigenvalues + pull * weight)
         H = HU @ U.T
-        sums = UserSums(
-            total=H.sum(axis=0).astype(np.float64) if no_level else None,
-            lengths=float(np.abs(H).sum(dtype=np.float64)),
-            misfits={name: square(block.has[name] * HU - say) for name, say in says.items()},
-            apart=apart,
-            prior=float(prior.sum()),
-        )
+        total, lengths = H.sum(axis=0).astype(np.float64), float(np.abs(H).sum(dtype=np.float64))
+        misfits = {name: square(block.has[name] * HU - say) for name, say in says.items()}
+        sums = total, lengths, misfits, apart, float(prior.sum())
         return H, (np.packbits(H >= 0, axis=1), sums)
 
     state.H, results = problem.users.run(solve, problem.blocks, state.TD, state.B)
     # all that the next round needs of this one: codes leave their partitions and come back, so
     # that a lost worker costs one round
     state.codes, found = zip(*results, strict=True)
-    state.B, sums = problem.users.scatter(state.codes), add_up(found)
+    state.B = problem.users.scatter(state.codes)
+    total, lengths, misfits, apart, prior = add_up(found)  # apart: ‖Ĥ - P‖²
     n_values = problem.n_users * len(U)
-    state.length = sums.lengths / n_values
-    if sums.total is not None:  # beside a level, the average user is 0
-        state.average = (sums.total / problem.n_users).astype(np.float32)
+    state.length = lengths / n_values
+    if problem.level.bytes is None:  # beside a level, the average user is 0
+        state.average = (total / problem.n_users).astype(np.float32)
     state.misfits = {
-        name: sums.misfits[name] + group.ridge * square(group.penalised(W[name]))
+        name: misfits[name] + group.ridge * square(group.penalised(W[name]))
         for name, group in problem.groups.items()
     }
     state.mu = group_weights(state.misfits)
     if problem.fit_weight is None:
-        prior = sums.prior / problem.n_users + problem.code_weight
-        state.alpha = prior / shrinkage(state, sums.apart / n_values)
+        prior = prior / problem.n_users + problem.code_weight
+        state.alpha = prior / shrinkage(state, apart / n_values)
 
 
 def shrinkage(state: FitState, variance: float) -> float:
@@ -329,3 +325,91 @@ def square(matrix: np.ndarray) -> float:
 def vdot(one: np.ndarray, two: np.ndarray) -> float:
     """Add up products: rows as they are, their sums in double precision."""
     return float(np.einsum("ij,ij->i", one, two).sum(dtype=np.float64))
+
+
+# How much each feature of a group counts, and how much all are shrunk, is chosen on training users:
+# a column that says nothing about what people like must not cost what the others say, however many
+# such columns there are.
+def choose_ridges(problem: Problem, state: FitState, rng: np.random.Generator) -> Problem:
+    """Choose for each group the ridge with which it predicts what the ratings alone say.
+
+    Codes must not have seen the ratings: others fit users so well that noise looks like something
+    that features predict. Where columns are known, the relevance of
+    features is learned, too: from half of the users while the ridge is judged by the others, then
+    from all.
+    """
+    # of T V D (D'V D)⁻¹, in its own metric
+    root = np.linalg.cholesky(inverse_gram(state)).astype(np.float32)
+    users, groups = problem.users, {}
+    for name, group in problem.groups.items():
+        chosen = users.scatter(choose_rows(group.counts, RIDGE_SAMPLE, rng))
+
+        def select(
+            block: UserBlock, TD: np.ndarray, chosen: np.ndarray, name: str = name
+        ) -> tuple[np.ndarray, np.ndarray]:
+            """Return features and vectors of the chosen users who have the group."""
+            rows = np.flatnonzero(block.has[name][:, 0])[chosen]
+            return dense(block.X[name][rows]), (TD @ root)[rows]
+
+        found = zip(*users.map(select, problem.blocks, state.TD, chosen), strict=True)
+        X, Y = map(np.concatenate, found)
+        groups[name] = _choose(group, X, Y, rng)
+    return replace(problem, groups=groups)
+
+
+def _choose(group: Group, X: np.ndarray, Y: np.ndarray, rng: np.random.Generator) -> Group:
+    columns = group.columns
+    if columns is None:
+        return replace(group, ridge=best_ridge(X @ group.decomposed[1].astype(np.float32), Y))
+    # somebody with many ratings counts no more than the usual user
+    lengths = np.sqrt(np.einsum("nr,nr->n", Y, Y))[:, None]
+    Y = Y * np.minimum(1, np.median(lengths) / np.maximum(lengths, 1e-12))
+    half, others = np.array_split(rng.permutation(len(X)), 2)
+    first = replace(group, relevance=relevance(X[half], Y[half], columns))
+    ridge = best_ridge(X @ first.decomposed[1].astype(np.float32), Y, judged=others)
+    return replace(group, relevance=relevance(X, Y, columns), ridge=ridge)
+
+
+def relevance(X: np.ndarray, Y: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Return how much each feature says of Y, as the scale of its weights (features x 1).
+
+    If a feature x says nothing, ‖x'Y‖² is about Σ_u x_u² ‖y_u‖². What it is beyond that is signal,
+    averaged with that of the whole column, the more so the fewer numbers Y has. With a ridge of 1,
+    a feature alone would be shrunk as by James and Stein.
+    """
+    X = X.astype(np.float64)
+    X[:, :-1] -= X[:, :-1].mean(axis=0)  # the last is constant
+    XtY = X.T @ Y
+    signal = np.einsum("dr,dr->d", XtY, XtY)
+    noise = (X**2).T @ np.einsum("nr,nr->n", Y, Y, dtype=np.float64)
+    noise = np.maximum(noise, max(float(noise.max()) * 1e-9, 1e-300))
+    of_column = np.bincount(columns, signal) / np.bincount(columns, noise)
+    own = Y.shape[1] / (Y.shape[1] + COLUMN_WEIGHT)
+    ratio = own * signal / noise + (1 - own) * of_column[columns] - 1
+    norms = np.einsum("nd,nd->d", X, X)
+    norms = np.maximum(norms, max(float(norms.max()) * 1e-9, 1e-300))
+    return np.asarray(np.sqrt(np.maximum(ratio, LEAST_SIGNAL) / norms))[:, None]
+
+
+def best_ridge(Z: np.ndarray, Y: np.ndarray, judged: np.ndarray | None = None) -> float:
+    """Return the ridge whose leave-one-out error (PRESS) of Z -> Y is lowest.
+
+    Z are features along the eigenvectors of X'X; errors of the rows `judged` count, by default all.
+    """
+    eigenvalues = np.maximum(np.einsum("nd,nd->d", Z, Z, dtype=np.float64), 0.0)
+    ZtY = (Z.T @ Y).astype(np.float64)
+    if judged is not None:
+        Z, Y = Z[judged], Y[judged]
+    squares = Z.astype(np.float64) ** 2
+
+    def error(ridge: float) -> float:
+        shrink = 1.0 / (eigenvalues + ridge)
+        residual = Y - Z @ (ZtY * shrink[:, None]).astype(np.float32)
+        leverage = np.minimum(squares @ shrink, 1 - 1e-6)
+        square = np.einsum("nr,nr->n", residual, residual, dtype=np.float64)
+        return float(np.sum(square / (1 - leverage) ** 2))
+
+    errors = list(run_pieces(error, RIDGES))
+    if not np.isfinite(errors).all():
+        raise DataError("features or settings are too large to fit", hint="scale them to about 1")
+    return RIDGES[int(np.argmin(errors))]

@@ -11,6 +11,8 @@ features, over the items that were not given:
 with p_u what the features say, a > 1 for the events that are not left, and C_e, C_p the parts of C
 for exposure and preference. The ridges and the length of C are chosen by the users whom the item
 step has not seen: what says nothing about them gets no weight.
+
+What answers to questions say is a Gaussian model of them, from the training users' own ratings.
 """
 
 from __future__ import annotations
@@ -28,9 +30,9 @@ from coldhash.arrays.threads import run_pieces
 from coldhash.data.dataset import UserRecords
 from coldhash.features.groups import mix_bits
 from coldhash.mfdcf.equations import FitState, mean_projection, stranger_vectors, vdot
-from coldhash.mfdcf.problem import BY_COLUMN, BY_ROW, ItemSums, Problem, UserBlock
+from coldhash.mfdcf.problem import BY_COLUMN, BY_ROW, ItemSums, Problem, UserBlock, uniform
 from coldhash.partitions import add_up
-from coldhash.recommender.history import HistoryPart
+from coldhash.recommender.history import AnswerPart, HistoryPart
 from coldhash.recommender.items import CodeItems
 
 COUNTS = (1, 3, 10, 30)  # events given; in between, maps are interpolated
@@ -44,6 +46,10 @@ MIDDLE = 3  # the ridge that is tried first
 EVEN = 0.1  # of the mean eigenvalue of D'V D, added to all
 LONGEST = 2.0  # times which C may be stretched for the users held out
 FREE, FIXED = 1e-6, 1e9  # the ridge of an intercept, and of none
+ANSWERED = 2_000  # users to learn from what answers to questions say
+MOST_ASKED = 1000  # items to learn the answers of: those that are rated most
+LEAST_NOISE = 0.2  # the share of the variance of knowing an item that is noise, at least
+FLAT = 1e-3  # of the mean variance, added to all
 
 _mix_bits = compiled()(mix_bits)
 
@@ -61,12 +67,9 @@ class Moments(NamedTuple):
         return cls(len(Z), (Z.T @ Z).astype(np.float64), (Z.T @ Y).astype(np.float64))
 
 
-class Evidence(NamedTuple):
-    """What is known for one number of events."""
-
-    trained: Moments
-    held: Moments  # of the users whom the item step has not seen
-    given: np.ndarray  # how often each item was given
+# for one number of events: of trained users, of those whom the item step has not seen, and how
+# often each item was given
+Evidence = tuple[Moments, Moments, np.ndarray]
 
 
 def fit_history(problem: Problem, state: FitState, items: CodeItems) -> HistoryPart:
@@ -98,7 +101,7 @@ def fit_history(problem: Problem, state: FitState, items: CodeItems) -> HistoryP
             _leave_out(Y, P, rows, at.reshape(-1, t), targets.reshape(-1, t), D, V)
             trained, held = block.trained[rows], ~block.trained[rows]
             pair = Moments.of(Z[trained], Y[trained]), Moments.of(Z[held], Y[held])
-            found[t].append(Evidence(*pair, np.bincount(at, minlength=len(D))))
+            found[t].append((*pair, np.bincount(at, minlength=len(D))))
         return {t: add_up(draws) for t, draws in found.items()}
 
     timed = all(users.map(lambda records: records.times is not None, users.records))
@@ -106,7 +109,7 @@ def fit_history(problem: Problem, state: FitState, items: CodeItems) -> HistoryP
     learned = {
         t: evidence
         for t, evidence in found.items()
-        if min(evidence.trained.n_users, evidence.held.n_users) >= MIN_USERS
+        if min(users.n_users for users in evidence[:2]) >= MIN_USERS
     }
     solved = run_pieces(lambda some: _solve(some, problem, state, timed), learned.values())
     stacked = np.array([*solved], np.float32).reshape(-1, *part.maps.shape[1:])
@@ -268,3 +271,83 @@ def _even_inverse(DtD: np.ndarray) -> np.ndarray:
     """
     n_bits = len(DtD)
     return np.asarray(np.linalg.inv(DtD + EVEN * np.trace(DtD) / n_bits * np.eye(n_bits)))
+
+
+def fit_answers(problem: Problem, state: FitState, history: HistoryPart) -> AnswerPart:
+    """Learn how people vary around what their features say, and how answers depend on it.
+
+    Everything is least squares in closed form, from the vectors of some thousand users.
+    """
+    users, D, W, mu, average = problem.users, state.D, state.W, state.mu, state.average
+    q = ((problem.sums.ratings + 0.5) / (problem.n_users + 1)).astype(np.float32)
+    share = ANSWERED / problem.n_users
+    rows = np.sort(np.argsort(-q, kind="stable")[:MOST_ASKED]).astype(np.int32)
+    places = np.full(len(q), -1)
+    places[rows] = np.arange(len(rows))
+
+    def moments(records: UserRecords, block: UserBlock, H: np.ndarray) -> tuple[np.ndarray, ...]:
+        some = np.flatnonzero(uniform(records.first + np.arange(len(H)), 1) < share)
+        known = {name: has[some] for name, has in block.has.items() if name in W}
+        features = {name: block.X[name][some] for name in known}
+        own = replace(block, X=features, has=known, trained=block.trained[some])
+        X = H[some] - stranger_vectors(own, known, W, mu, average)
+        ratings = records.ratings[some]
+        along = np.empty(ratings.nnz)
+        known_by, liked_by = np.zeros((2, len(rows), D.shape[1]), np.float32)
+        above = history.above(SparseRows.of(ratings)).data
+        _add_raters(ratings.indptr, ratings.indices, above, X, D, places, along, known_by, liked_by)
+        above, counts = above.astype(np.float64), np.bincount(ratings.indices, minlength=len(q))
+        # with x what is known of a user beyond the features: Σ x, and over the raters of each item
+        # Σ x and Σ δ x; over the ratings Σ δ (x·d), Σ (x·d)² and Σ δ²
+        sums = X.T @ X, X.sum(axis=0, dtype=np.float64), known_by, liked_by, counts[rows]
+        numbers = np.array([len(some), len(above), above @ along, along @ along, above @ above])
+        return numbers, *(each.astype(np.float64) for each in sums)
+
+    found = users.sum(moments, users.records, problem.blocks, state.H)
+    numbers, XtX, of_X, known_by, liked_by, counts = found
+    n_users, n_ratings, rated, expected, squares = numbers.tolist()
+    n_users = max(n_users, 1.0)
+    covariance = XtX / n_users
+    slope = max(rated / max(expected, 1e-12), 0.0)
+    noise = max((squares - slope * rated) / max(n_ratings, 1.0), 1e-6)
+    flat = FLAT * np.trace(covariance) / len(covariance) + 1e-12
+    inverse = np.linalg.inv(covariance + flat * np.eye(len(covariance)))
+    a = (known_by - q[rows, None] * of_X) / n_users @ inverse  # by cov(k, x)
+    variances = (q * (1 - q))[rows]
+    explained = np.einsum("ir,ir->i", a @ covariance, a)
+    deviations = np.sqrt(np.maximum(variances - explained, LEAST_NOISE * variances))
+    # δ on x item by item, shrunk to what codes say by how much items differ from it. With n raters,
+    # whose x vary as everybody's, the error of b has the covariance σ²/n Σ⁻¹; the rest of its
+    # distance from the code is how much items differ
+    n = np.maximum(counts, 1.0)[:, None]
+    apart = liked_by @ inverse / n - slope * D[rows]
+    distances = np.einsum("ir,ir->i", apart @ covariance, apart) / len(covariance)
+    differ = max(float(np.mean(n[:, 0] * distances)) - noise, 0.0) / float(np.mean(n))
+    b = slope * D[rows] + apart * (differ / (differ + noise / n))
+    loadings = np.stack([a / deviations[:, None], b / np.sqrt(noise)])
+    return AnswerPart(
+        history=history,
+        covariance=covariance.astype(np.float32),
+        shares=q,
+        rows=rows,
+        deviations=deviations.astype(np.float32),
+        loadings=loadings.astype(np.float32),
+        slope=slope,
+        noise=noise,
+    )
+
+
+@compiled(nogil=True, fastmath={"reassoc"})
+def _add_raters(indptr, items, above, X, D, places, along, known, liked):  # type: ignore[no-untyped-def]
+    """Compute x·d of every rating; add x and δ x to the sums of its item, if it has a place."""
+    for user in range(len(X)):
+        for entry in range(indptr[user], indptr[user + 1]):
+            item, total = np.uint64(items[entry]), np.float32(0)
+            for k in range(X.shape[1]):
+                total += X[user, k] * D[item, k]
+            along[entry] = total
+            if places[item] >= 0:
+                at, value = np.uint64(places[item]), above[entry]
+                for k in range(X.shape[1]):
+                    known[at, k] += X[user, k]
+                    liked[at, k] += value * X[user, k]

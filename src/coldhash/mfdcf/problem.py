@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from coldhash.arrays.checks import check_memory
 from coldhash.arrays.compiled import compiled
 from coldhash.arrays.products import times
 from coldhash.data.dataset import UserRecords
@@ -273,10 +272,10 @@ def fit_preference(
         p_u = Σ_i w_ui c_i / Σ_i w_ui,   w_ui = (rating + 1) / (highest + 1)
 
     with c_i the content of item i, and ratings counted from the lowest possible one if that is
-    below 0. Every rating counts for something, a better one for more; an event without a rating
-    counts as one in the middle. Where the content is wider than `max_width`, it is projected on the
-    main directions in which the training users' averages differ (PCA, by a seeded randomised range
-    finder). Users who rated an item that is described have the group, and 1 in its last column.
+    below 0. Every rating counts for something, a better one for more. Where the content is wider
+    than `max_width`, it is projected on the main directions in which the training users' averages
+    differ (PCA, by a seeded randomised range finder). Users who rated an item that is described
+    have the group, and 1 in its last column.
 
     It takes part in a fit without levels, as in the paper; strangers do not have it.
     """
@@ -300,8 +299,6 @@ def fit_preference(
     n_users = sum(counts)
     centre = add_up(totals) / max(n_users, 1)
     if width <= max_width:
-        n_items = content.shape[0]
-        check_memory(16 * n_items * width, f"content of {n_items:,} items x {width:,}")
         vectors = content.toarray()
     else:
         some = users.scatter(choose_rows(counts, max(_SAMPLE // width, max_width), rng))
@@ -349,8 +346,7 @@ def _weights(ratings: csr_array, has_content: np.ndarray, scale: Scale) -> csr_a
     """Return each user's weights of the described items they rated; they add up to 1."""
     keep = has_content[ratings.indices]
     lowest, highest = scale
-    values = np.where(np.isnan(ratings.data), np.float32((lowest + highest) / 2), ratings.data)
-    values = (values[keep] - np.float32(lowest) + 1) / np.float32(highest - lowest + 1)
+    values = (ratings.data[keep] - np.float32(lowest) + 1) / np.float32(highest - lowest + 1)
     indptr = np.concatenate([[0], np.cumsum(keep)])[ratings.indptr]
     owners = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
     totals = np.bincount(owners, values, minlength=len(indptr) - 1)

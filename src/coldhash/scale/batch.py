@@ -8,7 +8,6 @@ options the files are of; a batch with others in the same folder is an error.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
@@ -16,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from coldhash.errors import SettingError, SourceError, check_positive
+from coldhash.errors import SettingError, SourceError
 from coldhash.files import open_regular, replace_file, replace_text, writing
-from coldhash.recommender.model_file import load
+from coldhash.recommender.model_file import load, read_version
 from coldhash.recommender.recommender import Recommender
 
 if TYPE_CHECKING:
     from distributed import Client
 
-USERS_PER_FILE = 16_384
+USERS = 16_384  # of one file
 
 
 def recommend_all_on(
@@ -33,7 +32,6 @@ def recommend_all_on(
     out_folder: str | Path,
     k: int = 10,
     *,
-    users_per_file: int = USERS_PER_FILE,
     progress: Callable[[int, int], None] | None = None,
     **options: object,
 ) -> list[Path]:
@@ -47,8 +45,6 @@ def recommend_all_on(
         The model file and the folder to write to; all workers must reach both by these paths.
     k
         Items for each user.
-    users_per_file
-        Users of one file.
     progress
         Called with the number of files that are done, those of an earlier run included, and of all.
     **options
@@ -62,7 +58,7 @@ def recommend_all_on(
     Raises
     ------
     SettingError
-        `users_per_file` is below 1, or the folder holds files of another model or other options.
+        The folder holds files of another model or other options.
     WorkerError
         A worker has other versions, or the cluster is lost.
 
@@ -81,23 +77,22 @@ def recommend_all_on(
     ...     [file.name for file in files]
     ['part-000000.parquet']
     """
-    check_positive("users_per_file", users_per_file)
     from distributed import as_completed
 
     from coldhash.scale import dask  # needs the extra `dask`
 
     dask.check_workers(client)
     path, folder = Path(model_path).resolve(), Path(out_folder).resolve()
-    checksum, n_users = _checksum(path), len(load(path).user_ids)
+    version, n_users = _version(path), len(load(path).user_ids)
     options["k"] = k
-    _check_folder(folder, {"model": checksum, "users_per_file": users_per_file} | options)
-    starts = range(0, n_users, users_per_file)
+    _check_folder(folder, {"model": version, "users_per_file": USERS} | options)
+    starts = range(0, n_users, USERS)
     parts = {folder / f"part-{at:06d}.parquet": first for at, first in enumerate(starts)}
     missing = {file: first for file, first in parts.items() if not file.exists()}
 
     report = progress or (lambda *_: None)
     report(len(parts) - len(missing), len(parts))
-    batch = (path, checksum, users_per_file, options)
+    batch = (path, version, USERS, options)
     task = partial(dask.run_checked, dask.own_versions(), write_part, *batch)
     with dask.translate_dask_errors():
         futures = client.map(task, list(missing), list(missing.values()), pure=False)
@@ -108,10 +103,10 @@ def recommend_all_on(
 
 
 def write_part(
-    path: Path, checksum: str, n_users: int, options: dict[str, Any], file: Path, first: int
+    path: Path, version: str, n_users: int, options: dict[str, Any], file: Path, first: int
 ) -> None:
     """Write the file of some users, in a worker."""
-    model = _load_model(path, checksum)
+    model = _load_model(path, version)
     user_ids = model.user_ids.values.slice(first, n_users).to_pylist()
     table = model.recommend(user_ids=user_ids, threads=1, **options).to_arrow()
     with replace_file(file) as draft:
@@ -119,18 +114,16 @@ def write_part(
 
 
 @lru_cache(maxsize=2)
-def _load_model(path: Path, checksum: str) -> Recommender:
+def _load_model(path: Path, version: str) -> Recommender:
     """Map a model once in each process."""
-    if _checksum(path) != checksum:
+    if _version(path) != version:
         raise SourceError(f"{path} has changed, or is another on this worker", hint="start again")
     return load(path, verify=False)
 
 
-def _checksum(path: Path) -> str:
-    """Read the checksum that a model file ends with."""
+def _version(path: Path) -> str:
     with open_regular(path) as file:
-        file.seek(-32, os.SEEK_END)
-        return file.read().hex()
+        return read_version(file)
 
 
 def _check_folder(folder: Path, batch: dict[str, object]) -> None:

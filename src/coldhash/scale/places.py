@@ -61,26 +61,6 @@ class Disk:
     folder: Path | str
     memory: int | str | None = None
 
-    def check_memory(self, data: Prepared) -> None:
-        """Raise an error if the largest partition needs more than `memory`; called before a fit.
-
-        Parameters
-        ----------
-        data
-            The prepared data set.
-
-        Raises
-        ------
-        SettingError
-            The partition needs more, or `memory` is not a size.
-        """
-        need = BASE_BYTES + RATING_BYTES * data.largest_part
-        if self.memory is not None and need > n_bytes_of(self.memory):
-            needs = f"{data.largest_part:,} ratings and needs about {need / 1e9:.1f} GB"
-            message = f"memory={self.memory!r}: the largest partition has {needs}"
-            hint = "prepare again with fewer users in a partition (--part-users)"
-            raise SettingError(message, hint=hint)
-
 
 class DiskPartitions(MemoryPartitions):
     """Partitions in files of one folder; functions get memory-mapped arrays."""
@@ -199,8 +179,13 @@ def open_partitions(data: Dataset | Prepared, on: Place = None) -> Iterator[Part
     if isinstance(on, Memory):
         users: Partitions = MemoryPartitions(data.records())
     elif isinstance(on, Disk):
-        if isinstance(data, Prepared):
-            on.check_memory(data)
+        if isinstance(data, Prepared) and on.memory is not None:
+            need = BASE_BYTES + RATING_BYTES * data.largest_part
+            if need > n_bytes_of(on.memory):
+                needs = f"{data.largest_part:,} ratings and needs about {need / 1e9:.1f} GB"
+                message = f"memory={on.memory!r}: the largest partition has {needs}"
+                hint = "prepare again with fewer users in a partition (--part-users)"
+                raise SettingError(message, hint=hint)
         users = DiskPartitions(on.folder, data.records())
     elif hasattr(on, "scheduler_info") and not on.asynchronous:
         from coldhash.scale.dask import DaskPartitions  # needs the extra `dask`

@@ -6,21 +6,19 @@ ratings-00000.parquet  user (row within the partition), item (row), rating, time
 users-00000.parquet    user_id and the columns of the user table, in row order
 
 Ratings are read in blocks, by the rules for ratings that fit into memory, and every block is
-written as a run, sorted by user. A partition is then a slice of each run: no merge is needed. A
-preparation that was killed continues when it is started again.
+written as a run, sorted by user. A partition is then a slice of each run: no merge is needed.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from io import FileIO
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
@@ -36,14 +34,13 @@ from coldhash.data.dataset import UserRecords, partition_ends
 from coldhash.data.feedback import Favourite, Feedback, FeedbackKind
 from coldhash.data.ids import Ids, NameRow, assign_rows
 from coldhash.data.plan import FeaturePlan, PlanLike, as_plan, guess_plan
-from coldhash.data.tables import NamedTable, TableFile, TableLike
+from coldhash.data.tables import TableFile, TableLike
 from coldhash.errors import ColumnError, DataError, SettingError, SourceError, check_positive
-from coldhash.files import draft_folder, lock_file, move_into_place, replace_file, replace_text
+from coldhash.files import draft_folder, lock_file, replace_file, replace_text
 from coldhash.partitions import Allocate
 
 MOST_GUESSED = 10_000_000  # ratings by which feedback is guessed
 RUNS = "runs"
-FACTS = "facts.json"
 BLOCK_SHARE = 24  # of the memory, which a block takes while it is read and sorted
 MANIFEST_FORMAT = 2
 MANIFEST = "manifest.json"
@@ -147,7 +144,7 @@ class Prepared:
                 return TypeAdapter(cls).validate_python({**facts, "folder": folder})
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             message = f"{folder} holds no prepared data, or only a part of it: {error!r}"
-            hint = "coldhash prepare --ratings FILE --out DIR starts it, or continues it"
+            hint = "coldhash prepare --ratings FILE --out DIR makes it"
             raise SourceError(message, hint=hint) from None
         raise SourceError(f"{folder} was prepared by a newer version", hint="upgrade")
 
@@ -199,11 +196,6 @@ class Prepared:
         -------
         csr_array
             Users x items, 1 for each rating.
-
-        Raises
-        ------
-        DataError
-            The partitions do not hold as many ratings as the manifest says.
         """
         kind = np.int32 if self.n_ratings < 2**31 else np.int64
         indptr = np.zeros(self.n_users + 1, dtype=kind)
@@ -214,9 +206,6 @@ class Prepared:
             begin, end = end, end + ratings.nnz
             indices[begin:end] = ratings.indices
             indptr[part.first + 1 : part.first + part.shape[0] + 1] = ratings.indptr[1:] + begin
-        if end != self.n_ratings:
-            message = f"{self.folder} holds {end:,} ratings, not {self.n_ratings:,}"
-            raise DataError(message, hint="prepare again")
         ones = np.broadcast_to(np.float32(1), indices.shape)
         shape = (self.n_users, self._items.num_rows)
         return csr_array((ones, indices, indptr), shape=shape, copy=False)
@@ -248,7 +237,7 @@ def prepare(
     """Turn a file of ratings of any size into a folder of partitions.
 
     Users and items get rows as in `Dataset.from_tables`: those of the tables first, others in
-    order of appearance. Started again with the same arguments, it continues where it stopped.
+    order of appearance. What an earlier preparation left in the folder is replaced.
 
     Parameters
     ----------
@@ -296,52 +285,50 @@ def prepare(
     folder, source = Path(out), Path(ratings)
     rules = (feedback, favourite, event_weights, scale, duplicates)
     options = reading.RatingOptions(columns or {}, *rules)
-    files = [_identify(file) for file in (source, users, items)]
-    with lock_file(folder / "job", f"another preparation works in {folder}") as job:
-        _begin(folder, job, repr((files, options, part_users, plan)).encode())
-        if not (folder / MANIFEST).exists():
-            tables = reading.read_sides(users, items, options.columns)
-            user_ids, user_table, item_ids, item_table, used = tables
-            (plan or FeaturePlan()).check_tables(user_table, item_table)
-            report = progress or (lambda *_: None)
+    TableFile(path=source).files()  # raises an error before anything is removed
+    with lock_file(folder / "lock", f"another preparation works in {folder}"):
+        tables = reading.read_sides(users, items, options.columns)
+        user_ids, user_table, item_ids, item_table, used = tables
+        (plan or FeaturePlan()).check_tables(user_table, item_table)
+        report = progress or (lambda *_: None)
+        for pattern in (MANIFEST, "items.parquet", "ratings-*.parquet", "users-*.parquet"):
+            for old in folder.glob(pattern):
+                old.unlink()
+        for draft in folder.glob(f".{RUNS}.*.part"):  # of a preparation that was killed
+            shutil.rmtree(draft)
+        with draft_folder(folder / RUNS) as draft:
             report("sorting", 0, 1)
-            known = {"user": user_ids, "item": item_ids}
-            runs = Runs.sort(folder, source, known, options, n_bytes_of(memory))
+            ids = {"user": user_ids, "item": item_ids}
+            runs = Runs.sort(draft, source, ids, options, n_bytes_of(memory))
             report("sorting", 1, 1)
             n_users, n_items = len(runs.ids["user"]), len(runs.ids["item"])
             user_table = reading.pad_table(user_table, n_users)
             item_table = reading.pad_table(item_table, n_items)
             _write_table(folder / "items.parquet", ITEM_ID, runs.ids["item"], item_table)
-            ends, counts = partition_ends(n_users, part_users), []
+            ends, counts, extremes = partition_ends(n_users, part_users), [], []
             for at, (first, last) in enumerate(pairwise(ends)):
-                path = partition_file(folder, "ratings", at)
-                if not path.exists():  # then the users may not be written either
-                    ids = Ids(runs.ids["user"].values[first:last], "user")
-                    users_file = partition_file(folder, "users", at)
-                    _write_table(users_file, USER_ID, ids, user_table[first:last])
-                    rated = runs.ratings(first, last, options.duplicates_of(runs.feedback))
-                    with replace_file(path) as file:
-                        pq.write_table(rated, file)
-                counts.append(pq.read_metadata(path).num_rows)
+                own_ids = Ids(runs.ids["user"].values[first:last], "user")
+                users_file = partition_file(folder, "users", at)
+                _write_table(users_file, USER_ID, own_ids, user_table[first:last])
+                rated = runs.ratings(first, last, options.duplicates_of(runs.feedback))
+                with replace_file(partition_file(folder, "ratings", at)) as file:
+                    pq.write_table(rated, file)
+                counts.append(len(rated))
+                extremes += pc.min_max(rated.column("rating")).as_py().values()
                 report("writing partitions", at + 1, len(ends) - 1)
-            plan = plan or guess_plan(user_table, item_table)
-            totals = (n_users, sum(counts), scale or (0.0, 1.0), tuple(ends), max(counts))
-            done = Prepared(folder, *totals, plan, runs.feedback, used)
-            if scale is None:
-                values = (part.load().ratings.data for part in done.records())
-                extremes = [(each.min(), each.max()) for each in values if len(each)]
-                scale = float(np.min(extremes)), float(np.max(extremes))
-            done = replace(done, scale=scale, feedback=replace(done.feedback, scale=scale))
-            liked = (
-                done.feedback.is_favourite(part.load().ratings).sum() for part in done.records()
-            )
-            done.feedback.warn_if_unlikely(int(sum(liked)), done.n_ratings)
-            facts = TypeAdapter(Prepared).dump_python(
-                done, mode="json", exclude={"folder"}, exclude_none=True
-            )
-            replace_text(folder / MANIFEST, json.dumps({"format": MANIFEST_FORMAT, **facts}))
-        shutil.rmtree(folder / RUNS, ignore_errors=True)  # the partitions hold the ratings
-    return Prepared.open(folder)
+        plan = plan or guess_plan(user_table, item_table)
+        if scale is None:
+            found = pc.min_max(pa.array(extremes)).as_py()
+            scale = found["min"], found["max"]
+        totals = (n_users, sum(counts), scale, tuple(ends), max(counts))
+        done = Prepared(folder, *totals, plan, replace(runs.feedback, scale=scale), used)
+        liked = (done.feedback.is_favourite(part.load().ratings).sum() for part in done.records())
+        done.feedback.warn_if_unlikely(int(sum(liked)), done.n_ratings)
+        facts = TypeAdapter(Prepared).dump_python(
+            done, mode="json", exclude={"folder"}, exclude_none=True
+        )
+        replace_text(folder / MANIFEST, json.dumps({"format": MANIFEST_FORMAT, **facts}))
+    return done
 
 
 def n_bytes_of(size: int | str) -> int:
@@ -350,30 +337,6 @@ def n_bytes_of(size: int | str) -> int:
         return int(_SIZE.validate_python(size))
     except ValidationError:
         raise SettingError(f"{size!r} is not a size", hint="such as 2GB or 512MB") from None
-
-
-def _identify(source: object) -> list[str] | None:
-    """Describe a table, so that another job in the same folder is not taken for this one."""
-    if not isinstance(source, str | Path):
-        return None if source is None else [repr(type(source))]
-    paths = [file.path for file in TableFile(path=Path(source)).files()]
-    places = [(path.resolve(), path.stat()) for path in paths]
-    return [f"{path} {found.st_size} {found.st_mtime_ns}" for path, found in places]
-
-
-def _begin(folder: Path, file: FileIO, job: bytes) -> None:
-    """Remove what another job made in the folder, and what a killed one left, but nothing else."""
-    for draft in folder.glob(f".{RUNS}.*.part"):
-        shutil.rmtree(draft)
-    file.seek(0)
-    if file.read() == job:
-        return
-    file.truncate(0)
-    shutil.rmtree(folder / RUNS, ignore_errors=True)
-    for pattern in (MANIFEST, "items.parquet", "ratings-*.parquet", "users-*.parquet"):
-        for old in folder.glob(pattern):
-            old.unlink()
-    file.write(job)
 
 
 def _write_table(path: Path, name: str, ids: Ids, table: pa.Table) -> None:
@@ -389,47 +352,65 @@ def _write_table(path: Path, name: str, ids: Ids, table: pa.Table) -> None:
 class Runs:
     """Ratings in files of as many as fit into memory, each sorted by user, with rows for ids."""
 
-    folder: Path
+    paths: list[Path]
     source: Path
     ids: dict[str, Ids]  # of "user" and "item"
     feedback: Feedback
-    is_timed: bool
+    form: pa.DataType | None  # of times; None: unknown
 
     @classmethod
     def sort(
         cls,
         folder: Path,
         source: Path,
-        known: Mapping[str, Ids | None],
+        ids: dict[str, Any],
         options: reading.RatingOptions,
         memory: int,
     ) -> Runs:
-        """Sort the ratings of a file, unless that is done."""
-        runs, file, n_bytes = folder / RUNS, TableFile(path=source), memory // BLOCK_SHARE
-        if not runs.exists():
-            with draft_folder(runs) as draft:
-                made = draft / "new"
-                for form in (*reading.TIME_FORMS, None):
-                    shutil.rmtree(made, ignore_errors=True)
-                    made.mkdir()
-                    blocks = file.read_blocks(n_bytes, options.types, options.find_columns)
-                    if _write_runs(made, blocks, {**known}, options, form):
-                        break
-                move_into_place(made, runs)
-        facts = json.loads((runs / FACTS).read_text(encoding="utf-8"))
-        ids = {kind: Ids(_read_run(runs / kind).column(0).chunk(0), kind) for kind in known}
-        return cls(runs, source, ids, Feedback(facts["kind"], options.favourite), facts["timed"])
+        """Write a run for each block of a file of ratings; `ids` are those known, or None."""
+        n_rows, kinds = 0, None
+        paths: list[Path] = []
+        blocks = TableFile(path=source).read_blocks(
+            memory // BLOCK_SHARE, options.types, options.find_columns
+        )
+        for block in blocks:
+            found = options.find_columns(block.table.column_names, block.title)
+            rows, values, column = reading.read_values(block, found, options)
+            times = column.get("timestamp", pa.nulls(len(rows)))
+            if kinds not in (None, (found, times.type)):
+                message = f"{block.title} has other columns than the files before, or other times"
+                raise ColumnError(message, hint="files of one kind")
+            kinds = found, times.type
+            where, run = partial(_name_row, block.where, rows), {}
+            for kind in ids:
+                ids[kind], row_of = assign_rows(column[f"{kind}_id"], ids[kind], kind, where)
+                run[kind] = row_of.astype(np.int32)
+            values = rating_rules.as_ratings(values, options.scale, where)
+            if len(rows):
+                order = pa.array(np.argsort(run["user"], kind="stable"))
+                table = pa.table(run | {"rating": values, "time": times, "line": n_rows + rows})
+                paths.append(folder / f"run-{len(paths):06}")
+                _write_run(paths[-1], table.take(order))
+            n_rows += block.table.num_rows
+        if kinds is None or not paths:
+            raise DataError("the ratings have columns, but no rows", hint="is it the right file?")
+        every = slice(None, None, 1 + n_rows // MOST_GUESSED)
+        some = [_read_run(path).column("rating").to_numpy()[every].copy() for path in paths]
+        feedback = options.feedback(lambda: np.concatenate(some), kinds[0].get("rating"))
+        return cls(paths, source, ids, feedback, _form_of_times(paths))
 
     def ratings(self, first: int, last: int, rule: rating_rules.Duplicates) -> pa.Table:
         """Return the ratings of some users, sorted by row of the user, from 0, and of the item."""
         slices = []
-        for path in sorted(self.folder.glob("run-*")):
+        for path in self.paths:
             run = _read_run(path)
             begin, end = np.searchsorted(run.column("user").to_numpy(), (first, last))
             slices.append(run.slice(begin, end - begin))
         table = pa.concat_tables(slices)
-        users, items, values, times, lines = (column.to_numpy() for column in table.columns)
-        users, known = users - first, times if self.is_timed else None
+        some = ("user", "item", "rating", "line")
+        users, items, values, lines = (table.column(name).to_numpy() for name in some)
+        times = self.form and reading.number_times(table.column("time"), self.form)
+        users, known = users - first, None if times is None else times.to_numpy()
         shape = (last - first, int(items.max(initial=0)) + 1)
         found, known = rating_rules.sort_ratings(users, items, values, known, shape, rule)
         if rule == "error" and found.nnz < len(values):
@@ -442,56 +423,20 @@ class Runs:
         return pa.table(columns if known is None else columns | {"time": known})
 
 
-def _write_runs(
-    folder: Path,
-    blocks: Iterable[NamedTable],
-    ids: dict[str, Ids | None],
-    options: reading.RatingOptions,
-    form: pa.DataType | None,
-) -> bool:
-    """Write a run for each block, without times if they have no form.
-
-    Returns False if a time is not of the form.
-    """
-    n_rows, kinds = 0, None
-    for at, block in enumerate(blocks):
-        found = options.find_columns(block.table.column_names, block.title)
-        rows, values, column = reading.read_values(block, found, options)
-        given = column.get("timestamp")
-        if kinds not in (None, (found, given and given.type)):
-            message = f"{block.title} has other columns than the files before, or other times"
-            raise ColumnError(message, hint="files of one kind")
-        kinds = found, given and given.type
-        where, row_of = partial(_name_row, block.where, rows), {}
-        for kind, known in ids.items():
-            ids[kind], found_rows = assign_rows(column[f"{kind}_id"], known, kind, where)
-            row_of[kind] = found_rows.astype(np.int32)
-        times: pa.Array | None = pa.nulls(len(rows), pa.int64())
-        if given is not None and form is not None:
-            times = reading.number_times(given, form)
-        if times is None:
-            if form is reading.TIME_FORMS[-1]:
-                reading.warn_of_times(given)
-            return False
-        worth = {"rating": rating_rules.as_ratings(values, options.scale, where), "time": times}
-        if len(rows):
-            order = pa.array(np.argsort(row_of["user"], kind="stable"))
-            run = pa.table(row_of | worth | {"line": n_rows + rows})
-            _write_run(folder / f"run-{at:06}", run.take(order))
-        n_rows += block.table.num_rows
-    if kinds is None or not any(folder.iterdir()):
-        raise DataError("the ratings have columns, but no rows", hint="is it the right file?")
-    for kind, known in ids.items():
-        _write_run(folder / kind, pa.table({"id": known.values if known else []}))
-    some, extremes = [], set()
-    for path in folder.glob("run-*"):
-        run = _read_run(path)
-        some.append(run.column("rating").to_numpy()[:: 1 + n_rows // MOST_GUESSED].copy())
-        extremes |= {*pc.min_max(run.column("time"), skip_nulls=False).as_py().values()}
-    feedback = options.feedback(lambda: np.concatenate(some), kinds[0].get("rating"))
-    facts = {"kind": feedback.kind, "timed": None not in extremes and len(extremes) > 1}
-    (folder / FACTS).write_text(json.dumps(facts), encoding="utf-8")
-    return True
+def _form_of_times(paths: list[Path]) -> pa.DataType | None:
+    """Return the form that the times of all runs have; None if one is missing or all are equal."""
+    for form in reading.TIME_FORMS:
+        extremes = set()
+        for path in paths:
+            column = _read_run(path).column("time")
+            numbers = reading.number_times(column, form)
+            if numbers is None:
+                break
+            extremes |= {*pc.min_max(numbers, skip_nulls=False).as_py().values()}
+        else:
+            return form if None not in extremes and len(extremes) > 1 else None
+    reading.warn_of_times(column)
+    return None
 
 
 def _name_row(where: NameRow, rows: np.ndarray, at: int) -> str:

@@ -17,8 +17,7 @@ from coldhash.data.ratings import Ratings, RatingTarget, as_ones
 from coldhash.data.reading import RatingOptions, pad_table, read_id_table, read_ratings
 from coldhash.data.tables import TableLike
 from coldhash.errors import DataError, SettingError, UnknownId
-from coldhash.mfdcf.model import MFDCF
-from coldhash.mfdcf.report import Callback
+from coldhash.mfdcf.model import MFDCF, Callback
 from coldhash.recommender.items import CodeItems, code_items
 from coldhash.recommender.recommender import Recommender
 from coldhash.registry import MODELS, settings_from
