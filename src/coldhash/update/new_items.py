@@ -20,6 +20,7 @@ of its raters is: it is taken out first, as nothing of the kind helps a new item
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -84,12 +85,9 @@ def estimate_items(
     """
     with threadpool_limits(1, "blas"):  # the same sums in the same order on every machine
         fitted = _fitted_items(model, items)
-        table = model.item_table
-        known = csr_array((len(items), content.shape[1]), dtype=np.float32)
-        if table.num_columns:
-            known = model.features.item_content(table, len(items))
+        known = model.features.item_content(model.item_table, len(items))
         content_map = _ContentMap(known[fitted.rows], content)
-        said, levels = content_map.predict(fitted.x, fitted.weights), items.levels
+        said = content_map.predict(fitted.x, fitted.weights)
         root = content_map.predict(fitted.gains[:, None], np.ones(len(fitted.gains)))
         roots = np.maximum(root.values[:, 0], fitted.gains.min())
         x, known_more = said.values, np.zeros(len(roots))
@@ -106,13 +104,13 @@ def estimate_items(
         f = times(x.astype(np.float32), np.linalg.inv(fitted.root).astype(np.float32))
         gram = model.user_vectors.T @ model.user_vectors
         codes = new_codes(gram, times(f, gram))
-        if levels is None or items.index.gains is None:
+        gains = items.index.gains
+        if gains is None:
             return codes, None
         roots = _lift_gains(roots, root, fitted.gains[content_map.chosen])
         if informed:
             roots = _observed_gains(model, roots, ratings, fitted)
-        found = np.searchsorted(items.index.gains, roots).clip(1, len(items.index.gains) - 1)
-        return codes, found.astype(np.uint8)
+        return codes, np.searchsorted(gains, roots).clip(1, len(gains) - 1).astype(np.uint8)
 
 
 def _lift_gains(roots: np.ndarray, said: _Prediction, truth: np.ndarray) -> np.ndarray:
@@ -260,15 +258,13 @@ class _ContentMap:
         T = (T - mean).astype(np.float32)
         by_ridge, left_out = self._ridge(T, weights)
         truth, shares = T[self.chosen], weights[self.chosen, None]
-        best, blend, form = np.inf, np.zeros(2), (NEIGHBOURS[0], POWERS[0])
-        roots = np.sqrt(shares)
-        for k in NEIGHBOURS:
-            for power in POWERS:
-                pair = [left_out, self.near.mean(T, weights, k, power)]
-                columns = np.array([(roots * each).ravel() for each in pair], np.float64).T
-                both, error = nnls(columns, (roots * truth).ravel())
-                if error < best:
-                    best, blend, form = error, both, (k, power)
+        roots, fits = np.sqrt(shares), {}
+        for form in product(NEIGHBOURS, POWERS):
+            pair = [left_out, self.near.mean(T, weights, *form)]
+            columns = np.array([(roots * each).ravel() for each in pair], np.float64).T
+            fits[form] = nnls(columns, (roots * truth).ravel())
+        form = min(fits, key=lambda each: float(fits[each][1]))
+        blend = fits[form][0]
         said = blend[0] * left_out + blend[1] * self.near.mean(T, weights, *form)
         rest = (truth - said).astype(np.float64)
         square = np.average(np.sum((said + mean) ** 2, axis=1), weights=shares[:, 0])
