@@ -123,7 +123,8 @@ def _lift_gains(roots: np.ndarray, said: _Prediction, truth: np.ndarray) -> np.n
     favourites = truth**2 / np.sum(truth**2)
     explained = 1 - said.left[0, 0] / max(np.var(truth, dtype=np.float64), 1e-12)
     in_proportion = roots / np.sum(favourites * guess)
-    return roots + np.sum(favourites * (truth - guess)) * (1 + explained * (in_proportion - 1))
+    lift = float(np.sum(favourites * (truth - guess)))
+    return np.asarray(roots + lift * (1 + explained * (in_proportion - 1)))
 
 
 def _fitted_items(model: Recommender, items: CodeItems) -> _Fitted:
