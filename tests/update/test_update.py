@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from coldhash import MFDCF, MODELS, load, read, split_cold_items
+from coldhash import MFDCF, MODELS, Dataset, load, read, split_cold_items
 from coldhash.errors import DataError, SettingError, UnknownId
 from coldhash.update import add_items, refresh, remove_items, update_users
 from coldhash.update.new_items import (
     RIDGES,
     _ContentMap,
     _Fitted,
+    _lift_gains,
     _mean_vectors,
     _posterior,
     _Prediction,
@@ -181,6 +182,32 @@ def test_more_favourites_raise_a_level_and_fewer_lower_it(model, parts):
 
     by_content = int(add_items(model, table)[0].items.levels_of()[-1])
     assert level(1.0) < by_content < level(5.0)
+
+
+def test_levels_are_right_on_average_over_favourites(rng):
+    guess = 0.1 + 0.1 * rng.random(500)
+    truth = guess * rng.gamma(2, 0.5, 500) + 0.01
+    lifted = {}
+    for explained in (0, 0.3):
+        left = np.array([[(1 - explained) * np.var(truth)]])
+        lifted[explained] = _lift_gains(guess, _Prediction(guess, guess[:, None], left, 1.0), truth)
+        means = [np.average(levels, weights=truth**2) for levels in (lifted[explained], truth)]
+        np.testing.assert_allclose(*means)
+    np.testing.assert_allclose(np.ptp(lifted[0] - guess), 0, atol=1e-12)  # the same for all
+    assert np.ptp(lifted[0]) < np.ptp(lifted[0.3])
+
+
+def test_an_item_of_which_nothing_is_known_has_the_level_of_a_mean_favourite(parts):
+    ratings, users = (
+        parts[0].ratings,
+        parts[0].users.append_column("user_id", parts[0].ratings.users.values),
+    )
+    bare = MFDCF(n_bits=32).fit(Dataset.from_tables(rating_table(parts[0]), users))
+    assert len(bare.item_ids) == len(ratings.items)
+    more, _ = add_items(bare, {"item_id": ["new"]})
+    gains = more.items.gains[more.items.levels_of()].astype(np.float64)
+    expected = np.average(gains[:-1], weights=gains[:-1] ** 2)
+    np.testing.assert_allclose(gains[-1], expected, atol=gains[-1] / 50)
 
 
 def test_first_ratings_move_a_code_as_a_posterior(rng):

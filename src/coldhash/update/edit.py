@@ -160,13 +160,13 @@ def add_items(
         items=codes,
         item_ids=assign_rows(ids.values, model.item_ids, "item", str)[0],
         popularity=popularity,
-        encoder=model.encoder.follow_items(codes, rows, len(ids)),
+        encoder=model.encoder.follow_items(codes, np.arange(len(model.item_ids)), len(ids)),
         seen=csr_array(hstack([as_ones(model.seen), as_ones(own)], format="csr")),
         item_table=model.item_table and pa.concat_tables([model.item_table, table]),
         guessed=np.concatenate([model.guesses, np.ones(len(ids), bool)]),
     )
-    source = np.where(np.diff(content.indptr) > 0, "content", "average")
-    source = np.where(rated.per_item > 0, "ratings", source)
+    known = [rated.per_item > 0, np.diff(content.indptr) > 0]
+    source = np.select(known, ["ratings", "content"], "average")
     return grown, Change(items_added=dict(zip(ids, source.tolist(), strict=True)))
 
 
@@ -203,7 +203,6 @@ def remove_items(model: Recommender, item_ids: Iterable[str | int]) -> tuple[Rec
     rows = np.unique(model.item_ids.rows(item_ids))
     if len(rows) == len(model.item_ids):
         raise SettingError("no item would be left", hint="keep at least one")
-    removed = [model.item_ids[row] for row in rows]
     kept = np.setdiff1d(np.arange(len(model.item_ids)), rows)
     popularity = np.asarray(model.popularity)[kept]
     items = model.items.select(kept, popularity)
@@ -217,7 +216,7 @@ def remove_items(model: Recommender, item_ids: Iterable[str | int]) -> tuple[Rec
         item_table=model.item_table and model.item_table.take(pa.array(kept)),
         guessed=model.guesses[kept],
     )
-    return smaller, Change(items_removed=removed)
+    return smaller, Change(items_removed=[model.item_ids[row] for row in rows])
 
 
 def update_users(
