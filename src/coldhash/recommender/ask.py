@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from heapq import merge
 from itertools import islice
-from typing import TYPE_CHECKING, Literal, TypedDict, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
+from typing_extensions import TypedDict
 
 from coldhash.arrays.products import SparseRows
 from coldhash.errors import SettingError
