@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -44,7 +45,6 @@ def cut_title(item: Row) -> Row:
     return item | {"title": None if title is None else title[: MAX_TITLE - 1] + "…"}
 
 
-COPY_BLOCK = 1 << 20  # bytes
 COPY_HINT = "name a folder with more room in TMPDIR"
 LOCK, NEW, ACCEPTED = "lock", ".new", ".accepted"  # names of copies that workers share
 IN_MEMORY = "memory"  # the version of a model that has no file
@@ -230,7 +230,8 @@ def copy_model(path: Path, folder: Path | None = None) -> ModelCopy:
         if folder is None:
             with ExitStack() as stack:
                 copy = stack.enter_context(tempfile.TemporaryFile())
-                _write_copy(file, copy.fileno())
+                shutil.copyfileobj(file, copy)
+                copy.flush()
                 stack.pop_all()  # it stays open
             return copy, stamp
         with lock_file(folder / LOCK):  # one process copies, the others wait
@@ -240,7 +241,7 @@ def copy_model(path: Path, folder: Path | None = None) -> ModelCopy:
                     refused.unlink()
                 place = folder / f"{_name(stamp)}{NEW}"
                 with replace_file(place) as draft:
-                    _write_copy(file, draft.fileno())
+                    shutil.copyfileobj(file, draft)
             return place.open("rb"), stamp
 
 
@@ -259,12 +260,6 @@ def _open_accepted(folder: Path) -> ModelCopy | None:
         for place in folder.glob(f"*{ACCEPTED}"):
             return place.open("rb"), tuple(map(int, place.stem.split("_")))
     return None
-
-
-def _write_copy(file: BinaryIO, copy: int) -> None:
-    while block := file.read(COPY_BLOCK):
-        while block:  # a full disk takes a part of it before it is an error
-            block = block[os.write(copy, block) :]
 
 
 @contextmanager
