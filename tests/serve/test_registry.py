@@ -218,8 +218,8 @@ def test_a_file_cut_off_in_place_does_not_end_the_process(served):
 SEARCHED = """
 import sys
 from coldhash.serve.registry import ModelRegistry
-catalogue = ModelRegistry(sys.argv[1]).current.catalogue
-assert len(catalogue.search("a", 5)) == 5
+served = ModelRegistry(sys.argv[1]).current
+assert len(served.search_items("a", 5)) == 5
 print("pandas" in sys.modules)
 """
 
