@@ -346,7 +346,7 @@ SHAPE = {"field", "message", "hint"}
 @cache
 def service():
     put("served", model_files()[0])
-    limits = Limits(max_body=20_000, max_k=50, max_batch=20, max_history=10)
+    limits = Limits(max_body=20_000, max_k=50, max_batch_items=200, max_history=10)
     app = create_app(load(folder() / "served"), limits=limits, log=lambda _: None)
     loop = asyncio.new_event_loop()
     atexit.register(loop.close)

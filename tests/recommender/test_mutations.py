@@ -209,7 +209,7 @@ from pathlib import Path
 import numpy as np
 sys.path.insert(0, sys.argv[2])
 from test_mutations import ModelFileError, ask, load, model_file
-from coldhash.serve.registry import Catalogue
+from coldhash.serve.registry import ServedModel
 os.fsync = lambda handle: None
 path, rng = Path(sys.argv[1]), np.random.default_rng(int(sys.argv[3]))
 facts, tensors = model_file.read(path)
@@ -233,7 +233,7 @@ for n in range(n_flips):
     list(model.item_ids), list(model.user_ids)
     if model.item_table is not None:
         model.item_table.to_pylist()
-        Catalogue(model).search("a", 5)
+        ServedModel(model, "x").search_items("a", 5)
 print("refused", n_refused)
 """
 

@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from coldhash import MFDCF, Dataset, FeaturePlan
-from coldhash.serve import create_app, registry
+from coldhash.serve import create_app
 
 N = 40
 
@@ -119,20 +119,6 @@ def test_values_are_taken_or_refused_by_name(kinds_client, kinds_model, person, 
         rows = kinds_model.recommend(person, k=20)
         told = [item["item_id"] for item in answer.json()["items"]]
         assert told == [row["item_id"] for row in rows]
-
-
-def test_a_catalogue_that_stays_in_the_file_says_the_same(model, monkeypatch):
-    asks = [("POST", "/v1/recommend", {"user": {"age": 30}, "k": 120}),
-            ("GET", "/v1/items?search=a&limit=50", None),
-            ("GET", f"/v1/items/{model.item_ids[0]}/similar", None)]  # fmt: skip
-
-    def answers():
-        with TestClient(create_app(model, log=lambda _: None)) as client:
-            return [client.request(method, path, json=body).json() for method, path, body in asks]
-
-    in_memory = answers()
-    monkeypatch.setattr(registry, "MAX_IN_MEMORY", 0)
-    assert answers() == in_memory
 
 
 @pytest.mark.parametrize("titles", [None, [["x"]] * 120, [b"\xff"] * 120, list(range(120))])

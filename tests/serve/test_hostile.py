@@ -15,7 +15,7 @@ RECOMMEND, BATCH = "/v1/recommend", "/v1/recommend/batch"
 
 @pytest.fixture(scope="module")
 def client(model):
-    limits = Limits(max_body=BODY, max_k=50, max_batch=20, max_history=5)
+    limits = Limits(max_body=BODY, max_k=50, max_batch_items=200, max_history=5)
     with TestClient(create_app(model, limits=limits, log=lambda _: None)) as client:
         yield client
 
@@ -144,7 +144,7 @@ PARSED = [  # path, body, status, field
     (RECOMMEND, {"user_id": {"$ne": 1}}, 422, "user_id"),
     (BATCH, {}, 422, "users"),
     (BATCH, {"users": {}}, 422, "users"),
-    (BATCH, {"users": [{}] * 21}, 422, "users"),
+    (BATCH, {"users": [{}] * 201}, 422, "users"),
     (BATCH, {"users": []}, 200, None),
     (BATCH, {"users": [{}], "user_ids": []}, 400, "user_ids"),
     (BATCH, {"users": [{}], "exclude": ["nothing"]}, 404, "exclude"),
@@ -172,7 +172,7 @@ def test_parsed_bodies(client, path, body, status, field):
         (RECOMMEND, user() | {"k": 0}, "1"),
         (RECOMMEND, user(history=list(range(6))), "5"),
         (RECOMMEND, user(history={str(n): 3 for n in range(6)}), "5"),
-        (BATCH, {"users": [{}] * 21}, "20"),
+        (BATCH, {"users": [{}] * 201, "k": 1}, "200"),
         ("/v1/ask", user() | {"n": 51}, "50"),
     ],
 )

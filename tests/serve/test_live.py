@@ -16,6 +16,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from typer import BadParameter
 
 from coldhash.cli import app
 from coldhash.errors import ColdhashError
@@ -142,9 +143,7 @@ def check_hosts(server):
     ("arguments", "message"),
     [
         (["missing"], "cannot read missing"),
-        (["served", "--workers", "0"], "workers=0"),
         (["served", "--max-k", "0"], "max_k=0"),
-        (["served", "--port", "70000"], "port=70000"),
         (["served", "--token-file", "empty"], "empty is empty"),
         (["served", "--token-file", "missing"], "--token-file missing"),
         (["served", "--host", "256.0.0.1"], "cannot listen"),
@@ -161,6 +160,12 @@ def test_what_is_wrong_with_the_command_is_told(tmp_path, monkeypatch, served, a
             app(["serve", "--port", "0", *arguments], standalone_mode=False)
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("arguments", [["--workers", "0"], ["--port", "70000"]])
+def test_options_out_of_range_are_refused(served, arguments):
+    with pytest.raises(BadParameter, match="Input should be"):
+        app(["serve", str(served), *arguments], standalone_mode=False)
 
 
 @pytest.mark.parametrize("token", ["", "\n"])

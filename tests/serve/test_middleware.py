@@ -297,7 +297,7 @@ def test_an_app_can_be_stopped_and_started_again(model):
 
 
 @pytest.mark.parametrize(
-    "setting", ["max_body", "max_k", "max_batch", "max_batch_items", "max_history", "timeout"]
+    "setting", ["max_body", "max_k", "max_batch_items", "max_history", "timeout"]
 )
 def test_limits_are_more_than_nothing(setting):
     with pytest.raises(SettingError, match=setting):

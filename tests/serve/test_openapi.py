@@ -25,7 +25,7 @@ OPERATIONS = {
     "/metrics": "GET",
 }
 POSTS = [path for path, method in OPERATIONS.items() if method == "POST"]
-LIMITS = Limits(max_k=50, max_batch=20, max_history=5)
+LIMITS = Limits(max_k=50, max_batch_items=20, max_history=5)
 
 
 def body_schema(document, path):

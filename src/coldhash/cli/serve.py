@@ -33,7 +33,6 @@ class LimitOptions:
 
     max_body: Annotated[int, Option(help="Bytes of a request.")] = 1_000_000
     max_k: Annotated[int, Option(help="Items of an answer.")] = 1000
-    max_batch: Annotated[int, Option(help="People of a request.")] = 1000
     max_batch_items: Annotated[int, Option(help="People x k of a request.")] = 20_000
     max_history: Annotated[int, Option(help="Ratings of a person.")] = 1000
     timeout: Annotated[float, Option(help="Seconds for a request.")] = 30.0
@@ -44,8 +43,8 @@ class ServerOptions:
     """The options that are settings of the server, by the names of `Serving`."""
 
     host: Annotated[str, Option(help="The address to listen on.")] = "127.0.0.1"
-    port: Annotated[int, Option(help="The port; 0 for any free one.")] = 8000
-    workers: Annotated[int, Option(help="Processes that share the model file.")] = 1
+    port: Annotated[int, Option(min=0, max=65535, help="The port; 0 for any free one.")] = 8000
+    workers: Annotated[int, Option(min=1, help="Processes that share the model file.")] = 1
 
 
 @command
@@ -69,7 +68,9 @@ def serve(
 def demo(
     out: Annotated[Path, Option(help="The folder for the model.")] = Path("coldhash-demo"),
     serve: Annotated[bool, Option("--serve/--no-serve", help="Open the page at the end.")] = True,
-    port: Annotated[int, Option(help="The port of the page; 0 for any free one.")] = 8000,
+    port: Annotated[
+        int, Option(min=0, max=65535, help="The port of the page; 0 for any free one.")
+    ] = 8000,
 ) -> None:
     """Show what strangers in the embedded sample get, judge it, and open the page."""
     from coldhash.evaluate.compare import HELD_OUT, JUDGED, judge_held_out

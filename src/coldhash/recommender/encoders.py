@@ -7,9 +7,10 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from heapq import merge
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
+from typing_extensions import TypedDict
 
 from coldhash.arrays.checks import Forms, part_of, take
 from coldhash.arrays.products import SparseRows, read_only, times

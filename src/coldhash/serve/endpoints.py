@@ -20,7 +20,6 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from coldhash.errors import ColdhashError
-from coldhash.features.people import HISTORY
 from coldhash.recommender.export import Planes
 from coldhash.recommender.recommender import USER_ID
 from coldhash.recommender.results import Recommendations, Row
@@ -46,8 +45,6 @@ QUICK_BODY = 1000  # bytes of the request
 QUICK_K = 100
 QUICK_CODES = 100_000  # items of a model with codes
 QUICK_VECTORS = 2000  # items of another model
-RATED = "rated "  # how the library names the contribution of a rating
-MAX_REASONS = 3  # that a sentence names
 
 T = TypeVar("T")
 People = Mapping[str, Sequence[Any]]  # "users", "user_ids" or both, of the same length
@@ -362,37 +359,31 @@ def answer_people(served: ServedModel, request: Request, people: People) -> list
     options = {name: request[name] for name in schemas.OPTIONS}
     # requests share the cores, no request takes all of them
     found = served.model.recommend(encoded, **options, threads=1)
-    lists = write_lists(found, served.catalogue.writer(request["fields"]))
     answers = []
-    for items, name, person in zip(lists, names, served.describe(encoded), strict=True):
+    for items, name, person in zip(list_items(found), names, served.describe(encoded), strict=True):
         person["user_id"] = None if name is None else str(name)
-        body = b'{"items":[' + items + b"]," + orjson.dumps(person)[1:]
+        body = orjson.dumps({"items": items, **person}, default=str)
         missing = [group for group, share in person["weights"].items() if share == 0]
         known = user_ids is not None and served.model.user_ids.row_of(str(name)) >= 0
         answers.append(PersonAnswer(body, person["fallback"], missing, known))
     return answers
 
 
-def write_lists(found: Recommendations, write: Callable[[int], bytes]) -> Iterator[bytes]:
-    """Write the items of each person as JSON, separated by commas.
-
-    `write` returns the beginning of an item by its row. To join what is written already takes
-    a fraction of the time of writing dictionaries.
-    """
-    ends = [b',"rank":%d}' % (place + 1) for place in range(found.rows.shape[1])]
-    written = orjson.dumps(found.scores.tolist())[2:-2].split(b"],[")
+def list_items(found: Recommendations) -> Iterator[list[Row]]:
+    """Return the items of each person, best first."""
+    describe, scores = found.items.describe, found.scores.tolist()
     for person, rows in enumerate(found.rows.tolist()):
-        scores = written[person].split(b",")
-        if found.distances is not None:
-            near = [b"null"] * len(rows)
-            if not found.fallback[person]:
-                near = [b"%d" % bits for bits in found.distances[person].tolist()]
-            scores = [b'%b,"distance":%b' % pair for pair in zip(scores, near, strict=True)]
-        parts = zip(rows, scores, ends, strict=True)
+        ranked = zip(rows, scores[person], count(1))
         items = [
-            b'%b,"score":%b%b' % (write(row), score, end) for row, score, end in parts if row >= 0
+            {**cut_title(describe(row)), "score": score, "rank": rank}
+            for row, score, rank in ranked
+            if row >= 0
         ]
-        yield b",".join(items)
+        if found.distances is not None:
+            near = found.distances[person].tolist()
+            for item in items:
+                item["distance"] = None if found.fallback[person] else near[item["rank"] - 1]
+        yield items
 
 
 def encode(served: ServedModel, user: Person, planes: int | None) -> Row:
@@ -408,9 +399,9 @@ def encode(served: ServedModel, user: Person, planes: int | None) -> Row:
 
 def search_items(served: ServedModel, search: str, limit: int, fields: list[str] | None) -> Row:
     """Find items by a part of their title or id; without one, the most popular items."""
-    rows = served.catalogue.search(search, limit)
-    write = served.catalogue.writer(fields)
-    items = [orjson.Fragment(write(row) + b"}") for row in rows.tolist()]
+    rows = served.search_items(search, limit)
+    describe = served.model.show(fields).describe
+    items = [cut_title(describe(row)) for row in rows.tolist()]
     return {"items": items, "model": served.version}
 
 
@@ -424,36 +415,13 @@ def similar_items(
 
 
 def explain(served: ServedModel, user: Person, item_id: str, popularity: float) -> Row:
-    """Explain a score: return parts that add up to it, and a sentence."""
-    found = cut_title({**served.model.explain(user, item_id, popularity=popularity)})
+    """Explain a score: return parts that add up to it."""
+    found: Row = {**served.model.explain(user, item_id, popularity=popularity)}
     del found["nearest_users"]  # the ids of other people
     weights = found.pop("group_weights")
-    why = _explain_in_words(served, found, user)
-    return {**found, "weights": weights, "why": why, "model": served.version}
+    return {**found, "weights": weights, "model": served.version}
 
 
 def ask(served: ServedModel, **request: Any) -> Row:
     """Return what to ask a person next, by what the answer is expected to improve."""
     return {"questions": served.model.ask(**request), "model": served.version}
-
-
-def _explain_in_words(served: ServedModel, found: Mapping[str, Any], user: Person) -> str:
-    if found["fallback"]:
-        return "Nothing usable is known of this person, so popularity decides."
-    ordered = sorted(found["contributions"].items(), key=lambda part: -part[1])
-    reasons = [_name_reason(served, name, user) for name, value in ordered if value > 0]
-    if not reasons:
-        return "Nothing that is known of this person speaks for this item."
-    return f"Because of {' and '.join(reasons[:MAX_REASONS])}."
-
-
-def _name_reason(served: ServedModel, name: str, user: Person) -> str:
-    item_id = name.removeprefix(RATED)
-    if name.startswith(RATED) and item_id in (user.get(HISTORY) or ()):
-        item = served.model.show(None).describe(served.model.item_ids.row_of(item_id))
-        return f"{cut_title(item)['title'] or item_id} in your history"
-    fields = [field.name for field in served.fields.values() if field.group == name]
-    known = [field for field in fields if user.get(field) not in (None, "")]
-    labels = served.model.features.labels
-    named = [(field, labels.get(field, {}).get(str(user[field]))) for field in known]
-    return ", ".join(f"{field} ({label})" if label else field for field, label in named) or name

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
+import shutil
 import tempfile
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cache, cached_property, lru_cache, partial, reduce
+from functools import cache, cached_property, partial, reduce
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -24,89 +24,31 @@ from coldhash.features.people import ANSWERS, HISTORY
 from coldhash.files import lock_file, open_regular, reason_of, replace_file
 from coldhash.recommender.encoders import Encoded
 from coldhash.recommender.model_file import (
-    N_VERSION,
     check_answers,
     file_date,
     load,
     read_version,
 )
 from coldhash.recommender.recommender import USER_ID, Recommender
-from coldhash.recommender.results import Row, ShownItems
+from coldhash.recommender.results import Row
 from coldhash.serve.schemas import Person, RequestTypes, item_columns, person_fields
 
 MAX_TITLE = 300  # characters of a title that are sent; the search is in all of it
-# what a column of addresses of images may be called, in lower case
-IMAGES = "image image_url poster poster_url cover cover_url thumbnail picture photo".split()
-MAX_ORIGINS = 8  # of images: the policy of the page names each
-ORIGIN = r"^(?P<origin>https?://[A-Za-z0-9.:-]+)/"
 MAX_SHOWN = 3  # columns of an item on the page
-MAX_IN_MEMORY = 200_000  # items whose ids and titles are kept as JSON
-
-
-class Catalogue:
-    """Ids and titles of a model's items.
-
-    A large catalogue stays in the mapped copy of the file, which all workers share; only the
-    lower-case texts that search needs are made in memory, by the first search. That takes no part
-    of Arrow which imports pandas, where it is installed: `pa.array`, `pa.scalar` and the like.
-    """
-
-    def __init__(self, model: Recommender) -> None:
-        self._model = model
-        self._ids = model.item_ids
-        self._order = model.items.order  # rows, the most popular first
-        self._write = lru_cache(MAX_IN_MEMORY)(partial(_write_item, model.show(None)))
-
-    def writer(self, fields: Sequence[str] | None) -> Callable[[int], bytes]:
-        """Return what writes an item by its row: id, title, and columns of the item table.
-
-        It is JSON without its end.
-        """
-        if not fields:
-            return self._write
-        return cache(partial(_write_item, self._model.show(fields)))
-
-    def search(self, text: str, limit: int) -> np.ndarray:
-        """Find rows by a part of title or id: those that start with it first, popular ones first.
-
-        The empty text finds the most popular items.
-        """
-        wanted = "".join(map(str.lower, text.strip()))  # letter by letter, as Arrow does it
-
-        def match(test: pc.Function) -> pa.Array:
-            found = [pc.and_kleene(each.is_valid(), test(each, wanted)) for each in self._lowered]
-            return reduce(pc.or_, found)
-
-        starts = match(pc.starts_with)
-        masks = (starts, pc.and_not(match(pc.match_substring), starts))
-        places = pa.concat_arrays([pc.indices_nonzero(mask) for mask in masks])[:limit]
-        return np.asarray(self._order[places.to_pylist()])
-
-    @cached_property
-    def _lowered(self) -> list[pa.Array]:
-        """Lower-case texts to search in, the most popular item first."""
-        buffers = [None, pa.py_buffer(self._order.astype(np.int64))]
-        order = pa.Array.from_buffers(pa.int64(), len(self._order), buffers)
-        texts = (self._ids.values, self._model.titles)
-        return [pc.utf8_lower(text.take(order)) for text in texts if text is not None]
 
 
 def cut_title(item: Row) -> Row:
     """Return an item with a title of a length that may be sent, None if it has none."""
     title = item.get("title")
-    if title is not None and len(title) > MAX_TITLE:
-        title = title[: MAX_TITLE - 1] + "…"
-    return item | {"title": title}
+    if title is not None and len(title) <= MAX_TITLE:
+        return item
+    return item | {"title": None if title is None else title[: MAX_TITLE - 1] + "…"}
 
 
-def _write_item(shown: ShownItems, row: int) -> bytes:
-    return orjson.dumps(cut_title(shown.describe(row)), default=str)[:-1]
-
-
-COPY_BLOCK = 1 << 20  # bytes
+COPY_HINT = "name a folder with more room in TMPDIR"
 LOCK, NEW, ACCEPTED = "lock", ".new", ".accepted"  # names of copies that workers share
+IN_MEMORY = "memory"  # the version of a model that has no file
 MAX_CACHED = 4096  # answers to strangers
-MAX_CACHED_REQUEST = 500  # bytes: a longer request is hardly met twice
 MAX_CACHED_ANSWER = 4096  # bytes
 
 Stamp = tuple[int, ...]  # identifies the content of a file: device, inode, size and times
@@ -130,9 +72,7 @@ class ServedModel:
         self.model = model
         self.version = version
         self.stamp = stamp  # of the model file
-        self.catalogue = Catalogue(model)
         self.fields = person_fields(model.features)
-        self.image_field, self.image_origins = find_images(model.item_table)
         self.card = orjson.dumps(self._make_card(), option=orjson.OPT_SERIALIZE_NUMPY)
         self.types = cache(partial(RequestTypes, model))  # by the limits of the server
         # to requests: many strangers are alike
@@ -140,11 +80,40 @@ class ServedModel:
 
     def cache_answer(self, request: bytes, person: Person, answer: PersonAnswer) -> None:
         """Keep the answer to a short request about a stranger without a history or an id."""
-        is_short = len(request) <= MAX_CACHED_REQUEST and len(answer.body) <= MAX_CACHED_ANSWER
+        is_short = len(answer.body) <= MAX_CACHED_ANSWER
         if is_short and not any(map(person.get, (HISTORY, ANSWERS, USER_ID))):
             if len(self.answers) >= MAX_CACHED:
                 self.answers.popitem(last=False)
             self.answers[request] = answer
+
+    def search_items(self, text: str, limit: int) -> np.ndarray:
+        """Find rows by a part of title or id: those that start with it first, popular ones first.
+
+        The empty text finds the most popular items.
+        """
+        wanted = "".join(map(str.lower, text.strip()))  # letter by letter, as Arrow does it
+
+        def match(test: pc.Function) -> pa.Array:
+            found = [pc.and_kleene(each.is_valid(), test(each, wanted)) for each in self._lowered]
+            return reduce(pc.or_, found)
+
+        starts = match(pc.starts_with)
+        masks = (starts, pc.and_not(match(pc.match_substring), starts))
+        places = pa.concat_arrays([pc.indices_nonzero(mask) for mask in masks])[:limit]
+        return np.asarray(self.model.items.order[places.to_pylist()])
+
+    @cached_property
+    def _lowered(self) -> list[pa.Array]:
+        """Lower-case texts to search in, the most popular item first.
+
+        A large catalogue stays in the mapped copy of the file, which all workers share; only these
+        texts are made in memory, by the first search. That takes no part of Arrow which imports
+        pandas, where it is installed: `pa.array`, `pa.scalar` and the like.
+        """
+        rows = self.model.items.order.astype(np.int64)
+        order = pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows)])
+        texts = (self.model.item_ids.values, self.model.titles)
+        return [pc.utf8_lower(text.take(order)) for text in texts if text is not None]
 
     def describe(self, encoded: Encoded) -> list[Row]:
         """Return the code of each person, the weights of the groups, and what was ignored."""
@@ -193,21 +162,9 @@ class ServedModel:
             "has_level": model.items.levels is not None,
             "labels": model.features.labels,
             "shown_fields": [name for name in short if name in columns][:MAX_SHOWN],
-            "image_field": self.image_field,
             "judged": model.report.get("judged"),
             "item_fields": [{"name": name, "kind": kind} for name, kind in columns.items()],
         }
-
-
-def find_images(table: pa.Table) -> tuple[str | None, list[str]]:
-    """Find a column of addresses of images, and the few origins that they are from."""
-    for field in table.schema:
-        if field.name.lower() in IMAGES and pa.types.is_string(field.type):
-            parts = pc.extract_regex(table.column(field.name), ORIGIN)
-            origins = pc.unique(pc.struct_field(parts, "origin")).drop_null().to_pylist()
-            if 0 < len(origins) <= MAX_ORIGINS:
-                return field.name, sorted(origins)
-    return None, []
 
 
 class ModelRegistry:
@@ -224,7 +181,7 @@ class ModelRegistry:
         self._copies = copies
         if isinstance(source, Recommender):
             check_answers(source)
-            self.current = ServedModel(source, _digest(source))
+            self.current = ServedModel(source, IN_MEMORY)
         else:
             self._path = Path(source)
             accepted = None if copies is None else _open_accepted(copies)
@@ -268,12 +225,13 @@ def copy_model(path: Path, folder: Path | None = None) -> ModelCopy:
     There it is named after the stamp: other processes that copy the same file get the same copy. A
     file that is changed while it is copied is noticed by its checksum.
     """
-    with open_regular(path) as file:
+    with open_regular(path) as file, explain_failure(f"cannot copy {path}", COPY_HINT):
         stamp = _stamp(os.fstat(file.fileno()))
         if folder is None:
             with ExitStack() as stack:
-                copy = stack.enter_context(_open_temporary())
-                _write_copy(path, file, copy.fileno())
+                copy = stack.enter_context(tempfile.TemporaryFile())
+                shutil.copyfileobj(file, copy)
+                copy.flush()
                 stack.pop_all()  # it stays open
             return copy, stamp
         with lock_file(folder / LOCK):  # one process copies, the others wait
@@ -283,7 +241,7 @@ def copy_model(path: Path, folder: Path | None = None) -> ModelCopy:
                     refused.unlink()
                 place = folder / f"{_name(stamp)}{NEW}"
                 with replace_file(place) as draft:
-                    _write_copy(path, file, draft.fileno())
+                    shutil.copyfileobj(file, draft)
             return place.open("rb"), stamp
 
 
@@ -304,14 +262,6 @@ def _open_accepted(folder: Path) -> ModelCopy | None:
     return None
 
 
-def _write_copy(path: Path, file: BinaryIO, copy: int) -> None:
-    hint = "name a folder with more room in TMPDIR"
-    with explain_failure(f"cannot copy {path} to a temporary file", hint):
-        while block := file.read(COPY_BLOCK):
-            while block:  # a full disk takes a part of it before it is an error
-                block = block[os.write(copy, block) :]
-
-
 @contextmanager
 def explain_failure(message: str, hint: str) -> Iterator[None]:
     """Raise an error of the operating system as one of ours."""
@@ -325,23 +275,6 @@ def _name(stamp: Stamp) -> str:
     return "_".join(map(str, stamp))
 
 
-def _open_temporary() -> BinaryIO:
-    try:
-        return tempfile.TemporaryFile()
-    except OSError:  # no folder can be written to
-        return os.fdopen(os.memfd_create("coldhash"), "w+b")
-
-
 def _stamp(stat: os.stat_result) -> Stamp:
     # the time of the last change, too: a program can set all others back
     return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
-
-
-def _digest(model: Recommender) -> str:
-    """Return the version of a model that has no file: a digest of its parts."""
-    digest = hashlib.sha256(repr((model.name, model.settings)).encode())
-    _, encoder = model.encoder.state()
-    for arrays in (model.items.arrays(), encoder, model.item_ids.arrays()):
-        for array in arrays.values():
-            digest.update(np.ascontiguousarray(array).view(np.uint8).data)
-    return digest.hexdigest()[:N_VERSION]

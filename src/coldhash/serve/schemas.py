@@ -26,7 +26,7 @@ from coldhash.errors import ColdhashError, UnknownId, check_types
 from coldhash.features.columns import Ages, FittedColumn, Given, Knots, Labels
 from coldhash.features.groups import FeatureEncoder
 from coldhash.features.people import ANSWERS, HISTORY
-from coldhash.recommender.encoders import QuestionKind
+from coldhash.recommender.encoders import Question, QuestionKind
 from coldhash.recommender.export import MAX_PLANES
 from coldhash.recommender.recommender import USER_ID, Recommender, Score
 from coldhash.recommender.where import BOUNDS, Kind, kind_of
@@ -81,8 +81,6 @@ class Limits:
         Bytes of the body.
     max_k
         Items of an answer.
-    max_batch
-        People of a batch.
     max_batch_items
         People x k of a batch.
     max_history
@@ -105,7 +103,6 @@ class Limits:
 
     max_body: PositiveInt = 1_000_000
     max_k: PositiveInt = 1000
-    max_batch: PositiveInt = 1000
     max_batch_items: PositiveInt = 20_000
     max_history: PositiveInt = 1000
     max_waiting: PositiveInt = 256
@@ -345,7 +342,7 @@ def _field_types(model: Recommender, person: Any, limits: Limits) -> dict[str, A
     def rows(schema: Schema) -> Any:
         """Return the type of a list in which what is wrong is an error of its row."""
         row = Annotated[Any, pydantic.WithJsonSchema({"anyOf": [schema, {}]})]
-        return Annotated[list[row], Field(max_length=limits.max_batch)]
+        return Annotated[list[row], Field(max_length=limits.max_batch_items)]
 
     return {
         "user": person,
@@ -460,24 +457,12 @@ class ExplainAnswer(_EncodedPerson, Item):
     """What contributed to the score of an item: contributions add up to it."""
 
     contributions: dict[str, float]
-    why: str
-
-
-class AskedQuestion(BaseModel):
-    """Something to ask: the answer goes into `answers` of the person, or into the field."""
-
-    kind: Literal["item", "field"]
-    name: str = Field(description="The item id, or the field.")
-    title: str | None
-    gain: float = Field(description="The share of what is open that the answer may settle.")
-    known: float | None = Field(description="The share of people who know the item.")
-    why: str
 
 
 class AskAnswer(_Answer):
     """What to ask next, the best question first."""
 
-    questions: list[AskedQuestion]
+    questions: list[Question]
 
 
 class RecommendAnswer(_EncodedPerson, ItemsAnswer):

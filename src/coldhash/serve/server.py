@@ -32,11 +32,9 @@ from prometheus_client.multiprocess import mark_process_dead
 from uvicorn import Config, Server
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from coldhash.errors import ColdhashError, SettingError, WorkerError
-from coldhash.recommender import model_file
 from coldhash.serve.app import check_token, create_app
 from coldhash.serve.monitoring import FOLDER, JsonHandler, event, to_stderr
-from coldhash.serve.registry import ModelRegistry, copy_model, explain_failure
+from coldhash.serve.registry import ModelRegistry, explain_failure
 from coldhash.serve.schemas import Limits
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -48,7 +46,6 @@ CLOSE = (b"connection", b"close")
 POLL = 0.2  # seconds between two checks of the workers
 STEADY = 30  # seconds a worker must live for its death not to count as a repeated one
 DELAYS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)  # seconds before restarts, by deaths in a row
-CANNOT_START = 3  # exit code of a worker that cannot load the model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +72,7 @@ class Serving:
     Raises
     ------
     SettingError
-        A setting is out of range, or the token is empty or not ASCII.
+        The token is empty or not ASCII.
 
     Examples
     --------
@@ -93,10 +90,6 @@ class Serving:
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
-        if self.workers < 1:
-            raise SettingError(f"workers={self.workers}", hint="at least 1")
-        if not 0 <= self.port <= 65535:
-            raise SettingError(f"port={self.port}", hint="0 to 65535; 0 is any free one")
         if self.token is not None:
             check_token(self.token)
 
@@ -131,8 +124,6 @@ def serve(serving: Serving) -> None:
     ------
     SourceError, ModelFileError
         The file cannot be read, or is not a model file; or the address is in use.
-    WorkerError
-        No worker can load the model.
 
     Examples
     --------
@@ -155,8 +146,7 @@ def serve(serving: Serving) -> None:
             temporary = tempfile.TemporaryDirectory(prefix="coldhash-serve-")
         with temporary as folder:
             copies = Path(folder)
-            with copy_model(serving.file, copies)[0] as file:
-                model_file.read(serving.file, file=file)  # report a bad file once
+            ModelRegistry(serving.file, copies)  # workers begin with the copy that it has accepted
             os.environ[FOLDER] = folder
             _announce(serving, listener)
             target = partial(run_worker, serving, copies)
@@ -214,8 +204,6 @@ class Supervisor:
         self._workers.remove(worker)
         pid, code = worker.process.pid, worker.process.exitcode or 0
         mark_process_dead(pid)  # type: ignore[no-untyped-call]
-        if code == CANNOT_START and not self._workers:
-            raise WorkerError("no worker can load the model", hint="see the log for the reason")
         n_deaths = worker.n_deaths + 1 if now - worker.started < STEADY else 1
         delay = DELAYS[min(n_deaths, len(DELAYS)) - 1]
         self._restarts.append((now + delay, n_deaths))
@@ -254,13 +242,8 @@ class Worker(NamedTuple):
 def run_worker(serving: Serving, copies: Path, listener: socket.socket) -> None:
     """Serve as one of several workers, which share copies of the file."""
     Thread(target=_end_with_parent, args=(copies,), daemon=True).start()
-    try:
-        registry = ModelRegistry(serving.file, copies)
-    except ColdhashError as error:
-        to_stderr(event("worker cannot start", error=str(error)))
-        sys.exit(CANNOT_START)
     with contextlib.suppress(KeyboardInterrupt):
-        _run(serving, registry, listener)
+        _run(serving, ModelRegistry(serving.file, copies), listener)
 
 
 def _end_with_parent(copies: Path) -> None:

@@ -11,6 +11,8 @@ import { Refusal, call, debounced, latest, useToken } from "./server.js";
 
 const K = 10;
 const KNOWN_POPULAR = 100; // of the popular items: to say where a recommended one would be
+// what a column of addresses of images may be called, in lower case
+const IMAGES = new Set("image image_url poster poster_url cover cover_url thumbnail picture photo".split(" "));
 const SWAPPING = 1000; // milliseconds in which all workers have the same model again
 
 const titles = new Map(); // of items seen in answers
@@ -25,8 +27,12 @@ async function start() {
     const card = (await call("v1/model")).content;
     const chosen = new URLSearchParams(location.search).get("fields");
     if (chosen !== null) card.shown_fields = chosen.split(",").filter(Boolean);
+    const named = ({ name, kind }) => kind === "text" && IMAGES.has(name.toLowerCase());
+    card.image_field = card.item_fields.find(named)?.name ?? null;
     page.card = card;
     page.unknown = (await popularItems()).content;
+    const hasImage = (item) => /^https?:/.test(item[card.image_field] ?? "");
+    if (!page.unknown.items.some(hasImage)) card.image_field = null;
     page.before = null;
     remember(page.unknown.items);
     introduce(card);

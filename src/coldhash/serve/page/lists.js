@@ -5,6 +5,7 @@ import { call } from "./server.js";
 
 const IDS = ["mine", "beside"];
 const N_SIMILAR = 5;
+const MAX_REASONS = 3; // that a sentence names
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
 /** Show the answer, and beside it that for the other person, or what is popular. */
@@ -170,12 +171,37 @@ function reasons(found, row, user, titles, card) {
   const bars = parts.slice(0, 6).map(([name, value]) =>
     bar(partName(name, user, titles, card), Math.abs(value) / most,
       value < 0 ? "against" : "for", value < 0 ? "against" : ""));
-  const sentences = [make("p", {}, found.why)];
+  const sentences = [make("p", {}, sentenceOf(found, user, titles, card))];
   if (!found.fallback) {
     sentences.push(make("ul", { class: "bars" }, ...bars));
     sentences.push(make("p", { class: "note" }, `By popularity alone it would be ${row.dataset.place}.`));
   }
   return sentences;
+}
+
+/** Say what counted most for an item. */
+function sentenceOf(found, user, titles, card) {
+  if (found.fallback) return "Nothing usable is known of this person, so popularity decides.";
+  const positive = Object.entries(found.contributions).filter(([, value]) => value > 0);
+  const names = positive.sort((a, b) => b[1] - a[1]).slice(0, MAX_REASONS)
+    .map(([name]) => reasonOf(name, user, titles, card));
+  return names.length
+    ? `Because of ${names.join(" and ")}.`
+    : "Nothing that is known of this person speaks for this item.";
+}
+
+/** How to call a part of a score within a sentence: values with the labels of the model. */
+function reasonOf(name, user, titles, card) {
+  const itemId = name.replace(/^rated /, "");
+  if (itemId !== name && Object.hasOwn(user.history ?? {}, itemId)) {
+    return `${titles.get(itemId) ?? itemId} in your history`;
+  }
+  const told = card.fields.filter((field) => field.group === name && Object.hasOwn(user, field.name));
+  return told.map((field) => {
+    const labels = card.labels[field.name] ?? {};
+    const value = String(user[field.name]);
+    return Object.hasOwn(labels, value) ? `${field.name} (${labels[value]})` : field.name;
+  }).join(", ") || name;
 }
 
 /** How to call a part of a score: popularity, a rating, a group of answers, the average user. */
