@@ -53,10 +53,10 @@ def test_the_study_that_is_shipped_on_other_data(tmp_path):
     [
         (["popularity"], "popularity"),
         (["gone.toml"], "gone.toml"),
-        (["bad.toml"], "bad.toml: study, space.ridge.Range.hihg"),
+        (["bad.toml"], "bad.toml: Study, space.ridge.Range.hihg"),
         (["study.toml", "--dataset", "nothing"], "no data set is called 'nothing'"),
         (["study.toml", "--dataset", "ml-1m"], "ml-1m needs the path"),
-        (["study.toml", "--trials", "0"], "study, trials"),
+        (["study.toml", "--trials", "0"], "Study, trials"),
     ],
 )
 def test_a_mistake_is_reported_in_one_line_with_exit_code_2(tmp_path, arguments, message):

@@ -399,6 +399,13 @@ def test_a_bad_row_of_a_batch_is_an_error_of_that_row(client, model, at):
     assert [json.loads(line) for line in lines] == whole["answers"]
 
 
+def test_wrong_options_of_a_batch_are_found_before_its_first_block(client):
+    nobody = {"user_ids": [None, None, "who", None], "exclude": ["nothing"], "k": 501}
+    answer = client.post("/v1/recommend/batch", json=nobody)
+    assert answer.status_code == 404
+    assert answer.json()["error"]["field"] == "exclude"
+
+
 def test_unknown_users_of_a_batch_are_errors_unless_they_are_described(client, model):
     ids = [model.user_ids[0], "nobody", 1.5, model.user_ids[1]]
     found = client.post(BATCH, json={"user_ids": ids, "k": 2}).json()
