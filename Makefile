@@ -57,7 +57,7 @@ format: .venv/dev.done
 	$(BIN)/ruff format .
 
 docs: .venv/dev.done  ## the site, into build/site; a link that leads nowhere is an error
-	rm -rf build/site docs/api
+	rm -rf build/site
 	$(BIN)/python docs/picture.py
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --conf-dir docs . build/site
 

@@ -8,6 +8,7 @@ What is public is said in reference.md, and nowhere else.
 from __future__ import annotations
 
 import re
+import shutil
 from importlib import import_module
 from inspect import isclass, isfunction
 from pathlib import Path
@@ -45,7 +46,8 @@ def public_names() -> dict[str, list[str]]:
 def write_api_pages(app: Sphinx) -> None:
     """Write a page for each public module, and a list of them."""
     folder = HERE / "api"
-    folder.mkdir(exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)  # pages of modules that are gone
+    folder.mkdir()
     names = public_names()
     for module, public in names.items():
         parts = [f"{module}\n{'=' * len(module)}", f".. py:module:: {module}"]
