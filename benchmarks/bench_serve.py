@@ -220,8 +220,8 @@ def _mappings(pid: str, name: str) -> list[str]:
 
 
 def _is_copy(mapping: str) -> bool:
-    """Tell whether a line is about a mapped temporary file without a name."""
-    return tempfile.gettempdir() in mapping and mapping.endswith("(deleted)")
+    """Tell whether a line is about a mapped copy: without a name, or with one for all workers."""
+    return tempfile.gettempdir() in mapping and mapping.endswith((" (deleted)", ".new", ".accepted"))
 
 
 def _megabytes(pid: str) -> dict[str, float]:
