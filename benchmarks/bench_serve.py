@@ -221,7 +221,9 @@ def _mappings(pid: str, name: str) -> list[str]:
 
 def _is_copy(mapping: str) -> bool:
     """Tell whether a line is about a mapped copy: without a name, or with one for all workers."""
-    return tempfile.gettempdir() in mapping and mapping.endswith((" (deleted)", ".new", ".accepted"))
+    return tempfile.gettempdir() in mapping and mapping.endswith(
+        (" (deleted)", ".new", ".accepted")
+    )
 
 
 def _megabytes(pid: str) -> dict[str, float]:

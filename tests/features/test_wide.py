@@ -103,6 +103,19 @@ def test_rows_of_a_folded_group_do_not_depend_on_the_others(labels):
     np.testing.assert_array_equal(restored.apply(people).matrices["taste"].toarray(), together[:-1])
 
 
+def test_rows_of_several_folded_columns_do_not_depend_on_the_others(rng):
+    values = {f"c{n}": [f"{n}-{at}" for at in rng.permutation(1500)] for n in range(3)}
+    ratings = {"user_id": range(1500), "item_id": [n % 5 for n in range(1500)]}
+    plan = FeaturePlan(users={"all": {name: Category(min_count=1) for name in values}})
+    data = Dataset.from_tables(ratings, {"user_id": range(1500), **values}, plan=plan)
+    encoder = fit_features(data)
+    people = [{"c0": values["c0"][n], "c2": values["c2"][n]} for n in range(40)]
+    together = encoder.apply(people).matrices["all"].toarray()
+    for start in range(0, 40, 4):
+        few = encoder.apply(people[start : start + 4]).matrices["all"].toarray()
+        np.testing.assert_array_equal(few, together[start : start + 4])
+
+
 def test_what_is_missing_from_a_folded_group_is_filled_with_the_average(labels):
     data, _, _ = labels
     cities = pa.array([("north", "south")[n % 2] for n in range(N_USERS)])

@@ -491,6 +491,7 @@ def test_data_that_says_nothing_is_an_error():
         ("ridge", 0.0),
         ("stranger_weight", 1.0),
         ("retained_rank", 0),
+        ("retained_rank", 57),
         ("n_rounds", 0),
     ],
 )

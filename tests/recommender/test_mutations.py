@@ -136,6 +136,15 @@ def test_a_wrong_tensor_of_any_kind_of_column_is_refused_or_harmless(data, tmp_p
     check_mutations(model, tmp_path)
 
 
+def test_groups_of_no_weight_are_refused(data, tmp_path):
+    model = MFDCF(n_bits=32).fit(data)
+    assert model.encoder.answers is not None
+    weightless = replace(model.encoder, weights=dict.fromkeys(model.encoder.weights, 0.0))
+    replace(model, encoder=weightless).save(tmp_path / "model")
+    with pytest.raises(ModelFileError):
+        load(tmp_path / "model")
+
+
 def with_large_rows(model, folder):
     """Load the model with the largest numbers in a middle row of one tensor, for each tensor."""
     model.save(folder / "model")

@@ -88,11 +88,11 @@ class SparseRows:
 
 
 def union(one: SparseRows | None, two: SparseRows | None) -> SparseRows | None:
-    """Return ones where either has an entry, and twice where both have one."""
+    """Return ones where either has an entry."""
     if one is None or two is None:
         return two if one is None else one
     pairs = zip(one.rows(), two.rows(), strict=True)
-    lists = [np.concatenate([own.indices, more.indices]) for own, more in pairs]
+    lists = [np.union1d(own.indices, more.indices) for own, more in pairs]
     return SparseRows.of_lists(lists, one.shape[1])
 
 

@@ -21,6 +21,7 @@ from scipy.sparse import csr_array
 from coldhash.arrays.compiled import compiled
 from coldhash.arrays.threads import run_rows
 from coldhash.baselines.shared import Baseline, Training, transpose
+from coldhash.data.ratings import row_of_entries
 from coldhash.recommender.recommender import Recommender
 
 
@@ -63,9 +64,11 @@ class MF(Baseline):
         S = training.targets("favourite")
         St, shape = transpose(S), (S.shape[1], self.n_factors)
         Q = training.rng.standard_normal(shape).astype(np.float32) * 0.01
-        for _ in range(self.n_rounds):
+        for n in range(self.n_rounds):
             P = self._solve_rows(S, Q)
             Q = self._solve_rows(St, P)
+            if training.callback is not None:
+                training.callback(n, loss(S, P, Q, self.confidence, self.ridge))
         encoder = training.fit_map(P, self.map_ridge)
         return training.make_recommender("mf", encoder, P, quantize(Q, self.bits_per_factor))
 
@@ -90,6 +93,15 @@ def _solve_rows(indptr, indices, values, Q, gram, confidence, P, first, last):  
         extra = confidence * s
         weighed = np.ascontiguousarray(chosen.T * extra)
         P[u] = np.linalg.solve(gram + weighed @ chosen, chosen.T @ ((1 + extra) * s))
+
+
+def loss(S: csr_array, P: np.ndarray, Q: np.ndarray, confidence: float, ridge: float) -> float:
+    """Compute the objective."""
+    P, Q = P.astype(np.float64), Q.astype(np.float64)
+    fitted = np.einsum("nk,nk->n", P[row_of_entries(S)], Q[S.indices])
+    everywhere = np.sum((P.T @ P) * (Q.T @ Q))
+    known = (1 + confidence * S.data) * (S.data - fitted) ** 2 - fitted**2
+    return float(everywhere + known.sum() + ridge * (np.sum(P**2) + np.sum(Q**2)))
 
 
 def quantize(Q: np.ndarray, bits: int) -> np.ndarray:

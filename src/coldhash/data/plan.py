@@ -19,8 +19,8 @@ A plan holds no values; `coldhash.features` learns those. In TOML:
 
 `users` holds named groups of columns of the user table: a user has a group or lacks it. `items`
 does the same for the item table, and `preference` turns the content of the items that a user rated
-into one more group of that user, named "preference". `labels` names coded values of a column of
-either table where they are shown; the data and requests keep the codes.
+into one more group of that user, "preference", in a fit with `level=False`. `labels` names coded
+values of a column of either table where they are shown; the data and requests keep the codes.
 """
 
 from __future__ import annotations

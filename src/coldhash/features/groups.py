@@ -77,12 +77,17 @@ class GroupEncoder:
 
             encoded = self._encode(given, has)
         blocks: list[Any] = []
+        whole = np.zeros((0, 0), np.float32)
         if not self._is_dense:
             from scipy.sparse import csr_array, vstack
         elif n_rows > _ROWS:
             check_memory(4 * n_rows * self.width, f"features of {n_rows:,} people x {self.width:,}")
+        if self._is_dense:
+            whole = np.zeros((n_rows, self.width), np.float32)
         for start in range(0, max(n_rows, 1), _ROWS):
-            block = np.zeros((min(_ROWS, n_rows - start), self.width), np.float32)
+            block = whole[start : start + _ROWS]
+            if not self._is_dense:
+                block = np.zeros((min(_ROWS, n_rows - start), self.width), np.float32)
             if encoded is None:
                 self._fill_few(block, has, given)
             else:
@@ -91,10 +96,11 @@ class GroupEncoder:
                     add_cells(block, rows[some], *cells)
                 block[:, -1] = has[some]
                 block[~has[some]] = 0
-            blocks.append(block if self._is_dense else csr_array(block))
-        if len(blocks) == 1:
-            return blocks[0], has
-        return (np.concatenate(blocks) if self._is_dense else csr_array(vstack(blocks))), has
+            if not self._is_dense:
+                blocks.append(csr_array(block))
+        if self._is_dense:
+            return whole, has
+        return blocks[0] if len(blocks) == 1 else csr_array(vstack(blocks)), has
 
     @cached_property
     def _is_dense(self) -> bool:
@@ -137,7 +143,7 @@ class GroupEncoder:
     def _fill_few(
         self, block: np.ndarray, has: np.ndarray, values: Mapping[str, list[Value]]
     ) -> None:
-        """Fill few rows as `_fill` does, sooner than with arrays."""
+        """Fill few rows as `add_cells` does, sooner than with arrays."""
         encoded = {n: map_values(self.columns[n].cells, own, n) for n, own in values.items()}
         for row, own in enumerate(block):
             known = {name: column[row] for name, column in encoded.items() if column[row]}
@@ -153,19 +159,19 @@ class GroupEncoder:
 
     def _encode(self, values: Mapping[str, Value], has: np.ndarray) -> list[list[np.ndarray]]:
         """Mark who has the group; returns the arguments of `add_cells` for each column."""
-        encoded = []
+        encoded, filled = [], []
         for name, column in self.columns.items():
             distinct, codes = distinct_values(values.get(name, pa.nulls(len(has))), name)
             lengths, at, numbers = column.encode(distinct, name)
             rows = np.arange(len(distinct)) if codes is None else codes.astype(np.int64)
             known = lengths[rows] > 0
             has |= known
-            rows[~known] = len(lengths)  # the mean, which comes last
             (places, signs), (missing, means) = self.places[name], self.means[name]
-            starts = np.concatenate([[0], lengths, [len(missing)]]).cumsum()
-            body = (places[at], missing), (numbers * signs[at], means)
-            encoded.append([rows, starts, *map(np.concatenate, body)])
-        return encoded
+            starts = np.concatenate([[0], lengths]).cumsum()
+            encoded.append([rows, starts, places[at], numbers * signs[at]])
+            ends = np.array([0, len(missing), len(missing)])
+            filled.append([known.astype(np.int64), ends, missing, means])
+        return encoded + filled  # means last, as in `_fill_few`: sums round by their order
 
 
 @dataclass(frozen=True, eq=False)

@@ -146,6 +146,9 @@ class MFDCF:
         if self.n_code_bits < 1:
             hint = f"more than {LEVEL_BITS}, which are for the level"
             raise SettingError(f"{type(self).__name__}: n_bits={self.n_bits}", hint=hint)
+        if (self.retained_rank or 1) > self.n_code_bits:
+            message = f"{type(self).__name__}: retained_rank={self.retained_rank}"
+            raise SettingError(message, hint="1 to the length of codes")
 
     def fit(
         self,

@@ -318,7 +318,9 @@ def fit_preference(
 def choose_rows(counts: Sequence[int], limit: int, rng: np.random.Generator) -> list[np.ndarray]:
     """Choose up to `limit` rows, ascending; every partition has so many, and counts them from 0."""
     ends = np.cumsum([0, *counts])
-    rows = np.sort(rng.permutation(ends[-1])[:limit])
+    n, few = int(ends[-1]), ends[-1] <= 1 << 24  # of more, some are drawn without shuffling all
+    rows = rng.permutation(n)[:limit] if few else rng.choice(n, limit, False, shuffle=False)
+    rows = np.sort(rows)
     places = np.searchsorted(rows, ends)
     pieces = zip(places, places[1:], ends, strict=False)
     return [rows[begin:end] - first for begin, end, first in pieces]

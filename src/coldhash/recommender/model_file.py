@@ -164,7 +164,8 @@ def check_answers(model: Recommender) -> None:
     people = [{}, person, {HISTORY: rated}, {**person, HISTORY: rated}]
     if model.encoder.answers is not None:
         people.append({ANSWERS: rated})
-        model.ask(person)
+        for known in ({}, person):  # with all fields missing, and with none
+            model.ask(known)
     asked: list[dict[str, Any]] = [{"users": people}]
     if len(model.user_ids):
         asked.append({"user_ids": [model.user_ids[0]]})

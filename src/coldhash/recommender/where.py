@@ -106,7 +106,7 @@ class ItemFilter:
         # functions without self, so that a model is gone at once when it is not used any more
         @cache
         def index(name: str) -> ColumnIndex:
-            separator = getattr(fitted.get(name), "separator", None)
+            separator = getattr(fitted.get(name), "separator", None) or None
             return ColumnIndex.of(name, find_column(table, name), separator)
 
         def match(text: str) -> np.ndarray:

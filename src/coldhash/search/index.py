@@ -371,7 +371,8 @@ class CodeIndex:
             within = self._everything
         elif len(within) != len(self.stripes):
             raise DataError(f"{within.shape} words are no subset of {len(self)} items")
-        kernels = load_kernels("coldhash.search.kernels", len(self.order) * self.n_bits)
+        n_operations = len(self.order) * (self.n_bits + len(queries))
+        kernels = load_kernels("coldhash.search.kernels", n_operations)
         if kernels is None:
             return self._scan(queries, (_scan_by_numpy, terms, k, within, lists))
         how = (kernels.scan, terms, k, within, lists)
@@ -404,7 +405,8 @@ class CodeIndex:
         n_queries, parts = len(queries), 1
         step = TILE * (n_queries // (4 * threads * TILE) + 1)  # uneven costs even out
         if n_queries < threads and not listed:
-            parts, step = max(1, min(threads, len(self.stripes) // SPLIT_GROUPS)), threads
+            parts = max(1, min(threads, len(self.stripes) // SPLIT_GROUPS))
+            step = threads if parts > 1 else step
 
         def scan_some(job: tuple[int, int]) -> Answer:
             at, part = job

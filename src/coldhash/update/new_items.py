@@ -24,7 +24,7 @@ from itertools import product
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array, diags_array
+from scipy.sparse import csr_array, diags_array, issparse
 from threadpoolctl import threadpool_limits
 
 from coldhash.arrays.codes import signs
@@ -40,6 +40,7 @@ NEIGHBOURS = (3, 10, 30, 100)  # numbers to try
 POWERS = (1, 2, 4)  # of the similarity, to try
 MAX_COLUMNS = 1024  # of content in the ridge regression: the commonest
 MAX_ITEMS = 1 << 16  # that the ridge regression is learned from
+DENSE = 8  # content of which every eighth number is known is multiplied as dense
 SAMPLE = 4000  # items that ridge and blend are chosen by, at most
 MAX_PAIRS = 1 << 28  # similarities of these to all items
 BLOCK = 1 << 24  # similarities at a time
@@ -279,11 +280,14 @@ class _ContentMap:
         The ridge is the one with the least leave-one-out error.
         """
         known = self.known[self.some].astype(np.float64)
+        if known.nnz * DENSE > known.shape[0] * known.shape[1]:  # as of vectors
+            known = known.toarray()
         counted = (weights * self.described)[self.some].astype(np.float64)
         total = max(float(counted.sum()), 1e-12)
         centre = known.T @ counted / total
-        weighted = csr_array(diags_array(counted) @ known)
-        gram = (weighted.T @ known).toarray() - total * np.outer(centre, centre)
+        weighted = diags_array(counted) @ known
+        gram = weighted.T @ known
+        gram = (gram.toarray() if issparse(gram) else gram) - total * np.outer(centre, centre)
         right = weighted.T @ T[self.some] - np.outer(centre, counted @ T[self.some])
 
         def centred(content: csr_array, described: np.ndarray) -> np.ndarray:
