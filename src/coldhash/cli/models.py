@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect as inspection
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 HowMany = Annotated[int, Option("-k", help="How many to return.")]
 _ONLY = 'Only items of which a column is this, or one of these: category=shoes, price={"max": 20}.'
+_AT_A_TIME = 4096  # users of --all: some models need 27 bytes for each of them and each item
 Where = Annotated[Texts, Option(help=_ONLY, metavar="COLUMN=VALUE")]
 _PERSON = 'A person in JSON: {"age": 25, "history": {"1193": 5}}.'
 _SHOWN = "Item columns to show, with commas: price,category."
@@ -140,17 +143,25 @@ def recommend(
     people: Any = _read_people(users, column, model) if users else None
     if user:
         people = [parse_person(text) for text in user]
-    known = list(model.user_ids) if everybody else user_id
-    answer = model.recommend(people, user_ids=known, **options.arguments())
-    for note in answer.notes:
-        print(f"note: {output.printable(note)}", file=sys.stderr)
+    fallback: list[bool] = []
+
+    def answers() -> Iterator[ch.Recommendations]:
+        every = list(model.user_ids) if everybody else []
+        starts = range(0, len(every), _AT_A_TIME)
+        for known in [every[at : at + _AT_A_TIME] for at in starts] if everybody else [user_id]:
+            answer = model.recommend(people, user_ids=known, **options.arguments())
+            for note in answer.notes:
+                print(f"note: {output.printable(note)}", file=sys.stderr)
+            fallback.extend(answer.fallback.tolist())
+            yield answer
+
     if out is not None:
-        _write_table(answer.to_arrow(), out)
+        _write_tables((answer.to_arrow() for answer in answers()), out)
         print(out)
         return
-    lines = (output.format_row(row, model.features.labels) for row in answer)
-    document = {"items": iter(answer), "fallback": answer.fallback.tolist()}
-    output.print_result(document, lines, as_json)
+    rows = (row for answer in answers() for row in answer)
+    lines = (output.format_row(row, model.features.labels) for row in rows)
+    output.print_result({"items": rows, "fallback": fallback}, lines, as_json)
 
 
 @inputs.command
@@ -318,12 +329,14 @@ def _read_people(path: Path, columns: list[str] | None, model: ch.Recommender) -
     return infer_types(table, keep=model.id_column(table.column_names) or "")
 
 
-def _write_table(table: pa.Table, out: Path) -> None:
+def _write_tables(tables: Iterator[pa.Table], out: Path) -> None:
     from pyarrow import csv, parquet
 
-    write = csv.write_csv if out.suffix == ".csv" else parquet.write_table
-    with replace_file(out) as file:
-        write(table, file)
+    writers = {".csv": csv.CSVWriter, ".parquet": parquet.ParquetWriter}
+    first = next(tables)
+    with replace_file(out) as file, writers[out.suffix](file, first.schema) as writer:
+        for table in chain([first], tables):
+            writer.write_table(table)
 
 
 def _model_facts(model: ch.Recommender, file: Path) -> dict[str, object]:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from threading import Timer
 
 # what a terminal executes instead of showing: control characters, and those that reorder text
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udc7f\udd00-\udfff]")
 _ARGUMENT = re.compile(r"\b(?P<name>[a-z_]+)=(?P<value>'[^']*'|[\w.]+)")
 _ROLE = re.compile(r"(?:columns=)?\{'(\w+)': '?([^'}]+)'?\}")  # {'rating': None}
 _PYTHON = re.compile(r" \(or TableFile\(.*\)\)")

@@ -210,7 +210,7 @@ class TableFile:
                     yield NamedTable(table, file.title, block.where)
             except SourceError:
                 raise
-            except _READ_ERRORS as error:
+            except (*_READ_ERRORS, pa.ArrowException) as error:
                 raise SourceError(f"{file.title}: {error}") from None
 
     def where(self, row: int) -> str:
@@ -298,12 +298,13 @@ class TableFile:
                     n_before += len(batch)
             return
         has_header = self.format == "text" and self.names is None
-        with pa.input_stream(str(self.path)) as stream:
+        codec = COMPRESSION.get(self.path.suffix[1:].lower())
+        with pa.input_stream(str(self.path), compression=codec) as stream:
             for read in chain(iter(partial(stream.read, n_bytes), b""), [b"\n"]):
                 lines, end, rest = (rest + read).rpartition(b"\n")
-                if lines:
+                if lines.strip():
                     yield make(content=header + lines, _n_before=n_before - bool(header))
-                if lines and has_header and not header:
+                if lines.strip() and has_header and not header:
                     header = lines.removeprefix(_MARK).lstrip(b"\r\n").partition(b"\n")[0] + b"\n"
                 n_before += lines.count(b"\n") + len(end)
 
@@ -501,6 +502,7 @@ class _Block(TableFile):
         return self.content  # type: ignore[no-any-return]
 
     def _read_parquet(self) -> pa.Table:
+        self.content.validate(full=True)
         return _simplify(self.content)
 
 

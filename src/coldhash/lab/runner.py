@@ -194,7 +194,7 @@ def _execute(run: Run, data: Source) -> Outcome:
         if not tables:
             raise SettingError("the model answers no question", hint='scores = ["real"]')
     except ColdhashError as error:
-        hint = "what was finished is kept; start again to go on"
+        hint = "what was finished is kept; mend it, and start again to go on"
         raise SettingError(f"{_describe(run)}: {error}", hint=hint) from None
     facts = {
         **{name: value for name, value in asdict(run).items() if name != "questions"},

@@ -41,6 +41,7 @@ from coldhash.partitions import Allocate
 
 MOST_GUESSED = 10_000_000  # ratings by which feedback is guessed
 RUNS = "runs"
+MOST_BYTES = 1 << 28
 BLOCK_SHARE = 24  # of the memory, which a block takes while it is read and sorted
 MANIFEST_FORMAT = 2
 MANIFEST = "manifest.json"
@@ -291,9 +292,6 @@ def prepare(
         user_ids, user_table, item_ids, item_table, used = tables
         (plan or FeaturePlan()).check_tables(user_table, item_table)
         report = progress or (lambda *_: None)
-        for pattern in (MANIFEST, "items.parquet", "ratings-*.parquet", "users-*.parquet"):
-            for old in folder.glob(pattern):
-                old.unlink()
         for draft in folder.glob(f".{RUNS}.*.part"):  # of a preparation that was killed
             shutil.rmtree(draft)
         with draft_folder(folder / RUNS) as draft:
@@ -301,6 +299,9 @@ def prepare(
             ids = {"user": user_ids, "item": item_ids}
             runs = Runs.sort(draft, source, ids, options, n_bytes_of(memory))
             report("sorting", 1, 1)
+            for pattern in (MANIFEST, "items.parquet", "ratings-*.parquet", "users-*.parquet"):
+                for old in folder.glob(pattern):
+                    old.unlink()
             n_users, n_items = len(runs.ids["user"]), len(runs.ids["item"])
             user_table = reading.pad_table(user_table, n_users)
             item_table = reading.pad_table(item_table, n_items)
@@ -371,16 +372,16 @@ class Runs:
         n_rows, kinds = 0, None
         paths: list[Path] = []
         blocks = TableFile(path=source).read_blocks(
-            memory // BLOCK_SHARE, options.types, options.find_columns
+            max(1, min(memory // BLOCK_SHARE, MOST_BYTES)), options.types, options.find_columns
         )
         for block in blocks:
             found = options.find_columns(block.table.column_names, block.title)
             rows, values, column = reading.read_values(block, found, options)
             times = column.get("timestamp", pa.nulls(len(rows)))
-            if kinds not in (None, (found, times.type)):
+            if kinds not in (None, (found, _kind_of_times(times.type))):
                 message = f"{block.title} has other columns than the files before, or other times"
                 raise ColumnError(message, hint="files of one kind")
-            kinds = found, times.type
+            kinds = found, _kind_of_times(times.type)
             where, run = partial(_name_row, block.where, rows), {}
             for kind in ids:
                 ids[kind], row_of = assign_rows(column[f"{kind}_id"], ids[kind], kind, where)
@@ -406,11 +407,12 @@ class Runs:
             run = _read_run(path)
             begin, end = np.searchsorted(run.column("user").to_numpy(), (first, last))
             slices.append(run.slice(begin, end - begin))
-        table = pa.concat_tables(slices)
-        some = ("user", "item", "rating", "line")
-        users, items, values, lines = (table.column(name).to_numpy() for name in some)
-        times = self.form and reading.number_times(table.column("time"), self.form)
-        users, known = users - first, None if times is None else times.to_numpy()
+        table = pa.concat_tables([each.drop_columns("time") for each in slices])
+        users, items, values, lines = (column.to_numpy() for column in table.columns)
+        users, known = users - first, None
+        if self.form is not None:
+            times = [reading.number_times(each.column("time"), self.form) for each in slices]
+            known = pa.concat_arrays(times).to_numpy()
         shape = (last - first, int(items.max(initial=0)) + 1)
         found, known = rating_rules.sort_ratings(users, items, values, known, shape, rule)
         if rule == "error" and found.nnz < len(values):
@@ -421,6 +423,13 @@ class Runs:
         user = rating_rules.row_of_entries(found).astype(np.int32)
         columns = {"user": user, "item": found.indices, "rating": found.data}
         return pa.table(columns if known is None else columns | {"time": known})
+
+
+def _kind_of_times(form: pa.DataType) -> str:
+    """Return what times of a type can be compared with."""
+    if pa.types.is_date(form) or pa.types.is_timestamp(form):
+        return "moments"
+    return "whole numbers" if pa.types.is_integer(form) else str(form)
 
 
 def _form_of_times(paths: list[Path]) -> pa.DataType | None:

@@ -122,6 +122,9 @@ class ServedModel:
             # the bytes of codes.pack(signs(vectors)), without its checks
             bits = np.packbits(encoded.vectors >= 0, axis=1, bitorder="little")
             codes = [code.tobytes().hex() for code in bits]
+        ignored: list[list[str]] = [[] for _ in codes]
+        for place, item_id in encoded.ignored:
+            ignored[place].append(item_id)
         weights = {group: shares.tolist() for group, shares in encoded.weights.items()}
         return [
             {
@@ -129,7 +132,7 @@ class ServedModel:
                 "n_bits": n_bits,
                 "weights": {group: shares[place] for group, shares in weights.items()},
                 "fallback": fallback,
-                "ignored": [item_id for row, item_id in encoded.ignored if row == place],
+                "ignored": ignored[place],
                 "model": self.version,
             }
             for place, fallback in enumerate(encoded.fallback.tolist())

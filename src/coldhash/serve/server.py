@@ -32,6 +32,7 @@ from prometheus_client.multiprocess import mark_process_dead
 from uvicorn import Config, Server
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
+from coldhash.errors import SettingError, check_positive
 from coldhash.serve.app import check_token, create_app
 from coldhash.serve.monitoring import FOLDER, JsonHandler, event, to_stderr
 from coldhash.serve.registry import ModelRegistry, explain_failure
@@ -72,7 +73,7 @@ class Serving:
     Raises
     ------
     SettingError
-        The token is empty or not ASCII.
+        A number is out of range, or the token is empty or not ASCII.
 
     Examples
     --------
@@ -90,6 +91,9 @@ class Serving:
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
+        check_positive("workers", self.workers)
+        if not 0 <= self.port < 1 << 16:
+            raise SettingError(f"port={self.port}", hint="0 to 65535; 0 is any free one")
         if self.token is not None:
             check_token(self.token)
 
@@ -141,6 +145,7 @@ def serve(serving: Serving) -> None:
             _announce(serving, listener)
             _run(serving, registry, listener)
             return
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # the folder is removed, too
         hint = "name a folder in TMPDIR, or serve with one worker"
         with explain_failure("no temporary folder, which several workers need", hint):
             temporary = tempfile.TemporaryDirectory(prefix="coldhash-serve-")
