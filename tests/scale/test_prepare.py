@@ -381,6 +381,35 @@ def test_another_preparation_replaces_what_is_in_the_folder(tmp_path):
     assert (tmp_path / "parts" / "mine.txt").exists()
 
 
+def test_a_preparation_that_fails_leaves_the_last_one(tmp_path):
+    prepare(write(tmp_path / "r.csv"), tmp_path / "parts", part_users=7)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "parts").glob("*.*")}
+    (tmp_path / "bad.csv").write_text("user_id,item_id,rating\na,b,x\n", encoding="utf-8")
+    with pytest.raises(TableError, match="line 2, column 'rating'"):
+        prepare(tmp_path / "bad.csv", tmp_path / "parts")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "parts").glob("*.*")} == before
+
+
+def test_a_damaged_parquet_file_is_told(tmp_path):
+    path = write(tmp_path / "r.parquet")
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(SourceError, match=r"r\.parquet"):
+        prepare(path, tmp_path / "parts")
+
+
+def test_files_with_times_of_several_units_are_one_order(tmp_path):
+    (tmp_path / "logs").mkdir()
+    units = [pa.timestamp(unit) for unit in ("us", "ms", "ns", "s")]
+    for n, unit in enumerate(units):
+        days = pa.array([(7 * n) % 5, n + 9], pa.int32()).cast(pa.date32())
+        table = {"user_id": [1, 2], "item_id": [n, n], "timestamp": days.cast(unit)}
+        pyarrow.parquet.write_table(pa.table(table), tmp_path / "logs" / f"{n}.parquet")
+    expected = Dataset.from_tables(tmp_path / "logs").ratings.times
+    prepared = prepare(tmp_path / "logs", tmp_path / "parts", part_users=1)
+    found = np.concatenate([part.load().times for part in prepared.records()])
+    np.testing.assert_array_equal(np.argsort(found[:4]), np.argsort(expected[:4]))
+
+
 def test_odd_arguments_are_named(tmp_path):
     path = write(tmp_path / "r.csv")
     with pytest.raises(SettingError, match="duplicates='first'"):
