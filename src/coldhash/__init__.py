@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # a type checker takes an alias for a public name
     from coldhash.features.groups import FeatureEncoder as FeatureEncoder
     from coldhash.features.groups import Features as Features
     from coldhash.mfdcf.model import MFDCF as MFDCF
-    from coldhash.recommender.model_file import load as load
+    from coldhash.recommender.persistence import load as load
     from coldhash.recommender.recommender import Recommender as Recommender
     from coldhash.recommender.results import Recommendations as Recommendations
     from coldhash.registry import MODELS as MODELS
@@ -53,7 +53,7 @@ _HOME = {
     "TableFile": "coldhash.data.tables",
     "cold_user_splits": "coldhash.data.dataset",
     "fit_features": "coldhash.features.fitting",
-    "load": "coldhash.recommender.model_file",
+    "load": "coldhash.recommender.persistence",
     "read": "coldhash.data.sources",
     "split_by_time": "coldhash.data.dataset",
     "split_cold_items": "coldhash.data.dataset",

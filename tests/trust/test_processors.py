@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from coldhash import MFDCF, read
-from coldhash.recommender.model_file import ENCODERS
+from coldhash.recommender.persistence import ENCODERS
 from coldhash.registry import MODELS
 from processors import code_paths
 

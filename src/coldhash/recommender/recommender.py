@@ -715,7 +715,7 @@ class Recommender:
         SourceError
             The file cannot be written.
         """
-        from coldhash.recommender.model_file import save_model
+        from coldhash.recommender.persistence import save_model
 
         save_model(self, Path(path))
 

@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 
 from coldhash.errors import SettingError, SourceError
 from coldhash.files import open_regular, replace_file, replace_text, writing
-from coldhash.recommender.model_file import load, read_version
+from coldhash.recommender.model_file import read_version
+from coldhash.recommender.persistence import load
 from coldhash.recommender.recommender import Recommender
 
 if TYPE_CHECKING:

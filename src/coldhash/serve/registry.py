@@ -23,12 +23,8 @@ from coldhash.features.columns import Given, Words
 from coldhash.features.people import ANSWERS, HISTORY
 from coldhash.files import lock_file, open_regular, reason_of, replace_file
 from coldhash.recommender.encoders import Encoded
-from coldhash.recommender.model_file import (
-    check_answers,
-    file_date,
-    load,
-    read_version,
-)
+from coldhash.recommender.model_file import file_date, read_version
+from coldhash.recommender.persistence import check_answers, load
 from coldhash.recommender.recommender import USER_ID, Recommender
 from coldhash.recommender.results import Row
 from coldhash.serve.schemas import Person, RequestTypes, item_columns, person_fields
