@@ -98,7 +98,7 @@ def load(path: str | Path, verify: bool = True, *, file: BinaryIO | None = None)
     --------
     >>> from tempfile import TemporaryDirectory
     >>> from coldhash import MFDCF, read
-    >>> model = MFDCF(n_bits=32).fit(model_file.read("sample", n_users=300, n_items=100))
+    >>> model = MFDCF(n_bits=32).fit(read("sample", n_users=300, n_items=100))
     >>> with TemporaryDirectory() as folder:
     ...     model.save(f"{folder}/m.coldhash")
     ...     again = load(f"{folder}/m.coldhash")
