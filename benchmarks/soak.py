@@ -52,7 +52,7 @@ HOSTILE: list[tuple[bytes, int | None]] = [
     (request_bytes("POST", RECOMMEND, {"user": {}, "k": 10**9}), 422),
     (request_bytes("POST", RECOMMEND, {"user_id": "nobody"}), 404),
     (request_bytes("POST", RECOMMEND, {"user": {"agee": 1}}), 422),
-    (request_bytes("POST", "/v1/recommend/batch", {"users": [{}] * 1001}), 422),
+    (request_bytes("POST", "/v1/recommend/batch", {"users": [{}] * 2001}), 413),
     (request_bytes("POST", RECOMMEND, "x" * 1_100_000), 413),
     (request_bytes("GET", "/page/..%2f..%2fetc%2fpasswd"), 404),
     (request_bytes("GET", "/v1/items/" + "x" * 5000 + "/similar"), 404),
